@@ -244,11 +244,15 @@ def run_commands(context: Context, name: str) -> None:
     assert context.ended, f"{name} has no command that is run"
 
 
+SERVERS = ("gateway", "sandbox")
+"""Commands that serve until they are ended; features of their own start them."""
+
+
 def _runnable(block: Block, run: str) -> Iterator[list[str]]:
     """The arguments of its commands of `claude-batch` that come to an end."""
     for line in block.code.replace("\\\n", " ").splitlines():
         for words in _commands(line):
-            if Path(words[0]).name == "claude-batch" and words[1:2] != ["sandbox"]:
+            if Path(words[0]).name == "claude-batch" and words[1] not in SERVERS:
                 yield [run if word in ("run-7k2", "RUN") else word for word in words[1:]]
 
 
@@ -356,6 +360,9 @@ def _check_command(words: list[str]) -> Iterator[str]:
                 variable = each.partition("=")[0]
                 if variable not in known_variables():
                     yield f"nothing reads the variable {variable}"
+        case "curl", [url, *_]:
+            if not re.match(r"\$ANTHROPIC_BASE_URL/(v1|claude-batch/v1)/", url):
+                yield f"no check for the address {url}"
         case ("apt", ["install", "python3-venv"]) | ("source", [".venv/bin/activate"]):
             pass
         case _:

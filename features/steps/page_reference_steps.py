@@ -110,7 +110,9 @@ def keywords() -> None:
 
 @agreement("the flags of settings")
 def flags() -> None:
-    taken = {flag for each in group.commands["run"].params for flag in flags_of(each)}
+    commands = (group.commands[name] for name in ("run", "gateway"))
+    params = [each for command in commands for each in command.params]
+    taken = {flag for each in params for flag in flags_of(each)}
     for variable, (flag, _) in settings_table().items():
         name = "--" + variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "-")
         # A flag shows its unit by itself: `--budget USD`.

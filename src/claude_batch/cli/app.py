@@ -13,6 +13,7 @@ from claude_batch.cli.cost import budget_command, cost_command
 from claude_batch.cli.doctor_command import doctor_command
 from claude_batch.cli.estimate import estimate_command
 from claude_batch.cli.exits import EXIT_CODES, Exit, printing_errors
+from claude_batch.cli.gateway_command import gateway_command
 from claude_batch.cli.ledger_command import ledger_group
 from claude_batch.cli.resume_command import (
     advance_command,
@@ -111,6 +112,7 @@ for _command in (
     actors_group,
     ledger_group,
     doctor_command,
+    gateway_command,
     sandbox,
 ):
     group.add_command(_command)

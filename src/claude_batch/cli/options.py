@@ -21,6 +21,7 @@ from claude_batch.core.quantities import nano_dollars, parse_duration, usd
 from claude_batch.core.settings import (
     ASKING,
     ENVIRONMENT_PREFIX,
+    SERVING,
     SETTINGS,
     Commands,
     Kind,
@@ -186,7 +187,7 @@ def provider_options(command: _F) -> _F:
 
     @functools.wraps(command)  # which copies the options that it has already
     def wrapped(*args: Any, **given: Any) -> Any:
-        names = [*_named("all"), *_named(ASKING)]
+        names = [*_named("all"), *_named(ASKING), *_named(SERVING)]
         settings = {name: given.pop(name) for name in names if name in given}
         options = ProviderOptions(
             settings, given.pop("sandbox", False), _typed(click.get_current_context())

@@ -64,10 +64,11 @@ class Kind(enum.Enum):
 
 Scope = Literal["provider", "run", "ledger"]
 
-Commands = Literal["all", "run, submit, estimate", "run, submit"]
+Commands = Literal["all", "run, submit, estimate", "run, submit", "gateway"]
 """Which commands take a flag; ``all``: all that open a provider."""
 
 ASKING: Commands = "run, submit, estimate"
+SERVING: Commands = "gateway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,13 +473,18 @@ class BatchProcessingMode(BaseModel):
         bool, Flag("Send equal requests of a run once (--no-dedupe)", ASKING, off="--no-dedupe")
     ] = False
     """Whether equal requests of a run are sent once."""
-    failure_ttl: Duration = 600.0
-    """How long a call over `client()` or `http_client()` gets the failure of an equal call again,
-    without a request. 0 sends a request each time."""
-    on_disconnect: Literal["keep", "drop"] = "keep"
-    """What happens to the sent request of a call over `client()` whose caller goes away. ``keep``:
-    its answer is kept for an equal call. ``drop``: it is cancelled, and so is its batch if no other
-    caller waits for an answer from it."""
+    failure_ttl: Annotated[
+        Duration, Flag("How long equal calls get the same failure again", SERVING)
+    ] = 600.0
+    """How long a call over `client()`, `http_client()` or the gateway gets the failure of an equal
+    call again, without a request. 0 sends a request each time."""
+    on_disconnect: Annotated[
+        Literal["keep", "drop"],
+        Flag("Keep or cancel the sent request of a caller that goes away", SERVING),
+    ] = "keep"
+    """What happens to the sent request of a call over `client()` or the gateway whose caller goes
+    away. ``keep``: its answer is kept for an equal call. ``drop``: it is cancelled, and so is its
+    batch if no other caller waits for an answer from it."""
 
     @property
     def budget(self) -> int | None:

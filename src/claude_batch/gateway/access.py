@@ -1,0 +1,216 @@
+"""Who may call the gateway: hosts, origins, and tokens with names.
+
+The gateway sends everything upstream with its own key, so whoever reaches it spends its owner's
+money. By default that is every program of this machine, but no web page: a page can reach a
+loopback address through the user's browser, directly or by rebinding the name of its own host, and
+both show in the headers ``Origin`` and ``Host``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.gateway.gateway_settings import GatewaySettings
+from claude_batch.gateway.refusals import Refusal
+
+_REAL_KEY = "sk-ant-"
+"""Beginning of the API's own keys."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Caller(NamedTuple):
+    """A program that calls the gateway."""
+
+    name: str
+    """Name of its token; empty if the gateway has no tokens."""
+
+    @property
+    def actor(self) -> str:
+        """The actor of its requests in the ledger."""
+        return f"gateway/{self.name}" if self.name else "gateway"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+# Tokens -------------------------------------------------------------------------------------------
+
+
+def _hashed(token: str) -> str:
+    # One round: a token has 256 random bits, which nobody finds by guessing.
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def add_token(path: Path, name: str) -> str:
+    """Append a new token for ``name`` to a tokens file, and return it; the file has only its hash.
+
+    Raises `ActorConfigurationError` if the name is unusable or taken, or the file is unreadable.
+    """
+    if not _NAME.fullmatch(name):
+        raise ActorConfigurationError(
+            f"{name!r} is no name for a token: use up to 64 letters, digits, '.', '_' and '-'"
+        )
+    if path.exists() and name in TokenFile(path).names:
+        raise ActorConfigurationError(
+            f"{path} has a token for {name} already; remove its line to replace the token"
+        )
+    token = f"cbg-{secrets.token_urlsafe(32)}"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with open(descriptor, "a", encoding="utf-8") as file:
+            file.write(f"{name} sha256:{_hashed(token)}\n")
+    except OSError as error:
+        raise ActorConfigurationError(f"{path}: {error.strerror}") from None
+    return token
+
+
+class TokenFile:
+    """The tokens of a file, one ``NAME sha256:HEX`` a line; read again when the file changes."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises `ActorConfigurationError`."""
+        self._path = path
+        self._stamp: object = None
+        self._names: dict[str, str] = {}
+        self._read()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the callers with a token."""
+        return frozenset(self._names.values())
+
+    def name_of(self, token: str) -> str | None:
+        """Return the name of a token, or None. Raises `ActorConfigurationError`."""
+        self._read()
+        # Looked up by its hash: how long that takes says nothing about the tokens.
+        return self._names.get(_hashed(token))
+
+    def _read(self) -> None:
+        try:
+            state = os.stat(self._path)
+            stamp = (state.st_mtime_ns, state.st_size, state.st_ino)
+            if stamp == self._stamp:
+                return
+            text = self._path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ActorConfigurationError(f"--tokens {self._path}: {reason}") from None
+        names: dict[str, str] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            name, _, hashed = line.strip().partition(" sha256:")
+            if not _NAME.fullmatch(name) or not re.fullmatch("[0-9a-f]{64}", hashed):
+                raise ActorConfigurationError(
+                    "a line of a tokens file is NAME sha256:HEX, as "
+                    "`claude-batch gateway --tokens FILE --new-token NAME` writes it",
+                    source=str(self._path),
+                    line=number,
+                )
+            names[hashed] = name
+        self._stamp, self._names = stamp, names
+
+
+# Access -------------------------------------------------------------------------------------------
+
+
+class Access:
+    """Decides about each call by its headers."""
+
+    def __init__(self, settings: GatewaySettings, own_key: str | None) -> None:
+        """``own_key``: the gateway's key, which callers of this machine may send as well.
+
+        Raises `ActorConfigurationError` for an address that other machines reach without tokens.
+        """
+        if settings.tokens is None and not is_loopback(settings.host):
+            raise ActorConfigurationError(
+                f"{settings.host} can be reached by other machines, and each call is paid for with "
+                "your key: add --tokens FILE, and make a token for each caller with --new-token "
+                "NAME"
+            )
+        self._tokens = None if settings.tokens is None else TokenFile(settings.tokens)
+        self._own_key = own_key
+        self._hosts = {*_LOCAL, settings.host, *(host.lower() for host in settings.allowed_hosts)}
+        self._origins = {origin.rstrip("/").lower() for origin in settings.allowed_origins}
+
+    def check_page(self, headers: Mapping[str, str]) -> None:
+        """Refuse calls that a web page has caused. Raises `Refusal`."""
+        host = _without_port(headers.get("host", ""))
+        if host not in self._hosts:
+            raise Refusal(
+                421,
+                "invalid_request_error",
+                f"this gateway does not serve the host {host[:200]!r}; "
+                "allow it with --allow-host NAME",
+            )
+        origin = headers.get("origin")
+        if origin is not None and origin.lower() not in self._origins:
+            raise Refusal(
+                403,
+                "permission_error",
+                f"web pages of {origin[:200]!r} may not call this gateway; allow them with "
+                "--allow-origin ORIGIN",
+            )
+
+    def admit(self, headers: Mapping[str, str]) -> Caller:
+        """Return who calls. Raises `Refusal`."""
+        given = _credentials(headers)
+        if self._tokens is None:
+            if not any(self._is_foreign(each) for each in given):
+                return Caller("")
+        else:
+            try:
+                names = [self._tokens.name_of(each) for each in given]
+            except ActorConfigurationError as error:
+                raise Refusal(500, "api_error", f"nobody is admitted: {error}") from None
+            for name in names:
+                if name is not None:
+                    return Caller(name)
+        if any(self._is_foreign(each) for each in given):
+            raise Refusal(
+                401,
+                "authentication_error",
+                "this gateway pays with its own API key, and does not use the one that you sent, "
+                "which is another; set ANTHROPIC_API_KEY to "
+                + ("your token for this gateway" if self._tokens else "any other text"),
+            )
+        raise Refusal(
+            401,
+            "authentication_error",
+            "this gateway needs a token: send it as x-api-key, or as Authorization: Bearer",
+        )
+
+    def _is_foreign(self, given: str) -> bool:
+        """Return whether it is a key of the API, and not the gateway's own."""
+        own = self._own_key
+        is_own = own is not None and secrets.compare_digest(given.encode(), own.encode())
+        return given.startswith(_REAL_KEY) and not is_own
+
+
+def _credentials(headers: Mapping[str, str]) -> list[str]:
+    """Return the keys or tokens of a call; clients use either of two headers, or both."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    given = [headers.get("x-api-key", ""), token if scheme.lower() == "bearer" else ""]
+    return [each.strip() for each in given if each.strip()]
+
+
+def _without_port(host: str) -> str:
+    host = host.lower()
+    if host.startswith("["):  # an IPv6 address
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host

@@ -1,0 +1,79 @@
+"""Reading of bodies, within a limit for each and one for all together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+from claude_batch.gateway.asgi import Receive, receive_some
+from claude_batch.gateway.refusals import Refusal
+
+_PATIENCE = 60.0
+"""Seconds without a byte after which an upload is given up."""
+
+
+class Bodies:
+    """Reads bodies, and counts the bytes of those that are in memory."""
+
+    def __init__(self, largest: int, most: int) -> None:
+        """``largest``: bytes of one body. ``most``: bytes of all of them at once."""
+        self._largest = largest
+        self._most = most
+        self.held: int = 0
+        """Bytes in memory now."""
+
+    @asynccontextmanager
+    async def read(self, headers: Mapping[str, str], receive: Receive) -> AsyncGenerator[bytes]:
+        """Yield a call's body, which counts as held until the block ends.
+
+        Raises `Refusal`, and `claude_batch.gateway.asgi.Disconnected`.
+        """
+        announced = headers.get("content-length", "")
+        # Reserved before it is read, so that calls which arrive together do not all begin.
+        reserved = int(announced) if announced.isdecimal() else 0
+        if reserved > self._largest:
+            raise self._too_large()
+        self._reserve(reserved)
+        try:
+            pieces: list[bytes] = []
+            size, more = 0, True
+            while more:
+                try:
+                    piece, more = await receive_some(receive, _PATIENCE)
+                except TimeoutError:
+                    raise Refusal(
+                        408,
+                        "timeout_error",
+                        f"no byte of the body came for {_PATIENCE:g} s; nothing was stored",
+                        {"connection": "close"},
+                    ) from None
+                pieces.append(piece)
+                size += len(piece)
+                if size > self._largest:
+                    raise self._too_large()
+                if size > reserved:
+                    self._reserve(size - reserved)
+                    reserved = size
+            yield pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        finally:
+            self.held -= reserved
+
+    def _reserve(self, size: int) -> None:
+        if self.held + size > self._most:
+            raise Refusal(
+                503,
+                "overloaded_error",
+                f"the gateway is receiving more than {self._most // 2**20} MB of calls at once; "
+                "nothing of this call was stored",
+                {"retry-after": "1", "x-should-retry": "true", "connection": "close"},
+            )
+        self.held += size
+
+    def _too_large(self) -> Refusal:
+        return Refusal(
+            413,
+            "request_too_large",
+            f"the body has more than {self._largest // 2**20} MB; nothing of it was stored",
+            # The rest of the body is not read.
+            {"connection": "close"},
+        )

@@ -1,0 +1,137 @@
+"""Exchanges: the requests for which calls are waiting, and which call joins which.
+
+The ledger joins calls to requests that no caller waits for. An exchange also lets the retry of a
+call join a request whose first caller seems to be waiting still: a broken connection is often
+noticed much later than the client repeats its call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+from claude_batch.gateway.access import Caller
+from claude_batch.gateway.held_calls import HeldCall
+from claude_batch.ledger.queries import Answer
+from claude_batch.lifecycle.waiters import CallFuture, Departure
+from claude_batch.wire.encoding import EncodedRequest
+
+_DIGEST_BYTES: Final = 16
+
+
+class Exchange:
+    """One request, and the calls that wait for its answer. Belongs to the server's event loop."""
+
+    __slots__ = ("_calls", "_departure", "_on_taken", "_was_taken", "digest", "future", "retries")
+
+    def __init__(
+        self,
+        future: CallFuture,
+        digest: bytes,
+        departure: Departure,
+        on_taken: Callable[[Answer, bool], None],
+    ) -> None:
+        """``departure``: what becomes of the request if all its callers go away.
+
+        ``on_taken`` is called with the answer and with whether a caller has received it.
+        """
+        self.future = future
+        self.digest = digest
+        self.retries: int = 0
+        """How many retries have joined it."""
+        self._departure: Departure = departure
+        self._on_taken = on_taken
+        self._calls: set[HeldCall] = set()
+        self._was_taken = False
+        future.on_loop().add_done_callback(lambda _: self._wake_calls())
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is an outcome."""
+        return self.future.done()
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer; None without one."""
+        try:
+            return self.future.result()
+        except Exception:  # a failure without a result line, or no outcome yet
+            return None
+
+    def join(self, call: HeldCall) -> None:
+        """Let a call wait for the answer."""
+        self._calls.add(call)
+        if self.is_done:
+            call.wake()
+
+    def leave(self, call: HeldCall, *, keep: bool) -> bool:
+        """Remove a call that is answered, gone or aborted; return whether it was the last.
+
+        ``keep``: its request stays, because the gateway ends rather than the caller.
+        """
+        self._calls.discard(call)
+        if call.is_whole:
+            self.taken()
+        if self._calls:
+            return False
+        if not self.future.leave("keep" if keep else self._departure):
+            answer = self.answer
+            if answer is not None and not self._was_taken:
+                self._on_taken(answer, False)
+        return True
+
+    def taken(self) -> None:
+        """Note that a caller has the answer, or that it gets a failure when it calls again."""
+        answer = self.answer
+        if answer is not None and not self._was_taken:
+            self._was_taken = True
+            self._on_taken(answer, True)
+
+    def _wake_calls(self) -> None:
+        for call in self._calls:
+            call.wake()
+
+
+class Exchanges:
+    """The exchanges of a gateway. Belongs to the server's event loop."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._by_digest: dict[bytes, list[Exchange]] = {}
+
+    def __len__(self) -> int:
+        """Return for how many requests calls are waiting."""
+        return sum(map(len, self._by_digest.values()))
+
+    def of_retry(self, digest: bytes) -> Exchange | None:
+        """Return the exchange that the retry of a call joins, if there is one.
+
+        Several equal calls may be waiting. Each retry is of one of them, so it joins the one that
+        the fewest retries have joined.
+        """
+        found = min(self._by_digest.get(digest, ()), key=lambda each: each.retries, default=None)
+        if found is not None:
+            found.retries += 1
+        return found
+
+    def add(self, exchange: Exchange) -> None:
+        """Let retries find an exchange."""
+        self._by_digest.setdefault(exchange.digest, []).append(exchange)
+
+    def remove(self, exchange: Exchange) -> None:
+        """Forget an exchange without calls."""
+        mine = self._by_digest.get(exchange.digest, [])
+        if exchange in mine:
+            mine.remove(exchange)
+            if not mine:
+                del self._by_digest[exchange.digest]
+
+
+def digest_of(caller: Caller, encoded: EncodedRequest) -> bytes:
+    """Return a digest of what equal calls share: name of the token, params and lane headers."""
+    headers = encoded.headers
+    lane = (caller.name, headers.api_version, *headers.betas, headers.user_profile or "")
+    found = hashlib.blake2b(encoded.params, digest_size=_DIGEST_BYTES)
+    found.update("\0".join(lane).encode())
+    return found.digest()

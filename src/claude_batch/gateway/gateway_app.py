@@ -1,0 +1,131 @@
+"""The gateway as an ASGI application: its routes, and the checks before each of them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Final
+
+from starlette.routing import Route, Router
+
+from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.settings import resolve_mode
+from claude_batch.gateway.access import Access
+from claude_batch.gateway.asgi import Disconnected, Receive, Scope, Send, headers_of, send_whole
+from claude_batch.gateway.bodies import Bodies
+from claude_batch.gateway.exchanges import Exchanges
+from claude_batch.gateway.gateway_settings import GatewaySettings
+from claude_batch.gateway.held_calls import Aborted, HeldCall
+from claude_batch.gateway.messages_route import MessagesRoute
+from claude_batch.gateway.refusals import Refusal, ending
+from claude_batch.gateway.wishes import WishReader, split_prefix
+from claude_batch.ledger.queries import Answer
+from claude_batch.providers.batch import ClaudeBatchProvider
+
+_OPEN: Final = frozenset({"/healthz", "/readyz"})
+"""Routes for probes, which have no token."""
+
+_CHAT: Final = "/v1/chat/completions"
+
+
+class Gateway:
+    """What the routes share. Belongs to the server's event loop."""
+
+    def __init__(
+        self, provider: ClaudeBatchProvider, settings: GatewaySettings, own_key: str | None
+    ) -> None:
+        """``provider`` answers the calls; ``own_key`` is its API key, if that is known.
+
+        Raises `ActorConfigurationError` for settings that are not safe.
+        """
+        self.provider = provider
+        self.settings = settings
+        self.access: Access = Access(settings, own_key)
+        self.bodies: Bodies = Bodies(settings.largest_body, settings.largest_bodies)
+        self.wishes: WishReader = WishReader(provider.overrides)
+        self.exchanges: Exchanges = Exchanges()
+        self.calls: set[HeldCall] = set()
+        """The calls that wait."""
+        self.failure_ttl: float = resolve_mode(True, provider.overrides).failure_ttl
+        self.is_ending: bool = False
+
+    def acknowledge(self, answer: Answer, taken: bool) -> None:
+        """Record whether an answer has reached a caller."""
+        self.provider.acknowledge(answer, taken=taken)
+
+    def end(self) -> None:
+        """Refuse new calls, and end those that wait; their requests stay in the ledger."""
+        self.is_ending = True
+        for call in list(self.calls):
+            call.wake()
+
+
+class GatewayApp:
+    """The ASGI application."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self._router = Router(
+            [
+                Route("/v1/messages", MessagesRoute(gateway), methods=["POST"]),
+                Route("/healthz", Health(gateway)),
+                Route("/readyz", Health(gateway, ready=True)),
+            ],
+            redirect_slashes=False,
+            default=_not_found,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call."""
+        if scope["type"] != "http":
+            return
+        try:
+            await self._check(scope)
+        except Refusal as refusal:
+            await refusal.send(send)
+            return
+        # The server closes the connection of a response that is not complete.
+        with contextlib.suppress(Aborted, Disconnected):
+            await self._router(scope, receive, send)
+
+    async def _check(self, scope: Scope) -> None:
+        headers = headers_of(scope)
+        access = self.gateway.access
+        access.check_page(headers)
+        try:
+            path, wishes = split_prefix(scope["path"])
+        except InvalidRequestError as error:
+            raise Refusal(400, "invalid_request_error", str(error)) from None
+        scope["path"], scope["raw_path"] = path, path.encode()
+        state: dict[str, Any] = {**scope.get("state", {}), "wishes": wishes}
+        if path not in _OPEN:
+            state["caller"] = access.admit(headers)
+            if self.gateway.is_ending:
+                raise ending()
+        scope["state"] = state
+
+
+class Health:
+    """``/healthz``, whether the process serves, and ``/readyz``, whether calls should come."""
+
+    def __init__(self, gateway: Gateway, *, ready: bool = False) -> None:
+        self._gateway = gateway
+        self._ready = ready
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a probe."""
+        if self._ready and self._gateway.is_ending:
+            await send_whole(send, 503, {"content-type": "text/plain"}, b"shutting down\n")
+        else:
+            await send_whole(send, 200, {"content-type": "text/plain"}, b"ok\n")
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    path: str = scope["path"]
+    if path == _CHAT:
+        message = (
+            "this gateway speaks Anthropic's Messages API, not OpenAI's; use an Anthropic client, "
+            "or a library that translates, such as LiteLLM"
+        )
+    else:
+        message = f"there is nothing at {path[:200]!r}"
+    await Refusal(404, "not_found_error", message).send(send)

@@ -1,0 +1,179 @@
+"""``POST /v1/messages``: a call that is held until the ledger has its answer.
+
+Until ``hold`` seconds have passed, nothing is sent: a failure has its true status, and an SDK
+raises the error that the API's status means. Then the status 200 is sent, and signs of life keep
+the connection from being dropped. A failure after that ends a stream with the API's ``error``
+event. For a call without streaming, no such event exists: the connection is aborted, the client
+repeats the call, and the repeated call gets the true status at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import httpx2
+
+from claude_batch.core.errors import ActorError
+from claude_batch.gateway.access import Caller
+from claude_batch.gateway.asgi import Disconnected, Receive, Scope, Send, headers_of
+from claude_batch.gateway.exchanges import Exchange, digest_of
+from claude_batch.gateway.held_calls import PING, SPACE, Aborted, HeldCall
+from claude_batch.gateway.refusals import Refusal, ending
+from claude_batch.gateway.wishes import Wishes
+from claude_batch.integrations.http_answers import failure, response_of
+from claude_batch.integrations.messages_call import MessagesCall, read_call
+from claude_batch.lifecycle.calls import Alone
+from claude_batch.lifecycle.waiters import CallFuture
+
+if TYPE_CHECKING:
+    from claude_batch.gateway.gateway_app import Gateway
+
+REQUEST_ID: Final = "claude-batch-request-id"
+
+_LARGE: Final = 256 * 1024
+"""Bytes above which a body is encoded on another thread, so that other calls do not wait for it."""
+
+_CLAUDE_CODE: Final = "claude-cli/"
+"""Beginning of Claude Code's User-Agent."""
+
+_UNBUFFERED: Final = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
+"""Headers that ask proxies to pass on each byte as it comes."""
+
+
+class MessagesRoute:
+    """The route as an ASGI application."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call."""
+        headers = {**scope["state"]["wishes"], **headers_of(scope)}
+        caller: Caller = scope["state"]["caller"]
+        call: HeldCall | None = None
+        try:
+            wishes = self._gateway.wishes.read(headers)
+            exchange, stream = await self._enter(caller, headers, wishes, receive)
+            with HeldCall(receive, send) as call:
+                await self._hold(call, exchange, stream, headers)
+        except Disconnected:
+            return
+        except Refusal as refusal:
+            await refusal.send(send)
+        except ActorError as error:
+            response = failure(error)
+            refused = call or HeldCall(receive, send)
+            await refused.send_whole(response.status_code, dict(response.headers), response.content)
+
+    async def _enter(
+        self, caller: Caller, headers: dict[str, str], wishes: Wishes, receive: Receive
+    ) -> tuple[Exchange, bool]:
+        """Store a call or join it to an earlier one; return where it waits, and if as a stream."""
+        gateway = self._gateway
+        async with gateway.bodies.read(headers, receive) as body:
+            read = partial(read_call, body, headers, defaults=gateway.provider.default_options)
+            asked: MessagesCall
+            asked = await asyncio.to_thread(read) if len(body) > _LARGE else read()
+            del body, read
+        if gateway.is_ending:
+            raise ending()
+        digest = digest_of(caller, asked.encoded)
+        if wishes.is_retry and not wishes.new and wishes.key is None:
+            found = gateway.exchanges.of_retry(digest)
+            if found is not None:
+                return found, asked.stream
+        future = gateway.provider.call(
+            asked.encoded,
+            actor=caller.actor,
+            key=wishes.key,
+            mode=wishes.mode,
+            failure_ttl=wishes.failure_ttl,
+            acknowledges=True,
+            apart=Alone(wishes.label) if wishes.has_budget else wishes.label,
+            tenant=caller.name,
+            new=wishes.new,
+            keep=wishes.respond_async,
+        )
+        departure = "drop" if wishes.mode.on_disconnect == "drop" else "withdraw"
+        exchange = Exchange(future, digest, departure, gateway.acknowledge)
+        gateway.exchanges.add(exchange)
+        return exchange, asked.stream
+
+    async def _hold(
+        self, call: HeldCall, exchange: Exchange, stream: bool, headers: dict[str, str]
+    ) -> None:
+        gateway = self._gateway
+        gateway.calls.add(call)
+        exchange.join(call)
+        try:
+            woken = await call.wait(gateway.settings.hold)
+            if not woken:
+                await self._begin(call, exchange, stream)
+                interval = self._interval(headers)
+                while not await call.wait(interval):
+                    await call.send_some(PING if stream else SPACE)
+            if call.is_gone:
+                return
+            if exchange.is_done:
+                await self._answer(call, exchange, stream)
+            elif call.has_begun:
+                raise Aborted
+            else:
+                raise ending()
+        finally:
+            gateway.calls.discard(call)
+            if exchange.leave(call, keep=gateway.is_ending):
+                gateway.exchanges.remove(exchange)
+
+    async def _begin(self, call: HeldCall, exchange: Exchange, stream: bool) -> None:
+        kind = "text/event-stream; charset=utf-8" if stream else "application/json"
+        await call.begin(200, {"content-type": kind, **_UNBUFFERED, **_origin(exchange.future)})
+        await call.send_some(PING if stream else SPACE)
+
+    def _interval(self, headers: dict[str, str]) -> float:
+        settings = self._gateway.settings
+        if headers.get("user-agent", "").startswith(_CLAUDE_CODE):
+            return max(settings.ping, settings.claude_code_ping)
+        return settings.ping
+
+    async def _answer(self, call: HeldCall, exchange: Exchange, stream: bool) -> None:
+        response = await self._response(exchange, stream)
+        if not call.has_begun:
+            headers = {**response.headers, **_origin(exchange.future)}
+            if stream and response.status_code == 200:
+                headers |= _UNBUFFERED
+            await call.send_whole(response.status_code, headers, response.content)
+        elif response.status_code == 200:
+            await call.finish([response.content])
+        elif stream:
+            await call.finish([b"event: error\ndata: %b\n\n" % response.content])
+        else:
+            # The client repeats the call, and the ledger then answers with this failure.
+            exchange.taken()
+            raise Aborted
+
+    async def _response(self, exchange: Exchange, stream: bool) -> httpx2.Response:
+        ttl = self._gateway.failure_ttl
+
+        def make() -> httpx2.Response:
+            try:
+                return response_of(exchange.future.result(), stream=stream, failure_ttl=ttl)
+            except Exception as error:
+                return failure(error)
+
+        answer = exchange.answer
+        if answer is not None and len(answer.raw or b"") > _LARGE:
+            return await asyncio.to_thread(make)
+        return make()
+
+
+def request_id_of(future: CallFuture) -> str | None:
+    """Return the id of a stored request; None before it is stored."""
+    return None if future.seq is None else f"request-{future.seq}"
+
+
+def _origin(future: CallFuture) -> dict[str, str]:
+    request_id = request_id_of(future)
+    return {} if request_id is None else {REQUEST_ID: request_id}

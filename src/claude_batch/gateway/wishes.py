@@ -1,0 +1,167 @@
+"""What a call asks for beside the Messages API: headers, or a prefix of the path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.quantities import parse_duration
+from claude_batch.core.settings import BatchProcessingMode, resolve_mode
+from claude_batch.integrations.messages_call import read_failure_ttl
+from claude_batch.providers.keywords import CallKeywords, mode_keywords
+
+_OURS: Final = "claude-batch-"
+_WITH: Final = re.compile(r"/with/([^/]*)(/.*)")
+
+_SETTINGS: Final = {
+    f"{_OURS}mode": "mode",
+    f"{_OURS}deadline": "deadline",
+    f"{_OURS}budget-usd": "budget_usd",
+    f"{_OURS}on-disconnect": "on_disconnect",
+}
+_OTHERS: Final = (f"{_OURS}label", f"{_OURS}new", f"{_OURS}failure-ttl")
+
+LONGEST_KEY: Final = 255
+"""Characters of an Idempotency-Key and of a label."""
+
+_MOST_MODES: Final = 1000
+"""Combinations of settings that are remembered."""
+
+
+class Wishes(NamedTuple):
+    """What one call asks for."""
+
+    mode: BatchProcessingMode
+    label: str | None
+    key: str | None
+    """Its Idempotency-Key."""
+    new: bool
+    """Whether it joins no earlier request."""
+    has_budget: bool
+    """Whether the budget of ``mode`` is for this call alone."""
+    failure_ttl: float
+    """Age in seconds up to which it gets the failure of an equal call."""
+    is_retry: bool
+    """Whether an SDK repeats a call after a failure of the connection."""
+    respond_async: bool
+    """Whether it wants a 202 instead of waiting for the answer."""
+    wait: float
+    """How many seconds it waits before the 202."""
+
+
+def split_prefix(path: str) -> tuple[str, dict[str, str]]:
+    """Take ``/with/NAME=VALUE,…`` from a path; return the rest, and the values as headers.
+
+    Raises `InvalidRequestError`.
+    """
+    found = _WITH.fullmatch(path)
+    if found is None:
+        return path, {}
+    headers: dict[str, str] = {}
+    for part in found[1].split(","):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise InvalidRequestError(f"{part[:100]!r} in the path: write /with/NAME=VALUE,NAME=…")
+        headers[_OURS + name.replace("_", "-").lower()] = unquote(value)
+    return found[2], headers
+
+
+class WishReader:
+    """Reads the wishes of calls."""
+
+    def __init__(self, overrides: Mapping[str, Any]) -> None:
+        """``overrides`` are the settings of the gateway's provider."""
+        self._overrides = dict(overrides)
+        # One object for equal settings, because calls of one mode share a run.
+        self._modes: dict[tuple[str | None, ...], BatchProcessingMode] = {}
+
+    def read(self, headers: Mapping[str, str]) -> Wishes:
+        """Return a call's wishes. Raises `InvalidRequestError`."""
+        for name in headers:
+            if name.startswith(_OURS) and name not in _SETTINGS and name not in _OTHERS:
+                known = ", ".join(sorted([*_SETTINGS, *_OTHERS]))
+                raise InvalidRequestError(f"there is no header {name}; the headers are {known}")
+        mode = self._mode(tuple(headers.get(name) for name in _SETTINGS))
+        new = _truth(f"{_OURS}new", headers.get(f"{_OURS}new"))
+        key = _word("idempotency-key", headers.get("idempotency-key"))
+        if new and key is not None:
+            raise InvalidRequestError(
+                f"an Idempotency-Key joins an earlier call, and {_OURS}new asks not to; send one "
+                "of them"
+            )
+        if new and mode.reuse:
+            mode = mode.model_copy(update={"reuse": False})
+        prefer = _preferences(headers.get("prefer", ""))
+        return Wishes(
+            mode=mode,
+            label=_word(f"{_OURS}label", headers.get(f"{_OURS}label")),
+            key=key,
+            new=new,
+            has_budget=f"{_OURS}budget-usd" in headers,
+            failure_ttl=read_failure_ttl(headers, mode.failure_ttl),
+            is_retry=headers.get("x-stainless-retry-count", "0") not in ("", "0"),
+            respond_async=bool({"respond-async", "wait"} & prefer.keys()),
+            wait=wait_of(prefer),
+        )
+
+    def _mode(self, given: tuple[str | None, ...]) -> BatchProcessingMode:
+        known = self._modes.get(given)
+        if known is not None:
+            return known
+        named = {
+            name: value
+            for name, value in zip(_SETTINGS.values(), given, strict=True)
+            if value is not None
+        }
+        try:
+            settings: Any = named
+            overrides = {**self._overrides, **mode_keywords(settings, CallKeywords)}
+            mode = resolve_mode(True, overrides)
+        except Exception as error:
+            raise InvalidRequestError(str(error)) from None
+        if len(self._modes) >= _MOST_MODES:
+            self._modes.clear()
+        self._modes[given] = mode
+        return mode
+
+
+def read_preferences(headers: Mapping[str, str]) -> float:
+    """Return for how many seconds a call that asks for a stored request waits for its answer."""
+    return wait_of(_preferences(headers.get("prefer", "")))
+
+
+def wait_of(preferences: Mapping[str, str]) -> float:
+    """Return the seconds of ``wait=…``, 0 without it."""
+    given = preferences.get("wait", "0")
+    try:
+        return parse_duration(given)
+    except ValueError as error:
+        raise InvalidRequestError(f"Prefer: wait={given[:100]}: {error}") from None
+
+
+def _preferences(header: str) -> dict[str, str]:
+    """Return the preferences of a Prefer header (RFC 7240)."""
+    found: dict[str, str] = {}
+    for part in re.split("[,;]", header):
+        name, _, value = part.strip().partition("=")
+        if name:
+            found.setdefault(name.strip().lower(), value.strip().strip('"'))
+    return found
+
+
+def _truth(name: str, value: str | None) -> bool:
+    words = {"true": True, "1": True, "false": False, "0": False}
+    if value is None:
+        return False
+    if value.lower() not in words:
+        raise InvalidRequestError(f"{name}: {value[:100]!r} is neither true nor false")
+    return words[value.lower()]
+
+
+def _word(name: str, value: str | None) -> str | None:
+    if value is not None and not (0 < len(value) <= LONGEST_KEY and value.isprintable()):
+        raise InvalidRequestError(f"{name}: write 1 to {LONGEST_KEY} printable characters")
+    return value
