@@ -23,7 +23,16 @@ _DIGEST_BYTES: Final = 16
 class Exchange:
     """One request, and the calls that wait for its answer. Belongs to the server's event loop."""
 
-    __slots__ = ("_calls", "_departure", "_on_taken", "_was_taken", "digest", "future", "retries")
+    __slots__ = (
+        "_calls",
+        "_departure",
+        "_done",
+        "_on_taken",
+        "_was_taken",
+        "digest",
+        "future",
+        "retries",
+    )
 
     def __init__(
         self,
@@ -44,7 +53,8 @@ class Exchange:
         self._on_taken = on_taken
         self._calls: set[HeldCall] = set()
         self._was_taken = False
-        future.on_loop().add_done_callback(lambda _: self._wake_calls())
+        self._done = future.on_loop()
+        self.on_done(self._wake_calls)
 
     @property
     def is_done(self) -> bool:
@@ -58,6 +68,10 @@ class Exchange:
             return self.future.result()
         except Exception:  # a failure without a result line, or no outcome yet
             return None
+
+    def on_done(self, callback: Callable[[], object]) -> None:
+        """Call a function on the event loop once there is an outcome."""
+        self._done.add_done_callback(lambda _: callback())
 
     def join(self, call: HeldCall) -> None:
         """Let a call wait for the answer."""

@@ -17,6 +17,7 @@ from claude_batch.gateway.gateway_settings import GatewaySettings
 from claude_batch.gateway.held_calls import Aborted, HeldCall
 from claude_batch.gateway.messages_route import MessagesRoute
 from claude_batch.gateway.refusals import Refusal, ending
+from claude_batch.gateway.request_routes import REQUESTS, RequestRoute
 from claude_batch.gateway.wishes import WishReader, split_prefix
 from claude_batch.ledger.queries import Answer
 from claude_batch.providers.batch import ClaudeBatchProvider
@@ -45,7 +46,9 @@ class Gateway:
         self.exchanges: Exchanges = Exchanges()
         self.calls: set[HeldCall] = set()
         """The calls that wait."""
-        self.failure_ttl: float = resolve_mode(True, provider.overrides).failure_ttl
+        mode = resolve_mode(True, provider.overrides)
+        self.failure_ttl: float = mode.failure_ttl
+        self.poll_interval: float = mode.poll_interval
         self.is_ending: bool = False
 
     def acknowledge(self, answer: Answer, taken: bool) -> None:
@@ -67,6 +70,7 @@ class GatewayApp:
         self._router = Router(
             [
                 Route("/v1/messages", MessagesRoute(gateway), methods=["POST"]),
+                Route(REQUESTS + "{id}", RequestRoute(gateway), methods=["GET", "DELETE"]),
                 Route("/healthz", Health(gateway)),
                 Route("/readyz", Health(gateway, ready=True)),
             ],

@@ -21,16 +21,14 @@ from claude_batch.gateway.asgi import Disconnected, Receive, Scope, Send, header
 from claude_batch.gateway.exchanges import Exchange, digest_of
 from claude_batch.gateway.held_calls import PING, SPACE, Aborted, HeldCall
 from claude_batch.gateway.refusals import Refusal, ending
+from claude_batch.gateway.request_routes import origin_of, send_accepted, store
 from claude_batch.gateway.wishes import Wishes
 from claude_batch.integrations.http_answers import failure, response_of
 from claude_batch.integrations.messages_call import MessagesCall, read_call
 from claude_batch.lifecycle.calls import Alone
-from claude_batch.lifecycle.waiters import CallFuture
 
 if TYPE_CHECKING:
     from claude_batch.gateway.gateway_app import Gateway
-
-REQUEST_ID: Final = "claude-batch-request-id"
 
 _LARGE: Final = 256 * 1024
 """Bytes above which a body is encoded on another thread, so that other calls do not wait for it."""
@@ -57,7 +55,10 @@ class MessagesRoute:
             wishes = self._gateway.wishes.read(headers)
             exchange, stream = await self._enter(caller, headers, wishes, receive)
             with HeldCall(receive, send) as call:
-                await self._hold(call, exchange, stream, headers)
+                if wishes.respond_async:
+                    await self._accept(call, exchange, stream, wishes.wait)
+                else:
+                    await self._hold(call, exchange, stream, headers)
         except Disconnected:
             return
         except Refusal as refusal:
@@ -127,9 +128,31 @@ class MessagesRoute:
             if exchange.leave(call, keep=gateway.is_ending):
                 gateway.exchanges.remove(exchange)
 
+    async def _accept(self, call: HeldCall, exchange: Exchange, stream: bool, wait: float) -> None:
+        """Answer a call that does not want to be held."""
+        gateway = self._gateway
+        gateway.calls.add(call)
+        exchange.join(call)
+        try:
+            request_id = await store(exchange, gateway.settings.hold)
+            await call.wait(wait)
+            if call.is_gone:
+                return
+            if exchange.is_done:
+                await self._answer(call, exchange, stream)
+            else:
+                await send_accepted(call, request_id, "queued", gateway.poll_interval)
+                call.is_whole = False  # the answer was not sent
+        except TimeoutError:
+            raise Refusal(503, "overloaded_error", "the call could not be stored in time") from None
+        finally:
+            gateway.calls.discard(call)
+            if exchange.leave(call, keep=True):
+                gateway.exchanges.remove(exchange)
+
     async def _begin(self, call: HeldCall, exchange: Exchange, stream: bool) -> None:
         kind = "text/event-stream; charset=utf-8" if stream else "application/json"
-        await call.begin(200, {"content-type": kind, **_UNBUFFERED, **_origin(exchange.future)})
+        await call.begin(200, {"content-type": kind, **_UNBUFFERED, **origin_of(exchange.future)})
         await call.send_some(PING if stream else SPACE)
 
     def _interval(self, headers: dict[str, str]) -> float:
@@ -141,7 +164,7 @@ class MessagesRoute:
     async def _answer(self, call: HeldCall, exchange: Exchange, stream: bool) -> None:
         response = await self._response(exchange, stream)
         if not call.has_begun:
-            headers = {**response.headers, **_origin(exchange.future)}
+            headers = {**response.headers, **origin_of(exchange.future)}
             if stream and response.status_code == 200:
                 headers |= _UNBUFFERED
             await call.send_whole(response.status_code, headers, response.content)
@@ -167,13 +190,3 @@ class MessagesRoute:
         if answer is not None and len(answer.raw or b"") > _LARGE:
             return await asyncio.to_thread(make)
         return make()
-
-
-def request_id_of(future: CallFuture) -> str | None:
-    """Return the id of a stored request; None before it is stored."""
-    return None if future.seq is None else f"request-{future.seq}"
-
-
-def _origin(future: CallFuture) -> dict[str, str]:
-    request_id = request_id_of(future)
-    return {} if request_id is None else {REQUEST_ID: request_id}

@@ -104,7 +104,7 @@ class WishReader:
             failure_ttl=read_failure_ttl(headers, mode.failure_ttl),
             is_retry=headers.get("x-stainless-retry-count", "0") not in ("", "0"),
             respond_async=bool({"respond-async", "wait"} & prefer.keys()),
-            wait=wait_of(prefer),
+            wait=_wait_of(prefer),
         )
 
     def _mode(self, given: tuple[str | None, ...]) -> BatchProcessingMode:
@@ -128,12 +128,12 @@ class WishReader:
         return mode
 
 
-def read_preferences(headers: Mapping[str, str]) -> float:
+def wait_of_headers(headers: Mapping[str, str]) -> float:
     """Return for how many seconds a call that asks for a stored request waits for its answer."""
-    return wait_of(_preferences(headers.get("prefer", "")))
+    return _wait_of(_preferences(headers.get("prefer", "")))
 
 
-def wait_of(preferences: Mapping[str, str]) -> float:
+def _wait_of(preferences: Mapping[str, str]) -> float:
     """Return the seconds of ``wait=…``, 0 without it."""
     given = preferences.get("wait", "0")
     try:

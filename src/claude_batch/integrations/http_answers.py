@@ -23,8 +23,10 @@ from claude_batch.core.errors import (
     ActorError,
     BatchRequestError,
     BatchTimeoutError,
+    BudgetExceededError,
     HaltReason,
     InvalidRequestError,
+    KeyConflictError,
     MissingResultError,
 )
 from claude_batch.core.quantities import decimal_usd, format_duration
@@ -230,8 +232,12 @@ def _described(error: Exception) -> tuple[str, dict[str, Any] | None, str | None
         case BatchTimeoutError():
             known = error.batch_ids[0] if error.batch_ids else None
             return "timeout_error", None, known, f"batch:{known or error.run_id}"
+        case KeyConflictError():
+            return "conflict_error", None, None, None
         case InvalidRequestError():
             return "invalid_request_error", None, None, None
+        case BudgetExceededError():
+            return "billing_error", None, None, None
         case AccountHaltedError():
             # The status identifies the reason; the API's own type for it may be a generic 400.
             details = {"reason": error.reason, "error_type": error.error_type}
@@ -254,6 +260,7 @@ def _origin(batch_id: str | None, answer: Answer | None) -> dict[str, str]:
         headers["claude-batch-batch-id"] = batch_id
     if answer is not None:
         headers["claude-batch-attempt"] = str(answer.attempt)
+        headers["claude-batch-via"] = answer.via
         if answer.cost is not None:
             headers["claude-batch-cost-usd"] = decimal_usd(answer.cost)
         if answer.reused:

@@ -35,6 +35,7 @@ from claude_batch.ledger.schema import (
     former_members,
     params,
     requests,
+    runs,
 )
 from claude_batch.ledger.store import Record, insert_many
 
@@ -57,6 +58,29 @@ class Orphan(NamedTuple):
     run_id: str
     lane_id: int
     digest: bytes
+
+
+class StoredCall(NamedTuple):
+    """A call in the ledger."""
+
+    seq: int
+    run_id: str
+    actor: str
+    is_final: bool
+    is_sent: bool
+
+
+def stored_call(tx: Connection, seq: int) -> StoredCall | None:
+    """Return a single call by its row number; None for other requests and unknown numbers."""
+    row = tx.execute(
+        select(requests.c.run_id, runs.c.actor, requests.c.finished, requests.c.state)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(requests.c.seq == seq, runs.c.kind == "calls")
+    ).first()
+    if row is None:
+        return None
+    is_sent = row.state not in (RequestState.QUEUED, RequestState.HELD)
+    return StoredCall(seq, row.run_id, row.actor, row.finished is not None, is_sent)
 
 
 def digest_of(body: bytes) -> bytes:

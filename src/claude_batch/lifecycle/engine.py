@@ -31,6 +31,7 @@ from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import collected_batches, halts, queries
 from claude_batch.ledger.locks import ProcessLock
+from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.budget_room import declare_limits, held_of
 from claude_batch.lifecycle.calls import Alone, Call, CallStore, without_repeated
@@ -423,6 +424,30 @@ class Engine:
         else:
             self._calls.let_go(seq)
         self._plan_notes()
+
+    def watch(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
+        """Set ``future`` to the answer of a stored call, beside the callers that wait for it."""
+        self._loop.soon(self._add_watcher, call, mode, future)
+
+    def _add_watcher(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
+        # The request stays, and its answer untaken, whatever this watcher does.
+        waiter = Waiter(future, call.seq, call.run_id, None, mode, keeps=True, acknowledges=True)
+        self._waiting.add(waiter, seconds=mode.max_wait)
+        future.stored(call.seq)
+        future.on_leave(partial(self._gone, waiter))
+        # It may have ended meanwhile.
+        self._waiting.deliver()
+
+    def cancel_call(self, seq: int) -> Future[None]:
+        """Cancel a call even if it is sent; its callers get that outcome. Raises `LedgerError`."""
+
+        async def cancel() -> None:
+            with self.ledger.write() as tx:
+                collected_batches.cancel_request(tx, seq, time.time())
+            self.wake()
+            self._notify_callers()
+
+        return self._loop.run(cancel())
 
     def calls_run(
         self, door: Door, actor: str, mode: BatchProcessingMode, talk: Talk | None

@@ -12,6 +12,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -34,7 +35,9 @@ from claude_batch.core.settings import (
 )
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
+from claude_batch.ledger import queries, single_calls
 from claude_batch.ledger.queries import Answer
+from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.lifecycle.calls import Alone
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
@@ -263,6 +266,26 @@ class ClaudeBatchProvider(Opened):
             tenant=tenant,
             new=new,
         )
+
+    def stored_call(self, seq: int) -> StoredCall | None:
+        """Return a call by its row number. Blocks. Raises `LedgerError`."""
+        with self._engine.ledger.read() as tx:
+            return single_calls.stored_call(tx, seq)
+
+    def answer_of(self, call: StoredCall) -> Answer:
+        """Return a stored call with its outcome, if it has one. Blocks. Raises `LedgerError`."""
+        with self._engine.ledger.read() as tx:
+            return queries.answer_of(tx, call.seq)
+
+    def watch(self, call: StoredCall) -> CallFuture:
+        """Return a future of a stored call's answer; leaving it changes nothing for the call."""
+        future = CallFuture()
+        self._engine.watch(call, resolve_mode(True, self.overrides), future)
+        return future
+
+    def cancel_call(self, call: StoredCall) -> Future[None]:
+        """Cancel a stored call even if it is sent, and so perhaps billed."""
+        return self._engine.cancel_call(call.seq)
 
     def acknowledge(self, answer: Answer, *, taken: bool) -> None:
         """Record whether the answer of a `call` reached its caller.

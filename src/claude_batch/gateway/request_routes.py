@@ -1,0 +1,153 @@
+"""``/claude-batch/v1/requests/{id}``: a stored request, without holding a connection for it.
+
+RFC 7240 names the preferences: ``Prefer: respond-async`` stores a call and returns 202 with the
+address of its request, and ``Prefer: wait=60`` waits for the answer that long first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from claude_batch.core.errors import ActorError
+from claude_batch.gateway.access import Caller
+from claude_batch.gateway.asgi import Receive, Scope, Send, headers_of
+from claude_batch.gateway.exchanges import Exchange
+from claude_batch.gateway.held_calls import HeldCall
+from claude_batch.gateway.refusals import Refusal, ending
+from claude_batch.gateway.wishes import wait_of_headers
+from claude_batch.integrations.http_answers import failure, response_of
+from claude_batch.ledger.single_calls import StoredCall
+from claude_batch.lifecycle.waiters import CallFuture
+
+if TYPE_CHECKING:
+    from claude_batch.gateway.gateway_app import Gateway
+
+REQUESTS: Final = "/claude-batch/v1/requests/"
+
+REQUEST_ID: Final = "claude-batch-request-id"
+
+_ID: Final = re.compile(r"request-([1-9][0-9]{0,17})")
+
+
+def request_id_of(future: CallFuture) -> str | None:
+    """Return the id of a stored request; None before it is stored."""
+    return None if future.seq is None else f"request-{future.seq}"
+
+
+def origin_of(future: CallFuture) -> dict[str, str]:
+    """Return the header with the id of a call's request, if it is stored."""
+    request_id = request_id_of(future)
+    return {} if request_id is None else {REQUEST_ID: request_id}
+
+
+async def send_accepted(call: HeldCall, request_id: str, state: str, retry_after: float) -> None:
+    """Send the 202 of a request that has no answer yet."""
+    body = {"id": request_id, "type": "request", "status": state}
+    headers = {
+        "content-type": "application/json",
+        "location": REQUESTS + request_id,
+        "retry-after": str(max(1, round(retry_after))),
+        "preference-applied": "respond-async",
+        REQUEST_ID: request_id,
+    }
+    await call.send_whole(202, headers, msgspec.json.encode(body))
+
+
+async def store(exchange: Exchange, patience: float) -> str:
+    """Wait until the request of an exchange is stored, and return its id.
+
+    Raises the error of a request that cannot be stored, and ``TimeoutError``.
+    """
+    loop = asyncio.get_running_loop()
+    stored: asyncio.Future[None] = loop.create_future()
+
+    def is_stored() -> None:
+        if not stored.done():
+            stored.set_result(None)
+
+    exchange.future.on_stored(lambda: loop.call_soon_threadsafe(is_stored))
+    exchange.on_done(is_stored)
+    async with asyncio.timeout(patience):
+        await stored
+    request_id = request_id_of(exchange.future)
+    if request_id is None:
+        exchange.future.result()  # which raises why
+        raise AssertionError("an answer without a request")
+    return request_id
+
+
+class RequestRoute:
+    """``GET`` and ``DELETE`` of one request, as an ASGI application."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call."""
+        caller: Caller = scope["state"]["caller"]
+        request_id: str = scope["path_params"]["id"]
+        try:
+            call = await self._find(caller, request_id)
+            if scope["method"] == "DELETE":
+                await asyncio.wrap_future(self._gateway.provider.cancel_call(call))
+                call = await self._find(caller, request_id)
+            with HeldCall(receive, send) as held:
+                if not call.is_final:
+                    call = await self._wait(held, call, wait_of_headers(headers_of(scope)))
+                await self._send(held, call, request_id)
+        except Refusal as refusal:
+            await refusal.send(send)
+        except ActorError as error:
+            response = failure(error)
+            await HeldCall(receive, send).send_whole(
+                response.status_code, dict(response.headers), response.content
+            )
+
+    async def _find(self, caller: Caller, request_id: str) -> StoredCall:
+        number = _ID.fullmatch(request_id)
+        provider = self._gateway.provider
+        found: StoredCall | None = None
+        if number is not None:
+            found = await asyncio.to_thread(provider.stored_call, int(number[1]))
+        # Another token's request is as unknown as one that does not exist.
+        if found is None or found.actor != caller.actor:
+            raise Refusal(404, "not_found_error", f"there is no request {request_id[:100]!r}")
+        return found
+
+    async def _wait(self, held: HeldCall, call: StoredCall, seconds: float) -> StoredCall:
+        gateway = self._gateway
+        if seconds <= 0:
+            return call
+        future = gateway.provider.watch(call)
+        future.on_loop().add_done_callback(lambda _: held.wake())
+        gateway.calls.add(held)
+        try:
+            await held.wait(seconds)
+        finally:
+            gateway.calls.discard(held)
+            future.leave("keep")
+        if gateway.is_ending and not future.done():
+            raise ending()
+        found = await asyncio.to_thread(gateway.provider.stored_call, call.seq)
+        return call if found is None else found
+
+    async def _send(self, held: HeldCall, call: StoredCall, request_id: str) -> None:
+        gateway = self._gateway
+        if not call.is_final:
+            state = "in_progress" if call.is_sent else "queued"
+            await send_accepted(held, request_id, state, gateway.poll_interval)
+            return
+
+        def make() -> Any:
+            answer = gateway.provider.answer_of(call)
+            return answer, response_of(answer, stream=False, failure_ttl=gateway.failure_ttl)
+
+        answer, response = await asyncio.to_thread(make)
+        headers = {**response.headers, REQUEST_ID: request_id}
+        await held.send_whole(response.status_code, headers, response.content)
+        if held.is_whole:
+            gateway.acknowledge(answer, True)
