@@ -11,8 +11,8 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Generator
-from types import FrameType
-from typing import Final
+from types import FrameType, TracebackType
+from typing import Final, Self
 
 import uvicorn
 
@@ -41,7 +41,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
         super().__init__(config)
-        self._gateway = gateway
+        self.gateway: Gateway = gateway
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -58,7 +58,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended by itself
-                self._loop.call_soon_threadsafe(self._gateway.end)
+                self._loop.call_soon_threadsafe(self.gateway.end)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -90,15 +90,84 @@ def serve(
     http://127.0.0.1:8788``, goes to standard output. Raises ``OSError`` if the port is taken,
     `ActorConfigurationError` for unusable settings and `LedgerError`.
     """
-    settings = settings or GatewaySettings()
+    server, listener = _prepare(provider, settings or GatewaySettings())
+    with listener:
+        (on_start or _announce)(_url(listener))
+        server.run(sockets=[listener])
+
+
+class GatewayServer:
+    """A gateway in a daemon thread of this process.
+
+    ```python
+    with GatewayServer(provider, GatewaySettings(port=0)) as gateway:
+        client = anthropic.Anthropic(base_url=gateway.url, api_key="any")
+    ```
+
+    `start` and `stop` do what ``with`` does. The caller closes ``provider`` afterwards.
+    """
+
+    def __init__(
+        self, provider: ClaudeBatchProvider, settings: GatewaySettings | None = None
+    ) -> None:
+        self._provider = provider
+        self._settings = settings or GatewaySettings()
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+        self.url: str = ""
+        """``http://127.0.0.1:PORT``, once it is started."""
+
+    @property
+    def gateway(self) -> Gateway:
+        """The running gateway."""
+        if self._server is None:
+            raise RuntimeError("the gateway has not been started")
+        return self._server.gateway
+
+    def start(self) -> Self:
+        """Start serving. Raises what `serve` raises."""
+        server, listener = _prepare(self._provider, self._settings)
+        self._server, self.url = server, _url(listener)
+
+        def run() -> None:
+            with listener:
+                server.run(sockets=[listener])
+
+        self._thread = threading.Thread(target=run, name="claude-batch-gateway", daemon=True)
+        # The socket listens already: a call waits until the server accepts it.
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End the calls that wait, and the server; the port is free when this returns."""
+        if self._server is not None and self._thread is not None:
+            self._server.end()
+            self._thread.join()
+            self._server = self._thread = None
+
+    def __enter__(self) -> Self:
+        """Run `start`."""
+        return self.start()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Run `stop`."""
+        self.stop()
+
+
+def _prepare(
+    provider: ClaudeBatchProvider, settings: GatewaySettings
+) -> tuple[_Server, socket.socket]:
     entered = provider.opening().result()
     gateway = Gateway(provider, settings, entered.door.client.credential)
     listener = _listen(settings)
     raise_descriptor_limit()
     logging.getLogger("uvicorn.error").addFilter(_not_incomplete)
-    with listener:
-        (on_start or _announce)(_url(listener))
-        _Server(_config(GatewayApp(gateway), settings), gateway).run(sockets=[listener])
+    return _Server(_config(GatewayApp(gateway), settings), gateway), listener
 
 
 def _config(app: GatewayApp, settings: GatewaySettings) -> uvicorn.Config:
