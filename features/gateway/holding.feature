@@ -1,0 +1,110 @@
+Feature: The gateway keeps a call alive until its batch has ended
+  Nothing is sent before `hold` has passed, so that answers and failures within it have their true status.
+  Afterwards signs of life follow each other at the interval `ping`.
+
+  Scenario: An answer within the hold is an ordinary response
+    Given a gateway over the sandbox with {"hold": 30}
+    When the gateway is called as follows
+      | call | prompt | stream |
+      | A    | one    | no     |
+      | B    | two    | yes    |
+    Then the calls have ended as follows
+      | call | status | end   | answered | signs | content-type                     | claude-batch-via | claude-batch-cost-usd |
+      | A    | 200    | whole | yes      | none  | application/json                 | batch            | 0.000039500           |
+      | B    | 200    | whole | yes      | none  | text/event-stream; charset=utf-8 | batch            | 0.000039500           |
+    And nobody waits at the gateway
+
+  Scenario: A later answer comes after signs of life
+    Given a gateway over the sandbox with {"latency": 2}
+    When the gateway is called as follows
+      | call | prompt | stream |
+      | A    | one    | no     |
+      | B    | two    | yes    |
+    Then the calls have ended as follows
+      | call | status | end   | answered | signs | cache-control          | x-accel-buffering | request |
+      | A    | 200    | whole | yes      | some  | no-cache, no-transform | no                | 1       |
+      | B    | 200    | whole | yes      | some  | no-cache, no-transform | no                | 2       |
+    And call A has a sign of life for each 0.1 seconds at least
+    And call B has a sign of life for each 0.1 seconds at least
+    And the events of call B are those of the API
+    And the API has seen 1 batch
+
+  Scenario: Claude Code gets fewer signs of life, because it counts them
+    Given a gateway over the sandbox with {"latency": 2, "claude_code_ping": 60}
+    When the gateway is called as follows
+      | call | prompt | stream | headers                             |
+      | A    | one    | yes    | {"user-agent": "claude-cli/2.1.90"} |
+    Then the calls have ended as follows
+      | call | status | end   | answered |
+      | A    | 200    | whole | yes      |
+    And call A has 1 sign of life
+
+  Scenario Outline: A failure within the hold has its true status: <prompt>
+    Given a gateway over the sandbox with {"hold": 30, "max_attempts": 1}
+    When the gateway is called as follows
+      | call | prompt   | stream |
+      | A    | <prompt> | no     |
+      | B    | <prompt> | yes    |
+    Then the calls have ended as follows
+      | call | status   | end   | error  | x-should-retry | content-type     |
+      | A    | <status> | whole | <type> | false          | application/json |
+      | B    | <status> | whole | <type> | false          | application/json |
+
+    Examples:
+      | prompt                                    | status | type                  |
+      | [[sandbox:errored:invalid_request_error]] | 400    | invalid_request_error |
+      | [[sandbox:errored:overloaded_error]]      | 529    | overloaded_error      |
+      | [[sandbox:errored:api_error]]             | 500    | api_error             |
+      | [[sandbox:expired]]                       | 504    | timeout_error         |
+      | [[sandbox:canceled]]                      | 499    | request_canceled      |
+
+  Scenario: A later failure ends a stream with the API's error
+    Given a gateway over the sandbox with {"latency": 1, "max_attempts": 1}
+    When the gateway is called as follows
+      | call | prompt                                    | stream |
+      | A    | [[sandbox:errored:invalid_request_error]] | yes    |
+    Then the calls have ended as follows
+      | call | status | end   | error                 | answered |
+      | A    | 200    | whole | invalid_request_error | no       |
+
+  Scenario: A later failure without streaming aborts the call, and the next one gets the true status
+    Given a gateway over the sandbox with {"latency": 1, "max_attempts": 1}
+    When the gateway is called as follows
+      | call | prompt                                    | after | stream | headers                            |
+      | A    | [[sandbox:errored:invalid_request_error]] |       | no     |                                    |
+      | B    | [[sandbox:errored:invalid_request_error]] | A     | no     | {"x-stainless-retry-count": "1"}   |
+      | C    | [[sandbox:errored:invalid_request_error]] | B     | yes    |                                    |
+      | D    | [[sandbox:errored:invalid_request_error]] | C     | no     | {"claude-batch-failure-ttl": "0"}  |
+    Then the calls have ended as follows
+      | call | status | end     | error                 | signs | claude-batch-reused | request |
+      | A    | 200    | aborted |                       | some  |                     | 1       |
+      | B    | 400    | whole   | invalid_request_error | none  | true                | 1       |
+      | C    | 400    | whole   | invalid_request_error | none  | true                | 1       |
+      | D    | 200    | aborted |                       | some  |                     | 2       |
+    And the gateway's ledger holds 2 requests
+
+  Scenario: The gateway ends while calls wait, and loses nothing
+    Given a gateway over the sandbox with {"latency": 4, "hold": 1.5}
+    When the gateway ends after 2 seconds of these calls
+      | call | prompt | stream | after |
+      | A    | one    | no     |       |
+      | B    | two    | yes    |       |
+      | C    | three  | no     | 1.5   |
+    Then the calls have ended as follows
+      | call | status | end     | error     | retry-after | x-should-retry |
+      | A    | 200    | aborted |           |             |                |
+      | B    | 200    | aborted |           |             |                |
+      | C    | 503    | whole   | api_error | 5           | true           |
+    And the gateway has ended within 5 seconds
+    When the gateway is started again
+    And the gateway is called as follows
+      | call | prompt | stream |
+      | A    | one    | no     |
+      | B    | two    | no     |
+      | C    | three  | yes    |
+    Then the calls have ended as follows
+      | call | status | end   | answered |
+      | A    | 200    | whole | yes      |
+      | B    | 200    | whole | yes      |
+      | C    | 200    | whole | yes      |
+    And the API has processed 3 requests, none twice

@@ -1,0 +1,140 @@
+Feature: Which call joins which request
+  A call joins what was paid for and what nobody waits for. Equal calls that wait at the same time are
+  separate requests.
+
+  Scenario: Equal calls at once are separate requests
+    Given a gateway over the sandbox
+    When the gateway is called as follows
+      | call | prompt | stream |
+      | A    | one    | no     |
+      | B    | one    | no     |
+    Then the calls have ended as follows
+      | call | status | answered | request |
+      | A    | 200    | yes      | 1       |
+      | B    | 200    | yes      | 2       |
+    And the API has been sent 2 requests
+
+  Scenario: A call joins the request of a caller that went away, as a stream or not
+    Given a gateway over the sandbox with {"latency": 1.5}
+    When the gateway is called as follows
+      | call | prompt | stream | leaves | after |
+      | A    | one    | yes    | 1      |       |
+      | B    | one    | no     |        | A     |
+      | C    | one    | no     |        | B     |
+    Then the calls have ended as follows
+      | call | status | end   | answered | request |
+      | A    | 200    | left  | no       | 1       |
+      | B    | 200    | whole | yes      | 1       |
+      | C    | 200    | whole | yes      | 2       |
+    And the API has been sent 2 requests
+
+  Scenario: An answer that came while nobody waited is kept
+    Given a gateway over the sandbox with {"latency": 1}
+    When the gateway is called as follows
+      | call | prompt | stream | leaves | after |
+      | A    | one    | no     | 0.8    |       |
+      | B    | one    | no     |        | 3     |
+    Then the calls have ended as follows
+      | call | status | end   | answered | request | claude-batch-reused |
+      | A    | 200    | left  | no       | 1       |                     |
+      | B    | 200    | whole | yes      | 1       | true                |
+    And the API has processed 1 requests, none twice
+
+  Scenario: A request that is not sent yet is withdrawn with its caller
+    Given a gateway over the sandbox with {"linger": 3}
+    When the gateway is called as follows
+      | call | prompt | stream | leaves |
+      | A    | one    | no     | 1      |
+    Then the calls have ended as follows
+      | call | end  |
+      | A    | left |
+    And nobody waits at the gateway
+    And the API has seen 0 batches
+
+  Scenario: A retry joins a request whose caller seems to wait still
+    Given a gateway over the sandbox with {"latency": 1.5}
+    When the gateway is called as follows
+      | call | prompt | stream | after | headers                          |
+      | A    | one    | no     |       |                                  |
+      | B    | one    | yes    | 0.8   | {"x-stainless-retry-count": "1"} |
+      | C    | one    | no     | 0.8   | {"x-stainless-retry-count": "0"} |
+    Then the calls have ended as follows
+      | call | status | answered | request |
+      | A    | 200    | yes      | 1       |
+      | B    | 200    | yes      | 1       |
+      | C    | 200    | yes      | 2       |
+    And the API has been sent 2 requests
+
+  Scenario: Retries of two equal calls join one each
+    Given a gateway over the sandbox with {"latency": 2}
+    When the gateway is called as follows
+      | call | prompt | stream | after | leaves | headers                          |
+      | A    | one    | no     |       |        |                                  |
+      | B    | one    | no     |       | 1.5    |                                  |
+      | C    | one    | no     | 0.8   |        | {"x-stainless-retry-count": "1"} |
+      | D    | one    | no     | 0.8   |        | {"x-stainless-retry-count": "2"} |
+    Then the two retries C and D have joined different requests
+    And the API has been sent 2 requests
+
+  Scenario: An Idempotency-Key always joins its request
+    Given a gateway over the sandbox
+    When the gateway is called as follows
+      | call | prompt | stream | after | headers                   |
+      | A    | one    | no     |       | {"idempotency-key": "k1"} |
+      | B    | one    | yes    |       | {"idempotency-key": "k1"} |
+      | C    | one    | no     | A     | {"idempotency-key": "k1"} |
+      | D    | two    | no     | A     | {"idempotency-key": "k1"} |
+      | E    | one    | no     | A     | {"idempotency-key": "k2"} |
+    Then the calls have ended as follows
+      | call | status | end   | answered | error          | request |
+      | A    | 200    | whole | yes      |                | 1       |
+      | B    | 200    | whole | yes      |                | 1       |
+      | C    | 200    | whole | yes      |                | 1       |
+      | D    | 409    | whole | no       | conflict_error | 2       |
+      | E    | 200    | whole | yes      |                | 3       |
+    And the API has been sent 2 requests
+
+  Scenario: A new call joins nothing
+    Given a gateway over the sandbox with {"latency": 1.5}
+    When the gateway is called as follows
+      | call | prompt | stream | leaves | after | headers                                                   |
+      | A    | one    | no     | 1      |       |                                                           |
+      | B    | one    | no     |        | A     | {"claude-batch-new": "true"}                              |
+      | C    | one    | no     |        | A     | {"claude-batch-new": "true", "idempotency-key": "k"}      |
+    Then the calls have ended as follows
+      | call | status | end   | error                 | request |
+      | A    | 200    | left  |                       | 1       |
+      | B    | 200    | whole |                       | 2       |
+      | C    | 400    | whole | invalid_request_error | 3       |
+
+  Scenario: A request whose caller asks for it is cancelled with its caller
+    Given a gateway over the sandbox with {"latency": 2, "cancel_latency": 0.1}
+    When the gateway is called as follows
+      | call | prompt | stream | leaves | headers                                  |
+      | A    | one    | no     | 1      | {"claude-batch-on-disconnect": "drop"}   |
+    Then the API comes to have cancelled 1 batch
+
+  Scenario: Callers with different tokens share nothing
+    Given a gateway over the sandbox with {"latency": 1.5, "hold": 30, "max_attempts": 1}
+    And the gateway has tokens for ann and bob
+    When the gateway is called as follows
+      | call | prompt                                    | leaves | after | token | headers                   |
+      | A    | one                                       | 1      |       | ann   |                           |
+      | B    | one                                       |        | A     | bob   |                           |
+      | C    | one                                       |        | A     | ann   |                           |
+      | D    | [[sandbox:errored:invalid_request_error]] |        |       | ann   |                           |
+      | E    | [[sandbox:errored:invalid_request_error]] |        | D     | bob   |                           |
+      | F    | [[sandbox:errored:invalid_request_error]] |        | D     | ann   |                           |
+      | G    | two                                       |        |       | ann   | {"idempotency-key": "k1"} |
+      | H    | three                                     |        | G     | bob   | {"idempotency-key": "k1"} |
+    Then the calls have ended as follows
+      | call | status | end   | request | claude-batch-reused |
+      | A    | 0      | left  | 1       |                     |
+      | B    | 200    | whole | 2       |                     |
+      | C    | 200    | whole | 3       |                     |
+      | D    | 400    | whole | 4       |                     |
+      | E    | 400    | whole | 5       |                     |
+      | F    | 400    | whole | 4       | true                |
+      | G    | 200    | whole | 6       |                     |
+      | H    | 200    | whole | 7       |                     |
+    And the API has been sent 6 requests

@@ -1,0 +1,315 @@
+"""Steps for the gateway: a real server over the sandbox, called over real HTTP.
+
+A table describes calls: when each begins, what it sends, and when its caller goes away. Another
+table compares how they ended. Requests are compared by their ids: equal numbers in the column
+`request` are equal ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import httpx2
+import msgspec
+from behave import given, then, when
+from behave.runner import Context
+from integration_steps import MODEL
+from sqlalchemy import func, select
+from staging import QUICK, ledger_values, start_api, until
+
+import claude_batch as cb
+from claude_batch.gateway.access import add_token
+from claude_batch.gateway.gateway_server import GatewayServer
+from claude_batch.gateway.gateway_settings import GatewaySettings
+from claude_batch.ledger.schema import requests
+from claude_batch.sandbox import SandboxSettings
+
+SHORT: dict[str, Any] = {"hold": 0.3, "ping": 0.1}
+"""Settings that let a test see signs of life."""
+
+LONG = 60.0
+"""Seconds after which a call that has no end fails the test."""
+
+
+@dataclass
+class Ended:
+    """How a call ended."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    body: bytes = b""
+    end: str = "left"
+    """``whole``, ``aborted``, or ``left`` if the caller went away."""
+    seconds: float = 0.0
+    at_first: float | None = None
+    """Seconds until the status came."""
+
+    @property
+    def events(self) -> list[str]:
+        lines = self.body.decode().splitlines()
+        return [line.removeprefix("event: ") for line in lines if line.startswith("event: ")]
+
+    @property
+    def signs(self) -> int:
+        """Signs of life: pings, or spaces before the JSON."""
+        if self.headers.get("content-type", "").startswith("text/event-stream"):
+            return self.events.count("ping")
+        return len(self.body) - len(self.body.lstrip(b" "))
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """The JSON of the body, or of the data of its last event."""
+        text = self.body.decode().strip()
+        if "data: " in text:
+            text = text.rpartition("data: ")[2]
+        return msgspec.json.decode(text) if text else {}
+
+    @property
+    def error(self) -> str:
+        return self.value.get("error", {}).get("type", "")
+
+    @property
+    def text(self) -> str:
+        """The answer's text, from a message or from the deltas of a stream."""
+        if self.events:
+            found = [line[6:] for line in self.body.decode().splitlines() if line[:6] == "data: "]
+            deltas = [json.loads(line).get("delta", {}) for line in found]
+            return "".join(delta.get("text", "") for delta in deltas)
+        content = self.value.get("content", [])
+        return "".join(block.get("text", "") for block in content)
+
+
+# Setting the scene
+
+
+@given("a gateway over the sandbox")
+@given("a gateway over the sandbox with {settings:Json}")
+def _(context: Context, settings: dict[str, Any] | None = None) -> None:
+    """``settings`` are those of the sandbox, the gateway and the provider, by their names."""
+    given_settings = dict(settings or {})
+
+    def taken(kind: Any) -> dict[str, Any]:
+        names = {each.name for each in fields(kind)} & given_settings.keys()
+        return {name: given_settings.pop(name) for name in names}
+
+    start_api(context, **{"latency": 0.3, **taken(SandboxSettings)})
+    context.gateway_settings = GatewaySettings(**{"port": 0, **SHORT, **taken(GatewaySettings)})
+    context.gateway_provider_settings = {**QUICK, **given_settings}
+    _start(context)
+
+
+def _start(context: Context) -> None:
+    provider = cb.ClaudeBatchProvider(**context.gateway_provider_settings)
+    context.add_cleanup(provider.close)
+    context.gateway = GatewayServer(provider, context.gateway_settings).start()
+    context.add_cleanup(context.gateway.stop)
+    context.gateway_provider = provider
+
+
+def _stop(context: Context) -> None:
+    context.gateway.stop()
+    context.gateway_provider.close()
+
+
+@when("the gateway is started again")
+def _(context: Context) -> None:
+    _stop(context)
+    _start(context)
+
+
+@when("the gateway ends")
+def _(context: Context) -> None:
+    context.gateway_ended = _stop_timed(context)
+
+
+def _stop_timed(context: Context) -> float:
+    begun = time.monotonic()
+    _stop(context)
+    return time.monotonic() - begun
+
+
+# Calls
+
+
+def body_of(prompt: str, stream: bool) -> bytes:
+    body: dict[str, Any] = {"model": MODEL, "max_tokens": 100}
+    body["messages"] = [{"role": "user", "content": prompt}]
+    if stream:
+        body["stream"] = True
+    return json.dumps(body).encode()
+
+
+async def call(url: str, row: dict[str, str], ended: Ended) -> None:
+    """Make one call; fills in how it ended."""
+    headers = json.loads(row.get("headers") or "{}")
+    path = row.get("path") or "/v1/messages"
+    method = row.get("method") or "POST"
+    content = body_of(row["prompt"], row.get("stream") == "yes") if method == "POST" else None
+    begun = time.monotonic()
+    async with httpx2.AsyncClient(base_url=url, timeout=LONG, trust_env=False) as http:
+        try:
+            async with http.stream(method, path, content=content, headers=headers) as response:
+                ended.at_first = time.monotonic() - begun
+                ended.status, ended.headers = response.status_code, dict(response.headers)
+                async for piece in response.aiter_raw():
+                    ended.body += piece
+            ended.end = "whole"
+        except httpx2.RemoteProtocolError:
+            ended.end = "aborted"
+        finally:
+            ended.seconds = time.monotonic() - begun
+
+
+async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended]:
+    """Make the calls of a table; `after` names the call that must have ended, or seconds."""
+    ends = {row["call"]: Ended() for row in rows}
+    tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def one(row: dict[str, str]) -> None:
+        after = row.get("after", "")
+        if after in tasks:
+            await asyncio.wait([tasks[after]])
+        elif after:
+            await asyncio.sleep(float(after))
+        if token := row.get("token"):
+            own = {"x-api-key": context.gateway_tokens[token]}
+            row = {**row, "headers": json.dumps({**json.loads(row["headers"] or "{}"), **own})}
+        made = call(context.gateway.url, row, ends[row["call"]])
+        leaves = row.get("leaves", "")
+        if not leaves:
+            await made
+            return
+        try:
+            await asyncio.wait_for(made, float(leaves))
+        except TimeoutError:
+            # The gateway notices the end of the connection in a later pass of its loop.
+            await asyncio.sleep(0.1)
+
+    for row in rows:
+        tasks[row["call"]] = asyncio.create_task(one(row))
+    await asyncio.gather(*tasks.values())
+    return ends
+
+
+@when("the gateway is called as follows")
+def _(context: Context) -> None:
+    rows = [row.as_dict() for row in context.table]
+    context.gateway_calls = asyncio.run(_play(context, rows))
+
+
+@when("the gateway ends after {seconds:g} seconds of these calls")
+def _(context: Context, seconds: float) -> None:
+    rows = [row.as_dict() for row in context.table]
+
+    async def play() -> dict[str, Ended]:
+        playing = asyncio.create_task(_play(context, rows))
+        await asyncio.sleep(seconds)
+        context.gateway_ended = await asyncio.to_thread(_stop_timed, context)
+        return await playing
+
+    context.gateway_calls = asyncio.run(play())
+
+
+@then("the calls have ended as follows")
+def _(context: Context) -> None:
+    ends: dict[str, Ended] = context.gateway_calls
+    known: dict[str, str] = {}
+    found: list[list[str]] = []
+    for row in context.table:
+        ended = ends[row["call"]]
+        cells: list[str] = []
+        for name in context.table.headings:
+            if name == "call":
+                cells.append(row["call"])
+            elif name == "request":
+                request_id = ended.headers.get("claude-batch-request-id", "")
+                cells.append(known.setdefault(request_id, str(len(known) + 1)))
+            elif name == "signs":
+                cells.append("some" if ended.signs else "none")
+            elif name in ("status", "end", "error"):
+                cells.append(str(getattr(ended, name)))
+            elif name == "answered":
+                cells.append("yes" if ended.text else "no")
+            else:
+                cells.append(ended.headers.get(name, ""))
+        found.append(cells)
+    wanted = [list(row.cells) for row in context.table]
+    assert found == wanted, "\n".join(map(str, [*found, ends]))
+
+
+@then("the gateway's ledger holds {count:d} request")
+@then("the gateway's ledger holds {count:d} requests")
+def _(context: Context, count: int) -> None:
+    found = ledger_values(select(func.count()).select_from(requests))[0]
+    assert found == count, found
+
+
+@then("the API has been sent {count:d} requests")
+def _(context: Context, count: int) -> None:
+    """Equal ones among them: those are requests of their own."""
+    summary = context.api.billing_summary()
+    assert summary["requests"] == count, summary
+
+
+@then("call {name} has a sign of life for each {interval:g} seconds at least")
+def _(context: Context, name: str, interval: float) -> None:
+    ended: Ended = context.gateway_calls[name]
+    assert ended.at_first is not None
+    # Counted: a busy machine may delay each, and the last one may be due with the answer.
+    wanted = int((ended.seconds - ended.at_first) / (2 * interval))
+    assert ended.signs >= max(1, wanted), (ended.signs, wanted, ended)
+
+
+@then("the events of call {name} are those of the API")
+def _(context: Context, name: str) -> None:
+    events = context.gateway_calls[name].events
+    kept = [each for each in events if each != "ping"]
+    assert events[0] == "ping" and kept[0] == "message_start", events
+    assert kept[-1] == "message_stop", events
+    known = {"message_start", "message_delta", "message_stop"}
+    known |= {f"content_block_{part}" for part in ("start", "delta", "stop")}
+    assert set(kept) <= known, events
+
+
+@then("the gateway has ended within {seconds:g} seconds")
+def _(context: Context, seconds: float) -> None:
+    assert context.gateway_ended < seconds, context.gateway_ended
+
+
+@then("nobody waits at the gateway")
+def _(context: Context) -> None:
+    gateway = context.gateway.gateway
+    until(lambda: not gateway.calls and not len(gateway.exchanges) and not gateway.bodies.held)
+
+
+@then("call {name} has {count:d} sign of life")
+def _(context: Context, name: str, count: int) -> None:
+    assert context.gateway_calls[name].signs == count, context.gateway_calls[name]
+
+
+@then("the two retries {first} and {second} have joined different requests")
+def _(context: Context, first: str, second: str) -> None:
+    ids = {context.gateway_calls[n].headers["claude-batch-request-id"] for n in (first, second)}
+    assert len(ids) == 2 and all(ids), ids
+
+
+@then("the API comes to have cancelled {count:d} batch")
+def _(context: Context, count: int) -> None:
+    def cancelled() -> int:
+        calls = [(each["method"], each["path"]) for each in context.api.log()]
+        return sum(m == "POST" and path.endswith("/cancel") for m, path in calls)
+
+    until(lambda: cancelled() == count)
+
+
+@given("the gateway has tokens for {names}")
+def _(context: Context, names: str) -> None:
+    path = context.tmp / "tokens"
+    context.gateway_tokens = {each: add_token(path, each) for each in names.split(" and ")}
+    context.gateway_settings = replace(context.gateway_settings, tokens=path)
+    _stop(context)
+    _start(context)
