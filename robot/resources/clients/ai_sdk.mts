@@ -1,0 +1,37 @@
+/** Vercel's AI SDK as a client of the gateway. */
+
+import { createAnthropic } from "@ai-sdk/anthropic";
+import { generateText, jsonSchema, streamText, tool } from "ai";
+import { MODEL, report, type Call } from "./client_calls.mts";
+
+// Unlike Anthropic's SDKs, this one adds no `/v1` to the base URL.
+const anthropic = createAnthropic({ baseURL: `${process.env.ANTHROPIC_BASE_URL}/v1` });
+
+async function ask(call: Call) {
+  const asked = {
+    model: anthropic(MODEL),
+    prompt: call.prompt,
+    maxOutputTokens: 500,
+    tools: Object.fromEntries(
+      call.tools.map((each) => [
+        each.name,
+        tool({ description: each.description, inputSchema: jsonSchema(each.input_schema as any) }),
+      ]),
+    ),
+  };
+  if (!call.stream) {
+    const { text, toolCalls } = await generateText(asked);
+    return { text, tools: toolCalls.map(({ toolName, input }) => ({ name: toolName, input })) };
+  }
+  const failures: unknown[] = [];
+  const streamed = streamText({ ...asked, onError: ({ error }) => void failures.push(error) });
+  await streamed.consumeStream();
+  if (failures.length) throw failures[0];
+  const toolCalls = await streamed.toolCalls;
+  return {
+    text: await streamed.text,
+    tools: toolCalls.map(({ toolName, input }) => ({ name: toolName, input })),
+  };
+}
+
+await report("ai", ask);
