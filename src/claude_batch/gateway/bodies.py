@@ -8,8 +8,25 @@ from contextlib import asynccontextmanager
 from claude_batch.gateway.asgi import Receive, receive_some
 from claude_batch.gateway.refusals import Refusal
 
-_PATIENCE = 60.0
+PATIENCE = 60.0
 """Seconds without a byte after which an upload is given up."""
+
+
+async def receive_body(receive: Receive) -> tuple[bytes, bool]:
+    """Return the next part of a body, and whether more follows.
+
+    Raises `Refusal` if the caller sends nothing for too long, and
+    `claude_batch.gateway.asgi.Disconnected`.
+    """
+    try:
+        return await receive_some(receive, PATIENCE)
+    except TimeoutError:
+        raise Refusal(
+            408,
+            "timeout_error",
+            f"no byte of the body came for {PATIENCE:g} s; nothing was stored",
+            {"connection": "close"},
+        ) from None
 
 
 class Bodies:
@@ -38,15 +55,7 @@ class Bodies:
             pieces: list[bytes] = []
             size, more = 0, True
             while more:
-                try:
-                    piece, more = await receive_some(receive, _PATIENCE)
-                except TimeoutError:
-                    raise Refusal(
-                        408,
-                        "timeout_error",
-                        f"no byte of the body came for {_PATIENCE:g} s; nothing was stored",
-                        {"connection": "close"},
-                    ) from None
+                piece, more = await receive_body(receive)
                 pieces.append(piece)
                 size += len(piece)
                 if size > self._largest:

@@ -16,6 +16,7 @@ from claude_batch.gateway.exchanges import Exchanges
 from claude_batch.gateway.gateway_settings import GatewaySettings
 from claude_batch.gateway.held_calls import Aborted, HeldCall
 from claude_batch.gateway.messages_route import MessagesRoute
+from claude_batch.gateway.passthrough import METHODS, PASSED, Passthrough
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.request_routes import REQUESTS, RequestRoute
 from claude_batch.gateway.wishes import WishReader, split_prefix
@@ -67,16 +68,22 @@ class GatewayApp:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
+        self._passthrough = Passthrough(gateway)
         self._router = Router(
             [
                 Route("/v1/messages", MessagesRoute(gateway), methods=["POST"]),
                 Route(REQUESTS + "{id}", RequestRoute(gateway), methods=["GET", "DELETE"]),
+                *(Route(path, self._passthrough, methods=METHODS) for path in PASSED),
                 Route("/healthz", Health(gateway)),
                 Route("/readyz", Health(gateway, ready=True)),
             ],
             redirect_slashes=False,
             default=_not_found,
         )
+
+    async def aclose(self) -> None:
+        """Close the connections to the API."""
+        await self._passthrough.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call."""

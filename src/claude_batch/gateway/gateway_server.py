@@ -39,15 +39,21 @@ class _Server(uvicorn.Server):
     gateway wait for batches.
     """
 
-    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+    def __init__(self, config: uvicorn.Config, app: GatewayApp) -> None:
         super().__init__(config)
-        self.gateway: Gateway = gateway
+        self.gateway: Gateway = app.gateway
+        self._app = app
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start serving."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the port, and wait until the calls have ended."""
+        await super().shutdown(sockets)
+        await self._app.aclose()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle a signal: end the calls that wait, then the server."""
@@ -167,7 +173,8 @@ def _prepare(
     listener = _listen(settings)
     raise_descriptor_limit()
     logging.getLogger("uvicorn.error").addFilter(_not_incomplete)
-    return _Server(_config(GatewayApp(gateway), settings), gateway), listener
+    app = GatewayApp(gateway)
+    return _Server(_config(app, settings), app), listener
 
 
 def _config(app: GatewayApp, settings: GatewaySettings) -> uvicorn.Config:

@@ -203,13 +203,13 @@ class Connection:
     ) -> httpx2.Response:
         """Send one request, once, and return its response, whatever its status.
 
-        ``content`` is JSON. ``stream`` leaves the body of a success unread; the caller bounds it
-        and closes the response. Raises `Disconnected` without a whole response, and
-        `CredentialFault` if a profile has no token.
+        ``content`` is JSON, unless ``headers`` have another type. ``stream`` leaves the body of a
+        success unread; the caller bounds it and closes the response. Raises `Disconnected` without
+        a whole response, and `CredentialFault` if a profile has no token.
         """
         sent = dict(headers or {})
         if content is not None:
-            sent["content-type"] = "application/json"
+            sent.setdefault("content-type", "application/json")
         # A host with an underscore is no valid server name in TLS; the SDK does the same.
         extensions = (
             {"sni_hostname": host.replace("_", "-")} if "_" in (host := self._root.host) else {}

@@ -1,0 +1,208 @@
+"""Routes that the gateway passes to the API, with its own key.
+
+Bodies are streamed in both directions: a file has up to 500 MB, and a batch's results may have
+more. Only headers that are known are passed, so that no credential or cookie crosses the gateway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx2
+import msgspec
+
+from claude_batch.gateway.asgi import Disconnected as CallerGone
+from claude_batch.gateway.asgi import Receive, Scope, Send, headers_of
+from claude_batch.gateway.bodies import receive_body
+from claude_batch.gateway.held_calls import Aborted, HeldCall
+from claude_batch.gateway.refusals import Refusal
+from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
+
+if TYPE_CHECKING:
+    from claude_batch.gateway.gateway_app import Gateway
+
+BATCHES: Final = "/v1/messages/batches"
+
+PASSED: Final = (
+    "/v1/messages/count_tokens",
+    BATCHES,
+    BATCHES + "/{rest:path}",
+    "/v1/models",
+    "/v1/models/{rest:path}",
+    "/v1/files",
+    "/v1/files/{rest:path}",
+)
+"""Paths that are passed on."""
+
+METHODS: Final = ("GET", "POST", "DELETE")
+
+_SEGMENT: Final = re.compile(r"(?!\.+$)[\w.:@-]+", re.ASCII)
+"""A part of a path. ``..`` would reach other routes, such as live messages at the full price."""
+
+_SENT: Final = (
+    "accept",
+    "anthropic-beta",
+    "anthropic-version",
+    "content-length",
+    "content-type",
+    "idempotency-key",
+)
+"""Headers of a call that are passed to the API."""
+
+_RETURNED: Final = (
+    "cache-control",
+    "content-disposition",
+    "content-type",
+    "request-id",
+    "retry-after",
+    "x-should-retry",
+)
+"""Headers of a response that are passed, beside those that begin with ``anthropic-``."""
+
+_Fields = dict[str, msgspec.Raw]
+_fields = msgspec.json.Decoder(_Fields)
+_list = msgspec.json.Decoder(list[_Fields])
+_URL: Final = "results_url"
+
+
+class Passthrough:
+    """The routes as an ASGI application."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._connection: Connection | None = None
+
+    async def aclose(self) -> None:
+        """Close the connections to the API."""
+        if self._connection is not None:
+            await self._connection.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a call."""
+        headers = headers_of(scope)
+        path: str = scope["path"]
+        if not all(_SEGMENT.fullmatch(part) for part in path[1:].split("/")):
+            await Refusal(404, "not_found_error", f"there is nothing at {path[:200]!r}").send(send)
+            return
+        try:
+            response = await self._send(scope, path, headers, receive)
+        except Refusal as refusal:
+            await refusal.send(send)
+            return
+        try:
+            with HeldCall(receive, send) as call:
+                await self._return(call, response, path, headers)
+        finally:
+            await response.aclose()
+
+    async def _send(
+        self, scope: Scope, path: str, headers: Mapping[str, str], receive: Receive
+    ) -> httpx2.Response:
+        method: str = scope["method"]
+        query: str = scope.get("query_string", b"").decode("latin-1")
+        try:
+            if self._connection is None:
+                credentials = self._gateway.provider.credentials()
+                self._connection = Connection(
+                    base_url=credentials.get("base_url"), api_key=credentials.get("api_key")
+                )
+            return await self._connection.send(
+                method,
+                f"{path}?{query}" if query else path,
+                content=_upload(receive) if method == "POST" else None,
+                headers={name: headers[name] for name in _SENT if name in headers},
+                stream=True,
+            )
+        except CredentialFault as error:
+            raise Refusal(500, "api_error", f"the gateway's own key: {error}") from None
+        except Disconnected as error:
+            if isinstance(error.__cause__, CallerGone | Refusal):
+                raise error.__cause__ from None
+            raise _unreachable(error, method) from None
+
+    async def _return(
+        self, call: HeldCall, response: httpx2.Response, path: str, headers: Mapping[str, str]
+    ) -> None:
+        kept = {
+            name: value
+            for name, value in response.headers.items()
+            if name in _RETURNED or name.startswith("anthropic-")
+        }
+        if path.startswith(BATCHES) and not path.endswith("/results"):
+            try:
+                body = b"".join([piece async for piece in response.aiter_bytes()])
+            except httpx2.HTTPError as error:
+                refusal = _unreachable(error, "")
+                await call.send_whole(refusal.status, refusal.headers, refusal.body)
+                return
+            body = with_results_url(body, _address(headers))
+            await call.send_whole(response.status_code, kept, body)
+            return
+        await call.begin(response.status_code, kept)
+        try:
+            async for piece in response.aiter_bytes():
+                if call.is_gone:
+                    return
+                await call.send_some(piece)
+        except httpx2.HTTPError:
+            raise Aborted from None
+        await call.finish([])
+
+
+async def _upload(receive: Receive) -> AsyncGenerator[bytes]:
+    more = True
+    while more:
+        piece, more = await receive_body(receive)
+        if piece:
+            yield piece
+
+
+def _unreachable(error: Exception, method: str) -> Refusal:
+    """Return the response to a call whose call to the API got no whole response."""
+    cause = error.__cause__ or error
+    late = isinstance(cause, httpx2.TimeoutException)
+    # A POST that the API may have accepted must not be repeated: it may have made a batch.
+    safe = method != "POST" or (isinstance(error, Disconnected) and error.never_connected)
+    words = "was not reached" if safe else "did not answer; it may have accepted the call"
+    return Refusal(
+        504 if late else 502,
+        "timeout_error" if late else "api_error",
+        f"the API {words} ({type(cause).__name__})",
+        {"x-should-retry": "true" if safe else "false"},
+    )
+
+
+def _address(headers: Mapping[str, str]) -> str:
+    """Return the gateway's address as the caller sees it."""
+    scheme = "https" if headers.get("x-forwarded-proto") == "https" else "http"
+    return f"{scheme}://{headers['host']}"
+
+
+def with_results_url(body: bytes, address: str) -> bytes:
+    """Let the batches in a response name the gateway in their ``results_url``.
+
+    The SDKs follow that URL as it stands, and would send the caller's token to the API.
+    """
+    try:
+        found = _fields.decode(body)
+        if _URL in found:
+            found = _at_gateway(found, address)
+        elif b'"%b"' % _URL.encode() in body and "data" in found:
+            batches = [_at_gateway(each, address) for each in _list.decode(found["data"])]
+            found["data"] = msgspec.Raw(msgspec.json.encode(batches))
+        else:
+            return body
+    except msgspec.DecodeError:
+        return body
+    return msgspec.json.encode(found)
+
+
+def _at_gateway(batch: _Fields, address: str) -> _Fields:
+    given: Any = msgspec.json.decode(batch.get(_URL, msgspec.Raw(b"null")))
+    if not isinstance(given, str):
+        return batch
+    batch_id = msgspec.json.decode(batch["id"], type=str)
+    url = f"{address}{BATCHES}/{batch_id}/results"
+    return {**batch, _URL: msgspec.Raw(msgspec.json.encode(url))}
