@@ -327,7 +327,8 @@ def gateway_clients(session: nox.Session) -> None:
     chosen = session.posargs or ["--exclude", "real_time"]
     command = ["python", "-m", "robot", "--pythonpath", "robot/resources"]
     command += ["--outputdir", str(emptied(BUILD / "gateway_clients")), *chosen]
-    session.run(*command, "robot/gateway_clients.robot", env=env)
+    suites = ["robot/gateway_clients.robot", "robot/streamed_messages.robot"]
+    session.run(*command, *suites, env=env)
 
 
 @nox.session(default=False)
