@@ -10,12 +10,16 @@ repeats the call, and the repeated call gets the true status at once.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import httpx2
+import msgspec
 
 from claude_batch.core.errors import ActorError
+from claude_batch.core.states import RequestState
 from claude_batch.gateway.access import Caller
 from claude_batch.gateway.asgi import Disconnected, Receive, Scope, Send, headers_of
 from claude_batch.gateway.exchanges import Exchange, digest_of
@@ -23,9 +27,12 @@ from claude_batch.gateway.held_calls import PING, SPACE, Aborted, HeldCall
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.request_routes import origin_of, send_accepted, store
 from claude_batch.gateway.wishes import Wishes
-from claude_batch.integrations.http_answers import failure, response_of
+from claude_batch.integrations.http_answers import failure, origin_headers, response_of
 from claude_batch.integrations.messages_call import MessagesCall, read_call
+from claude_batch.integrations.sse import events_of
+from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.calls import Alone
+from claude_batch.wire.messages import message_of_line
 
 if TYPE_CHECKING:
     from claude_batch.gateway.gateway_app import Gateway
@@ -38,6 +45,11 @@ _CLAUDE_CODE: Final = "claude-cli/"
 
 _UNBUFFERED: Final = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 """Headers that ask proxies to pass on each byte as it comes."""
+
+_STREAM: Final = {"content-type": "text/event-stream; charset=utf-8", **_UNBUFFERED}
+
+_CHUNK: Final = 64 * 1024
+"""Bytes of events that are written at once."""
 
 
 class MessagesRoute:
@@ -151,8 +163,8 @@ class MessagesRoute:
                 gateway.exchanges.remove(exchange)
 
     async def _begin(self, call: HeldCall, exchange: Exchange, stream: bool) -> None:
-        kind = "text/event-stream; charset=utf-8" if stream else "application/json"
-        await call.begin(200, {"content-type": kind, **_UNBUFFERED, **origin_of(exchange.future)})
+        headers = _STREAM if stream else {"content-type": "application/json", **_UNBUFFERED}
+        await call.begin(200, {**headers, **origin_of(exchange.future)})
         await call.send_some(PING if stream else SPACE)
 
     def _interval(self, headers: dict[str, str]) -> float:
@@ -162,11 +174,18 @@ class MessagesRoute:
         return settings.ping
 
     async def _answer(self, call: HeldCall, exchange: Exchange, stream: bool) -> None:
-        response = await self._response(exchange, stream)
+        answer = exchange.answer
+        if stream and answer is not None and answer.state is RequestState.SUCCEEDED:
+            pieces = _events(answer)
+            if pieces is not None:
+                if not call.has_begun:
+                    found = origin_headers(answer.batch_id, answer)
+                    await call.begin(200, {**_STREAM, **found, **origin_of(exchange.future)})
+                await call.finish(pieces)
+                return
+        response = await self._response(exchange)
         if not call.has_begun:
             headers = {**response.headers, **origin_of(exchange.future)}
-            if stream and response.status_code == 200:
-                headers |= _UNBUFFERED
             await call.send_whole(response.status_code, headers, response.content)
         elif response.status_code == 200:
             await call.finish([response.content])
@@ -177,12 +196,12 @@ class MessagesRoute:
             exchange.taken()
             raise Aborted
 
-    async def _response(self, exchange: Exchange, stream: bool) -> httpx2.Response:
+    async def _response(self, exchange: Exchange) -> httpx2.Response:
         ttl = self._gateway.failure_ttl
 
         def make() -> httpx2.Response:
             try:
-                return response_of(exchange.future.result(), stream=stream, failure_ttl=ttl)
+                return response_of(exchange.future.result(), stream=False, failure_ttl=ttl)
             except Exception as error:
                 return failure(error)
 
@@ -190,3 +209,28 @@ class MessagesRoute:
         if answer is not None and len(answer.raw or b"") > _LARGE:
             return await asyncio.to_thread(make)
         return make()
+
+
+def _events(answer: Answer) -> Iterator[bytes] | None:
+    """Return the events of a succeeded request, or None if its message cannot be read."""
+    assert answer.raw is not None
+    try:
+        events = events_of(message_of_line(answer.raw))
+        first = next(events)
+    except (msgspec.DecodeError, ActorError):
+        return None
+    return _in_chunks(chain((first,), events))
+
+
+def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Join small pieces, so that a short answer is one write."""
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= _CHUNK:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)

@@ -66,7 +66,7 @@ def response_of(answer: Answer, *, stream: bool, failure_ttl: float = 0.0) -> ht
     message = message_of_line(answer.raw)
     content = b"".join(events_of(message)) if stream else message
     kind = "text/event-stream; charset=utf-8" if stream else "application/json"
-    headers = {"content-type": kind, **_origin(answer.batch_id, answer)}
+    headers = {"content-type": kind, **origin_headers(answer.batch_id, answer)}
     return httpx2.Response(200, headers=headers, content=content)
 
 
@@ -81,7 +81,7 @@ def failure(
     headers = {
         "content-type": "application/json",
         "x-should-retry": "false",
-        **_origin(batch_id, answer),
+        **origin_headers(batch_id, answer),
     }
     if request_id is not None:
         headers["request-id"] = request_id
@@ -133,7 +133,7 @@ def _described(error: Exception) -> tuple[str, dict[str, Any] | None, str | None
             return "api_error", None, None, None
 
 
-def _origin(batch_id: str | None, answer: Answer | None) -> dict[str, str]:
+def origin_headers(batch_id: str | None, answer: Answer | None) -> dict[str, str]:
     """Return headers that identify the origin of an answer, as far as it is known."""
     headers: dict[str, str] = {}
     if batch_id is not None:
