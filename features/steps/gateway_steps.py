@@ -177,7 +177,7 @@ async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended
             await asyncio.sleep(float(after))
         if token := row.get("token"):
             own = {"x-api-key": context.gateway_tokens[token]}
-            row = {**row, "headers": json.dumps({**json.loads(row["headers"] or "{}"), **own})}
+            row = {**row, "headers": json.dumps({**json.loads(row.get("headers") or "{}"), **own})}
         made = call(context.gateway.url, row, ends[row["call"]])
         leaves = row.get("leaves", "")
         if not leaves:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any, Final
 
 from starlette.routing import Route, Router
 
-from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.errors import ActorError, InvalidRequestError
 from claude_batch.core.settings import resolve_mode
 from claude_batch.gateway.access import Access
 from claude_batch.gateway.asgi import Disconnected, Receive, Scope, Send, headers_of, send_whole
@@ -16,6 +17,7 @@ from claude_batch.gateway.exchanges import Exchanges
 from claude_batch.gateway.gateway_settings import GatewaySettings
 from claude_batch.gateway.held_calls import Aborted, HeldCall
 from claude_batch.gateway.messages_route import MessagesRoute
+from claude_batch.gateway.metrics import Metrics
 from claude_batch.gateway.passthrough import METHODS, PASSED, Passthrough
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.request_routes import REQUESTS, RequestRoute
@@ -51,10 +53,12 @@ class Gateway:
         self.failure_ttl: float = mode.failure_ttl
         self.poll_interval: float = mode.poll_interval
         self.is_ending: bool = False
+        self.metrics: Metrics = Metrics(self)
 
     def acknowledge(self, answer: Answer, taken: bool) -> None:
         """Record whether an answer has reached a caller."""
         self.provider.acknowledge(answer, taken=taken)
+        self.metrics.answered(answer)
 
     def end(self) -> None:
         """Refuse new calls, and end those that wait; their requests stay in the ledger."""
@@ -74,6 +78,7 @@ class GatewayApp:
                 Route("/v1/messages", MessagesRoute(gateway), methods=["POST"]),
                 Route(REQUESTS + "{id}", RequestRoute(gateway), methods=["GET", "DELETE"]),
                 *(Route(path, self._passthrough, methods=METHODS) for path in PASSED),
+                Route("/metrics", gateway.metrics),
                 Route("/healthz", Health(gateway)),
                 Route("/readyz", Health(gateway, ready=True)),
             ],
@@ -124,10 +129,18 @@ class Health:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a probe."""
-        if self._ready and self._gateway.is_ending:
-            await send_whole(send, 503, {"content-type": "text/plain"}, b"shutting down\n")
-        else:
-            await send_whole(send, 200, {"content-type": "text/plain"}, b"ok\n")
+        why: str | None = None
+        if self._ready:
+            why = "shutting down" if self._gateway.is_ending else await self._why_not()
+        status = 200 if why is None else 503
+        text = f"{why or 'ok'}\n".encode()
+        await send_whole(send, status, {"content-type": "text/plain; charset=utf-8"}, text)
+
+    async def _why_not(self) -> str | None:
+        try:
+            return await asyncio.to_thread(self._gateway.provider.why_not_sending)
+        except ActorError as error:
+            return str(error)
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
@@ -30,15 +31,17 @@ class HeldCall:
     As a context, it notices when the caller goes away.
     """
 
-    __slots__ = ("_receive", "_send", "_wake", "_watcher", "has_begun", "is_gone", "is_whole")
+    __slots__ = ("_receive", "_send", "_wake", "_watcher", "begun", "is_gone", "is_whole", "status")
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
         self._wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._watcher: asyncio.Task[None] | None = None
-        self.has_begun: bool = False
-        """Whether the status was sent."""
+        self.status: int | None = None
+        """The status, once it was sent."""
+        self.begun: float = time.monotonic()
+        """When it began to wait."""
         self.is_gone: bool = False
         """Whether the caller has closed the connection."""
         self.is_whole: bool = False
@@ -65,6 +68,11 @@ class HeldCall:
         self.is_gone = not self.is_whole
         self.wake()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the status was sent."""
+        return self.status is not None
+
     def wake(self) -> None:
         """End the wait, because there is something to do."""
         if not self._wake.done():
@@ -78,7 +86,7 @@ class HeldCall:
 
     async def begin(self, status: int, headers: Mapping[str, str]) -> None:
         """Send the status of a response whose body comes later."""
-        self.has_begun = True
+        self.status = status
         await asgi.start(self._send, status, headers)
 
     async def send_some(self, piece: bytes) -> None:
@@ -92,6 +100,6 @@ class HeldCall:
 
     async def send_whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Send a response whose body is known."""
-        self.has_begun = True
+        self.status = status
         await asgi.send_whole(self._send, status, headers, body)
         self.is_whole = not self.is_gone

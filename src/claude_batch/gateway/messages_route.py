@@ -10,6 +10,7 @@ repeats the call, and the repeated call gets the true status at once.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
@@ -96,6 +97,7 @@ class MessagesRoute:
         if wishes.is_retry and not wishes.new and wishes.key is None:
             found = gateway.exchanges.of_retry(digest)
             if found is not None:
+                gateway.metrics.retry_joined()
                 return found, asked.stream
         future = gateway.provider.call(
             asked.encoded,
@@ -136,9 +138,7 @@ class MessagesRoute:
             else:
                 raise ending()
         finally:
-            gateway.calls.discard(call)
-            if exchange.leave(call, keep=gateway.is_ending):
-                gateway.exchanges.remove(exchange)
+            self._leave(call, exchange, stream, keep=gateway.is_ending)
 
     async def _accept(self, call: HeldCall, exchange: Exchange, stream: bool, wait: float) -> None:
         """Answer a call that does not want to be held."""
@@ -154,13 +154,18 @@ class MessagesRoute:
                 await self._answer(call, exchange, stream)
             else:
                 await send_accepted(call, request_id, "queued", gateway.poll_interval)
-                call.is_whole = False  # the answer was not sent
+                call.is_whole = False  # but its answer was not sent
         except TimeoutError:
             raise Refusal(503, "overloaded_error", "the call could not be stored in time") from None
         finally:
-            gateway.calls.discard(call)
-            if exchange.leave(call, keep=True):
-                gateway.exchanges.remove(exchange)
+            self._leave(call, exchange, stream, keep=True)
+
+    def _leave(self, call: HeldCall, exchange: Exchange, stream: bool, *, keep: bool) -> None:
+        gateway = self._gateway
+        gateway.calls.discard(call)
+        gateway.metrics.call_ended(call, stream, time.monotonic() - call.begun)
+        if exchange.leave(call, keep=keep):
+            gateway.exchanges.remove(exchange)
 
     async def _begin(self, call: HeldCall, exchange: Exchange, stream: bool) -> None:
         headers = _STREAM if stream else {"content-type": "application/json", **_UNBUFFERED}

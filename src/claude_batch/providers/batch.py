@@ -35,7 +35,7 @@ from claude_batch.core.settings import (
 )
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
-from claude_batch.ledger import queries, single_calls
+from claude_batch.ledger import halts, queries, single_calls
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.lifecycle.calls import Alone
@@ -286,6 +286,15 @@ class ClaudeBatchProvider(Opened):
     def cancel_call(self, call: StoredCall) -> Future[None]:
         """Cancel a stored call even if it is sent, and so perhaps billed."""
         return self._engine.cancel_call(call.seq)
+
+    def why_not_sending(self) -> str | None:
+        """Return why new requests would only be stored, or None. Blocks. Raises `LedgerError`."""
+        workspace_id = self._door().workspace_id
+        with self._engine.ledger.read() as tx:
+            row = halts.halt_of(tx, workspace_id)
+        if row.halted is None:
+            return None
+        return f"sending is halted ({row.halt_reason}): {row.halt_message}"
 
     def acknowledge(self, answer: Answer, *, taken: bool) -> None:
         """Record whether the answer of a `call` reached its caller.

@@ -1,0 +1,132 @@
+Feature: Who may call the gateway, and how much
+  Each call is paid for with the gateway's own key.
+
+  Scenario: Programs of this machine may call, and web pages may not
+    Given a gateway over the sandbox with {"hold": 30, "allowed_hosts": ["gateway.test"], "allowed_origins": ["https://app.test"]}
+    Then the gateway's responses to callers are as follows
+      | path                 | headers                                                | status | words                                         |
+      | /v1/messages         | {}                                                     | 200    |                                               |
+      | /v1/messages         | {"x-api-key": "any"}                                   | 200    |                                               |
+      | /v1/messages         | {"host": "localhost:1"}                                | 200    |                                               |
+      | /v1/messages         | {"host": "[::1]:8788"}                                 | 200    |                                               |
+      | /v1/messages         | {"host": "Gateway.test"}                               | 200    |                                               |
+      | /v1/messages         | {"host": "rebound.test"}                               | 421    | …does not serve the host 'rebound.test'…      |
+      | /v1/messages         | {"host": "127.0.0.1.rebound.test:8788"}                | 421    | …does not serve the host…                     |
+      | /healthz             | {"host": "rebound.test"}                               | 421    | …does not serve the host…                     |
+      | /v1/messages         | {"origin": "https://evil.test"}                        | 403    | …web pages of 'https://evil.test' may not…    |
+      | /v1/messages         | {"origin": "null"}                                     | 403    | …web pages of 'null' may not…                 |
+      | /v1/messages         | {"origin": "https://app.test"}                         | 200    |                                               |
+      | /v1/messages         | {"x-api-key": "sk-ant-somebody-elses"}                 | 401    | …pays with its own API key…set ANTHROPIC_API… |
+      | /v1/messages         | {"authorization": "Bearer sk-ant-somebody-elses"}      | 401    | …pays with its own API key…                   |
+      | /v1/messages         | {"x-api-key": "<own key>"}                             | 200    |                                               |
+      | /v1/chat/completions | {}                                                     | 404    | …speaks Anthropic's Messages API, not OpenAI… |
+      | /v2/messages         | {}                                                     | 404    | …nothing at '/v2/messages'…                   |
+    And no response of the gateway has a header for other origins
+
+  Scenario: With tokens, only their holders may call
+    Given a gateway over the sandbox with {"hold": 30}
+    And the gateway has tokens for ann and bob
+    Then the gateway's responses to callers are as follows
+      | path         | headers                                                                   | status | words                       |
+      | /v1/messages | {}                                                                        | 401    | …needs a token…             |
+      | /v1/messages | {"x-api-key": "any"}                                                      | 401    | …needs a token…             |
+      | /v1/messages | {"x-api-key": "<own key>"}                                                | 401    | …needs a token…             |
+      | /v1/messages | {"x-api-key": "sk-ant-somebody-elses"}                                    | 401    | …your token for this gateway… |
+      | /v1/messages | {"x-api-key": "<ann>"}                                                    | 200    |                             |
+      | /v1/messages | {"authorization": "Bearer <bob>"}                                         | 200    |                             |
+      | /v1/messages | {"x-api-key": "any", "authorization": "bearer <bob>"}                     | 200    |                             |
+      | /metrics     | {}                                                                        | 401    | …needs a token…             |
+      | /metrics     | {"x-api-key": "<ann>"}                                                    | 200    |                             |
+      | /healthz     | {}                                                                        | 200    |                             |
+      | /readyz      | {}                                                                        | 200    |                             |
+    When bob's token is removed from the file
+    Then the gateway's responses to callers are as follows
+      | path         | headers                | status | words           |
+      | /v1/messages | {"x-api-key": "<bob>"} | 401    | …needs a token… |
+      | /v1/messages | {"x-api-key": "<ann>"} | 200    |                 |
+    And the file of tokens has mode 600, and contains none of them
+
+  Scenario: Another token's request does not exist
+    Given a gateway over the sandbox with {"hold": 30}
+    And the gateway has tokens for ann and bob
+    When the gateway is called as follows
+      | call | prompt | token | after | method | path                                |
+      | A    | one    | ann   |       |        |                                        |
+      | B    |        | ann   | A     | GET    | /claude-batch/v1/requests/request-1    |
+      | C    |        | bob   | A     | GET    | /claude-batch/v1/requests/request-1    |
+      | D    |        | bob   | A     | DELETE | /claude-batch/v1/requests/request-1    |
+    Then the calls have ended as follows
+      | call | status | error           |
+      | A    | 200    |                 |
+      | B    | 200    |                 |
+      | C    | 404    | not_found_error |
+      | D    | 404    | not_found_error |
+
+  Scenario: Bodies have a limit each, and one together
+    Given a gateway over the sandbox with {"hold": 30, "largest_body": 2000000, "largest_bodies": 3000000}
+    Then the gateway's responses to bodies are as follows
+      | bytes   | announced | held    | status | type              |
+      | 1000    | yes       | 0       | 200    |                   |
+      | 1000    | no        | 0       | 200    |                   |
+      | 1900000 | yes       | 0       | 200    |                   |
+      | 2100000 | yes       | 0       | 413    | request_too_large |
+      | 2100000 | no        | 0       | 413    | request_too_large |
+      | 1900000 | yes       | 2000000 | 503    | overloaded_error  |
+      | 1900000 | no        | 2000000 | 503    | overloaded_error  |
+    And nobody waits at the gateway
+
+  Scenario: A body that stops half-way is given up
+    Given a gateway over the sandbox
+    And the gateway waits 0.3 seconds for a byte
+    When the gateway gets half a body
+    Then the gateway's response is 408
+    And nobody waits at the gateway
+
+  Scenario: A call that the API would refuse is refused before it is stored
+    Given a gateway over the sandbox
+    Then the gateway's responses to callers are as follows
+      | path                                  | headers                                     | status | words                                        |
+      | /v1/messages                          | {"claude-batch-mode": "fast"}               | 400    | …mode…                                       |
+      | /v1/messages                          | {"claude-batch-budget": "1"}                | 400    | …no header claude-batch-budget…              |
+      | /v1/messages                          | {"claude-batch-budget-usd": "0.0000001"}    | 402    | …budget…                                     |
+      | /v1/messages                          | {"claude-batch-new": "perhaps"}             | 400    | …neither true nor false…                     |
+      | /v1/messages                          | {"idempotency-key": ""}                     | 400    | …1 to 255 printable characters…              |
+      | /v1/messages                          | {"prefer": "respond-async, wait=soon"}      | 400    | …wait=soon…                                  |
+      | /with/mode=fast/v1/messages           | {}                                          | 400    | …mode…                                       |
+      | /with/fast/v1/messages                | {}                                          | 400    | …/with/NAME=VALUE…                           |
+      | /with/mode=live,label=x/v1/messages   | {}                                          | 200    |                                              |
+    And the gateway's ledger holds 1 request
+
+  Scenario: The gateway answers on the IPv6 loopback
+    Given a gateway over the sandbox with {"host": "::1", "hold": 30}
+    When the gateway is called as follows
+      | call | prompt |
+      | A    | one    |
+    Then the calls have ended as follows
+      | call | status | answered |
+      | A    | 200    | yes      |
+
+  Scenario: An address that other machines reach needs tokens
+    Then a gateway for other machines without tokens is refused with "0.0.0.0 can be reached by other machines, and each call is paid for with your key: add --tokens FILE, …"
+
+  Scenario: The command makes a token
+    When "claude-batch gateway --tokens tokens --new-token ann" is run twice
+    Then the first prints a token that the file knows as ann, and the second is refused
+
+  Scenario: Readiness and metrics
+    Given a gateway over the sandbox with {"latency": 1}
+    When the gateway is called as follows
+      | call | prompt | stream | leaves |
+      | A    | one    | no     |        |
+      | B    | two    | yes    |        |
+      | C    | three  | yes    | 0.9    |
+    Then the gateway's metrics are
+      | metric                                                                                       | value |
+      | claude_batch_gateway_calls_total{end="whole",status="200",stream="false"}                    | 1     |
+      | claude_batch_gateway_calls_total{end="whole",status="200",stream="true"}                     | 1     |
+      | claude_batch_gateway_calls_total{end="left",status="200",stream="true"}                      | 1     |
+      | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"}               | 2     |
+      | claude_batch_gateway_calls_waiting                                                           | 0     |
+      | claude_batch_gateway_wait_seconds_count                                                      | 3     |
+    When the sandbox refuses the key and a call is made
+    Then the gateway is not ready, because "sending is halted (credentials)…"

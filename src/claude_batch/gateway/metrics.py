@@ -1,0 +1,83 @@
+"""``/metrics``: what the gateway counts, in the format of Prometheus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from claude_batch.core.quantities import usd
+from claude_batch.gateway.asgi import Receive, Scope, Send, send_whole
+from claude_batch.gateway.held_calls import HeldCall
+from claude_batch.ledger.queries import Answer
+
+if TYPE_CHECKING:
+    from claude_batch.gateway.gateway_app import Gateway
+
+_PREFIX: Final = "claude_batch_gateway"
+
+_SECONDS: Final = (0.5, 2, 5, 20, 60, 300, 900, 1800, 3600, 2 * 3600, 6 * 3600, 12 * 3600, 86400)
+"""Upper bounds of the waiting times that are counted apart; a batch may take 24 h."""
+
+
+class Metrics:
+    """The metrics of one gateway, in a registry of their own."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.registry: CollectorRegistry = CollectorRegistry()
+        for name, text, value in (
+            ("calls_waiting", "Calls that wait for an answer.", lambda: len(gateway.calls)),
+            ("requests_waiting", "Requests of these calls.", lambda: len(gateway.exchanges)),
+            ("body_bytes", "Bytes of bodies in memory.", lambda: gateway.bodies.held),
+        ):
+            Gauge(f"{_PREFIX}_{name}", text, registry=self.registry).set_function(value)
+        self._calls = Counter(
+            f"{_PREFIX}_calls",
+            "Messages calls that ended. status: of the response; end: whole, aborted or left.",
+            ("status", "end", "stream"),
+            registry=self.registry,
+        )
+        self._answers = Counter(
+            f"{_PREFIX}_answers",
+            "Requests with an outcome. via: batch or live; origin: new, or reused by a later call.",
+            ("via", "state", "origin"),
+            registry=self.registry,
+        )
+        self._joins = Counter(
+            f"{_PREFIX}_retries_joined",
+            "Retries that joined the request of a call that seemed to wait still.",
+            registry=self.registry,
+        )
+        self._cost = Counter(
+            f"{_PREFIX}_cost_dollars", "Cost of new answers.", registry=self.registry
+        )
+        self._seconds = Histogram(
+            f"{_PREFIX}_wait_seconds",
+            "Time from a call to its response's end.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+
+    def retry_joined(self) -> None:
+        """Count a retry that joined a waiting call's request."""
+        self._joins.inc()
+
+    def call_ended(self, call: HeldCall, stream: bool, seconds: float) -> None:
+        """Count a Messages call."""
+        end = "whole" if call.is_whole else "left" if call.is_gone else "aborted"
+        status = "" if call.status is None else str(call.status)
+        self._calls.labels(status, end, "true" if stream else "false").inc()
+        self._seconds.observe(seconds)
+
+    def answered(self, answer: Answer) -> None:
+        """Count a request that has its outcome."""
+        origin = "reused" if answer.reused else "new"
+        self._answers.labels(answer.via, answer.state.value, origin).inc()
+        if answer.cost is not None and not answer.reused:
+            self._cost.inc(float(usd(answer.cost)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call of ``/metrics`` (ASGI)."""
+        body = generate_latest(self.registry)
+        await send_whole(send, 200, {"content-type": CONTENT_TYPE_LATEST}, body)
