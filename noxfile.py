@@ -309,7 +309,7 @@ def gateway_clients(session: nox.Session) -> None:
     With `real_time`, they have their own time-outs, and wait for 13 minutes.
     """
     session.install(".[test,clients]")
-    temporary = Path(session.create_tmp())
+    temporary = Path(session.create_tmp()).absolute()
     packages = emptied(temporary / "node")
     for name in ("package.json", "package-lock.json", ".npmrc"):
         shutil.copy(ROOT / "robot/resources/clients" / name, packages)
