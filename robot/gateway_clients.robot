@@ -30,12 +30,16 @@ curl
     ${client} =    Start Python    ${CLIENTS}/curl_calls.py
     Each Call Should End Well    ${client}    CurlError    CurlError
 
-Without Signs Of Life, A Client Gives Up
+A Client That Gives Up Without Signs Of Life Gets Its Answers Later
     Use A Gateway    latency=60s    ping=60s    time_out=1
     ${client} =    Start Python    ${CLIENTS}/anthropic_sdk.py
     ${done} =    Wait For Command    ${client}
     ${times} =    Evaluate    $done.stdout.count("APITimeoutError")
     Should Be Equal As Integers    ${times}    6
+    # Each call was made three times. When the program comes again, it gets what was paid for.
+    Advance Sandbox Clock    60
+    ${client} =    Start Python    ${CLIENTS}/anthropic_sdk.py
+    Each Call Should End Well    ${client}    BadRequestError    BadRequestError
 
 Claude Code, Whose Watchdog Asks Again After 30 Pings
     [Documentation]    Its pings come each 100 ms instead of 50 s: the batch takes 37 minutes.
