@@ -55,6 +55,17 @@ Claude Code, Whose Watchdog Asks Again After 30 Pings
     Each Request Should Be Paid Once    1
     Calls Of Route Should Be    create    1
 
+Other Routes Of The Python SDK
+    Use A Gateway    latency=200ms
+    ${client} =    Start Python    ${CLIENTS}/other_routes.py
+    Other Routes Should Work    ${client}
+
+Other Routes Of The TypeScript SDK
+    [Tags]    clients
+    Use A Gateway    latency=200ms
+    ${client} =    Start Node Program    ${CLIENTS}/other_routes.mts
+    Other Routes Should Work    ${client}
+
 The First Python SDK That Takes Tools
     [Tags]    clients
     Use A Gateway
