@@ -20,6 +20,7 @@ Feature: Who may call the gateway, and how much
       | /v1/messages         | {"authorization": "Bearer sk-ant-somebody-elses"}      | 401    | …pays with its own API key…                   |
       | /v1/messages         | {"x-api-key": "<own key>"}                             | 200    |                                               |
       | /v1/chat/completions | {}                                                     | 404    | …speaks Anthropic's Messages API, not OpenAI… |
+      | /messages            | {}                                                     | 200    |                                               |
       | /v2/messages         | {}                                                     | 404    | …nothing at '/v2/messages'…                   |
     And no response of the gateway has a header for other origins
 

@@ -1,11 +1,8 @@
 /** Vercel's AI SDK as a client of the gateway. */
 
-import { createAnthropic } from "@ai-sdk/anthropic";
+import { anthropic } from "@ai-sdk/anthropic";
 import { generateText, jsonSchema, streamText, tool } from "ai";
 import { MODEL, report, type Call } from "./client_calls.mts";
-
-// Unlike Anthropic's SDKs, this one adds no `/v1` to the base URL.
-const anthropic = createAnthropic({ baseURL: `${process.env.ANTHROPIC_BASE_URL}/v1` });
 
 async function ask(call: Call) {
   const asked = {

@@ -28,6 +28,9 @@ from claude_batch.providers.batch import ClaudeBatchProvider
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Routes for probes, which have no token."""
 
+_MESSAGES: Final = ("/v1/messages", "/messages")
+"""Vercel's AI SDK takes ``ANTHROPIC_BASE_URL`` as it is, and adds no ``/v1``."""
+
 _CHAT: Final = "/v1/chat/completions"
 
 
@@ -73,9 +76,10 @@ class GatewayApp:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self._passthrough = Passthrough(gateway)
+        messages = MessagesRoute(gateway)
         self._router = Router(
             [
-                Route("/v1/messages", MessagesRoute(gateway), methods=["POST"]),
+                *(Route(path, messages, methods=["POST"]) for path in _MESSAGES),
                 Route(REQUESTS + "{id}", RequestRoute(gateway), methods=["GET", "DELETE"]),
                 *(Route(path, self._passthrough, methods=METHODS) for path in PASSED),
                 Route("/metrics", gateway.metrics),
