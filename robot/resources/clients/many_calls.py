@@ -1,13 +1,12 @@
-"""Many calls at once by a client that may be killed: it writes each answer, and asks for the rest.
+"""Many calls at once by a client that may be killed: it notes each answer, and asks for the rest.
 
-Usage: many_calls.py COUNT FILE. Every second call has an Idempotency-Key, every third is a stream. A
-call that fails with its connection, or with a 503, is repeated as the SDKs do it.
+Usage: many_calls.py COUNT FILE. Every second call has an Idempotency-Key, every third is a stream.
+A call that fails with its connection, or with a 503, is repeated as the SDKs do it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from pathlib import Path
@@ -40,9 +39,8 @@ async def ask(http: httpx2.AsyncClient, number: int) -> str:
     raise AssertionError(f"call {number} was never answered")
 
 
-async def main(count: int, file: Path) -> None:
-    """Ask for what the file does not have."""
-    known = {json.loads(line) for line in file.read_text().splitlines()} if file.exists() else set()
+async def main(count: int, file: Path, known: set[int]) -> None:
+    """Ask for what the file does not have yet."""
     limits = httpx2.Limits(max_connections=count)
     timeout = httpx2.Timeout(60, pool=None)
     async with httpx2.AsyncClient(base_url=GATEWAY, limits=limits, timeout=timeout) as http:
@@ -56,4 +54,7 @@ async def main(count: int, file: Path) -> None:
     print(f"{count} answered")
 
 
-asyncio.run(main(int(sys.argv[1]), Path(sys.argv[2])))
+answers = Path(sys.argv[2])
+answers.touch()
+known_ones = {int(line) for line in answers.read_text().split()}
+asyncio.run(main(int(sys.argv[1]), answers, known_ones))
