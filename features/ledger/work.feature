@@ -10,6 +10,6 @@ Feature: A request more costs three rows, and neither a transaction nor a call o
     Then a thousand prompts more take at most
       | work               | times |
       | write transactions | 5     |
-      | writing statements | 3100  |
+      | writing statements | 50    |
       | reading statements | 500   |
       | API calls          | 5     |

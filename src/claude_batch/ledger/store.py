@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -429,8 +430,18 @@ class Watch:
 _compiled_queries: dict[tuple[int, str], tuple[str, tuple[str, ...], dict[str, Any]]] = {}
 """Compiled queries: SQL, parameter names in order, and the values of constant parameters."""
 
-_compiled: dict[tuple[int, str], tuple[Insert, str]] = {}
-"""Compiled SQL of the few statements that insert many rows. These are module constants."""
+_compiled: dict[tuple[int, str], tuple[Insert, str, str]] = {}
+"""Compiled SQL of the few statements that insert many rows: for one row, and for `_BLOCK_ROWS`.
+
+These statements are module constants.
+"""
+
+_BLOCK_ROWS = 250
+"""Rows of one statement in `insert_many`.
+
+Starting a statement for each row costs as much as storing a narrow one. More rows gain nothing, and
+250 stay far below SQLite's limit of 32,766 values.
+"""
 
 
 def insert_many(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -448,8 +459,23 @@ def insert_many(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...
         compiled = statement.compile(dialect=tx.dialect, column_keys=names)
         order = compiled.positiontup or []
         assert order == [name for name in names if name in order] != [], order
-        known = _compiled[key] = (statement, str(compiled))
-    tx.exec_driver_sql(known[1], list(rows))
+        known = _compiled[key] = (statement, str(compiled), _for_a_block(str(compiled)))
+    _, of_row, of_block = known
+    rest = len(rows) % _BLOCK_ROWS
+    whole = len(rows) - rest
+    for start in range(0, whole, _BLOCK_ROWS):
+        block = rows[start : start + _BLOCK_ROWS]
+        tx.exec_driver_sql(of_block, tuple(chain.from_iterable(block)))
+    if rest:
+        tx.exec_driver_sql(of_row, list(rows[whole:]))
+
+
+def _for_a_block(of_row: str) -> str:
+    """Return the SQL that inserts `_BLOCK_ROWS` rows, from the SQL that inserts one."""
+    before, word, after = of_row.partition(" VALUES ")
+    values, end, clauses = after.partition(")")
+    assert values.count("?") == of_row.count("?"), of_row
+    return before + word + ", ".join([values + end] * _BLOCK_ROWS) + clauses
 
 
 def plain_rows(
