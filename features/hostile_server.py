@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import threading
@@ -70,6 +69,8 @@ class HostileServer:
         self.trick: Trick = lambda answer: None
         self.paths: list[str] = []
         """Method and path of each request that came."""
+        self.on_body: Callable[[bytes], None] = lambda piece: None
+        """Called with each piece of a request's body when it comes."""
         self.stopping = threading.Event()
         handler = type("Handler", (_Handler,), {"hostile": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -104,10 +105,9 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None: ...
 
     def _serve(self) -> None:
-        length = int(self.headers.get("content-length") or 0)
-        body = self.rfile.read(length)
         hostile = self.hostile
         hostile.paths.append(f"{self.command} {self.path}")
+        body = b"".join(self._pieces())
         sent = {name.lower(): value for name, value in self.headers.items()}
         passed = {k: v for k, v in sent.items() if k not in ("host", "accept-encoding")}
         if sent.get("authorization", "").startswith("Basic "):
@@ -123,8 +123,17 @@ class _Handler(BaseHTTPRequestHandler):
         except urllib.error.HTTPError as error:
             answer = self._answer(error.code, error.headers, error.read(), sent)
         hostile.trick(answer)
-        with contextlib.suppress(OSError):
+        try:
             self._send(answer)
+        except OSError:
+            self.close_connection = True
+
+    def _pieces(self) -> Iterator[bytes]:
+        rest = int(self.headers.get("content-length") or 0)
+        while rest and (piece := self.rfile.read1(min(rest, 65536))):
+            rest -= len(piece)
+            self.hostile.on_body(piece)
+            yield piece
 
     def _answer(self, status: int, headers: Any, body: bytes, sent: dict[str, str]) -> Answer:
         kept = {k.lower(): v for k, v in headers.items() if k.lower() not in _OWN}

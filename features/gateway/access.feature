@@ -110,6 +110,9 @@ Feature: Who may call the gateway, and how much
   Scenario: An address that other machines reach needs tokens
     Then a gateway for other machines without tokens is refused with "0.0.0.0 can be reached by other machines, and each call is paid for with your key: add --tokens FILE, …"
 
+  Scenario: The gateway is not its own API
+    Then a gateway whose API is the gateway itself is refused with "is that of the gateway itself; unset ANTHROPIC_BASE_URL where the gateway starts"
+
   Scenario: The command makes a token
     When "claude-batch gateway --tokens tokens --new-token ann" is run twice
     Then the first prints a token that the file knows as ann, and the second is refused

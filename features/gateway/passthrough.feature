@@ -41,3 +41,31 @@ Feature: What the gateway passes to the API
     When the gateway gets "GET /v1/models" as written
     Then the gateway's response is 502
     And its body and headers contain no key
+
+  Scenario: An API that fails: a call is repeated only if nothing can be paid for twice
+    Given a server that means harm, between the gateway and the API
+    Then the gateway's responses to a failing API are as follows
+      | fault           | call                                         | status | retry | words                        |
+      | closes          | GET /v1/models                               | 502    | true  | the API did not answer (…)   |
+      | closes          | POST /v1/messages/count_tokens               | 502    | true  | the API did not answer (…)   |
+      | closes          | POST /v1/messages/batches/msgbatch_1/cancel  | 502    | true  | the API did not answer (…)   |
+      | closes          | POST /v1/messages/batches                    | 502    | false | …may have accepted the call  |
+      | ends early      | POST /v1/messages/batches                    | 502    | false | …may have accepted the call  |
+      | ends early      | GET /v1/messages/batches/msgbatch_1          | 502    | true  | the API did not answer (…)   |
+      | is too large    | GET /v1/messages/batches                     | 502    | true  | …ResponseTooLarge…           |
+      | redirects       | GET /v1/models                               | 502    | false | …a redirect…not followed     |
+      | repeats the key | GET /v1/models                               | 400    |       | Bearer … is odd              |
+    And a download that the API ends early is aborted
+
+  Scenario: Files and results are streams in both directions
+    Given a server that means harm, between the gateway and the API
+    When a file is uploaded whose second half is sent when the API has the first
+    Then the API has got the upload byte for byte, with the gateway's key and no header of the caller's
+    And the second half of "/v1/files/file_1/content" is sent when the caller has the first
+    And the second half of "/v1/messages/batches/msgbatch_1/results" is sent when the caller has the first
+
+  Scenario: The gateway ends while the API is silent
+    Given a server that means harm, between the gateway and the API
+    When the gateway ends while the API is silent about "POST /v1/messages/batches"
+    Then the call has been answered with 503, and "false" in x-should-retry
+    And the gateway has ended within 5 seconds

@@ -116,17 +116,17 @@ def _stop(context: Context) -> None:
 
 
 @when("the gateway is started again")
-def _(context: Context) -> None:
+def restart(context: Context) -> None:
     _stop(context)
     _start(context)
 
 
 @when("the gateway ends")
 def _(context: Context) -> None:
-    context.gateway_ended = _stop_timed(context)
+    context.gateway_ended = stop_timed(context)
 
 
-def _stop_timed(context: Context) -> float:
+def stop_timed(context: Context) -> float:
     begun = time.monotonic()
     _stop(context)
     return time.monotonic() - begun
@@ -208,7 +208,7 @@ def _(context: Context, seconds: float) -> None:
     async def play() -> dict[str, Ended]:
         playing = asyncio.create_task(_play(context, rows))
         await asyncio.sleep(seconds)
-        context.gateway_ended = await asyncio.to_thread(_stop_timed, context)
+        context.gateway_ended = await asyncio.to_thread(stop_timed, context)
         return await playing
 
     context.gateway_calls = asyncio.run(play())
@@ -311,5 +311,4 @@ def _(context: Context, names: str) -> None:
     path = context.tmp / "tokens"
     context.gateway_tokens = {each: add_token(path, each) for each in names.split(" and ")}
     context.gateway_settings = replace(context.gateway_settings, tokens=path)
-    _stop(context)
-    _start(context)
+    restart(context)

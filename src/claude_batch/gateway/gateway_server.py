@@ -13,9 +13,12 @@ import threading
 from collections.abc import Callable, Generator
 from types import FrameType, TracebackType
 from typing import Final, Self
+from urllib.parse import urlsplit
 
 import uvicorn
 
+from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.gateway.access import is_loopback
 from claude_batch.gateway.gateway_app import Gateway, GatewayApp
 from claude_batch.gateway.gateway_settings import GatewaySettings
 from claude_batch.providers.batch import ClaudeBatchProvider
@@ -80,8 +83,11 @@ class _Server(uvicorn.Server):
                 signal.signal(each, handler)
 
 
-def _not_incomplete(record: logging.LogRecord) -> bool:
-    return record.getMessage() != _INCOMPLETE
+def _is_news(record: logging.LogRecord) -> bool:
+    # A call that is still under way after `grace` is cancelled, and uvicorn logs a traceback.
+    kind = record.exc_info[0] if record.exc_info else None
+    is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+    return not is_cancelled and record.getMessage() != _INCOMPLETE
 
 
 def serve(
@@ -171,8 +177,13 @@ def _prepare(
     entered = provider.opening().result()
     gateway = Gateway(provider, settings, entered.door.client.credential)
     listener = _listen(settings)
+    try:
+        _refuse_own_address(entered.door.client.base_url, listener)
+    except ActorConfigurationError:
+        listener.close()
+        raise
     raise_descriptor_limit()
-    logging.getLogger("uvicorn.error").addFilter(_not_incomplete)
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     app = GatewayApp(gateway)
     return _Server(_config(app, settings), app), listener
 
@@ -204,6 +215,20 @@ def _listen(settings: GatewaySettings) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _refuse_own_address(base_url: str, listener: socket.socket) -> None:
+    """Refuse a gateway whose API is the gateway itself: each call would multiply without end.
+
+    The shell that starts it often has the ``ANTHROPIC_BASE_URL`` of the gateway's clients.
+    """
+    url = urlsplit(base_url)
+    host, port = listener.getsockname()[:2]
+    if url.port == port and url.hostname and (url.hostname == host or is_loopback(url.hostname)):
+        raise ActorConfigurationError(
+            f"the API's address, {base_url}, is that of the gateway itself; unset "
+            "ANTHROPIC_BASE_URL where the gateway starts, and set it where its clients start"
+        )
 
 
 def _url(listener: socket.socket) -> str:

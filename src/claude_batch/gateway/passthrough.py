@@ -6,6 +6,7 @@ more. Only headers that are known are passed, so that no credential or cookie cr
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from claude_batch.gateway.gateway_app import Gateway
 
 BATCHES: Final = "/v1/messages/batches"
+_COUNT: Final = "/v1/messages/count_tokens"
 
 PASSED: Final = (
-    "/v1/messages/count_tokens",
+    _COUNT,
     BATCHES,
     BATCHES + "/{rest:path}",
     "/v1/models",
@@ -93,51 +95,59 @@ class Passthrough:
             return
         try:
             with HeldCall(receive, send) as call:
-                await self._return(call, response, path, headers)
+                await self._return(call, response, headers)
         finally:
             await response.aclose()
 
     async def _send(
         self, scope: Scope, path: str, headers: Mapping[str, str], receive: Receive
     ) -> httpx2.Response:
+        """Return the API's response; its body is unread if it may be large."""
         method: str = scope["method"]
         query: str = scope.get("query_string", b"").decode("latin-1")
         try:
-            if self._connection is None:
-                credentials = self._gateway.provider.credentials()
-                self._connection = Connection(
-                    base_url=credentials.get("base_url"), api_key=credentials.get("api_key")
-                )
-            return await self._connection.send(
+            response = await self._connect().send(
                 method,
                 f"{path}?{query}" if query else path,
                 content=_upload(receive) if method == "POST" else None,
                 headers={name: headers[name] for name in _SENT if name in headers},
-                stream=True,
+                stream=not path.startswith(BATCHES) or path.endswith("/results"),
             )
         except CredentialFault as error:
             raise Refusal(500, "api_error", f"the gateway's own key: {error}") from None
         except Disconnected as error:
             if isinstance(error.__cause__, CallerGone | Refusal):
                 raise error.__cause__ from None
-            raise _unreachable(error, method) from None
+            raise _unreachable(error, method, path) from None
+        except asyncio.CancelledError:
+            if not self._gateway.is_ending:
+                raise
+            raise _unanswered(
+                503, "api_error", "the gateway is shutting down", _may_repeat(method, path)
+            ) from None
+        if response.is_redirect:  # read and closed, as every failure
+            raise Refusal(502, "api_error", "the API sent a redirect, which is not followed")
+        return response
+
+    def _connect(self) -> Connection:
+        if self._connection is None:
+            credentials = self._gateway.provider.credentials()
+            self._connection = Connection(
+                base_url=credentials.get("base_url"), api_key=credentials.get("api_key")
+            )
+        return self._connection
 
     async def _return(
-        self, call: HeldCall, response: httpx2.Response, path: str, headers: Mapping[str, str]
+        self, call: HeldCall, response: httpx2.Response, headers: Mapping[str, str]
     ) -> None:
+        redaction = self._connect().redaction
         kept = {
-            name: value
+            name: redaction.text(value)
             for name, value in response.headers.items()
             if name in _RETURNED or name.startswith("anthropic-")
         }
-        if path.startswith(BATCHES) and not path.endswith("/results"):
-            try:
-                body = b"".join([piece async for piece in response.aiter_bytes()])
-            except httpx2.HTTPError as error:
-                refusal = _unreachable(error, "")
-                await call.send_whole(refusal.status, refusal.headers, refusal.body)
-                return
-            body = with_results_url(body, _address(headers))
+        if response.is_closed:  # it was read: a failure, or objects of batches
+            body = redaction.answer(with_results_url(response.content, _address(headers)))
             await call.send_whole(response.status_code, kept, body)
             return
         await call.begin(response.status_code, kept)
@@ -146,7 +156,7 @@ class Passthrough:
                 if call.is_gone:
                     return
                 await call.send_some(piece)
-        except httpx2.HTTPError:
+        except (httpx2.HTTPError, OSError):
             raise Aborted from None
         await call.finish([])
 
@@ -159,19 +169,32 @@ async def _upload(receive: Receive) -> AsyncGenerator[bytes]:
             yield piece
 
 
-def _unreachable(error: Exception, method: str) -> Refusal:
+def _unreachable(error: Disconnected, method: str, path: str) -> Refusal:
     """Return the response to a call whose call to the API got no whole response."""
     cause = error.__cause__ or error
     late = isinstance(cause, httpx2.TimeoutException)
-    # A POST that the API may have accepted must not be repeated: it may have made a batch.
-    safe = method != "POST" or (isinstance(error, Disconnected) and error.never_connected)
-    words = "was not reached" if safe else "did not answer; it may have accepted the call"
-    return Refusal(
+    safe = error.never_connected or _may_repeat(method, path)
+    words = "was not reached" if error.never_connected else "did not answer"
+    return _unanswered(
         504 if late else 502,
         "timeout_error" if late else "api_error",
         f"the API {words} ({type(cause).__name__})",
-        {"x-should-retry": "true" if safe else "false"},
+        safe,
     )
+
+
+def _unanswered(status: int, kind: str, words: str, safe: bool) -> Refusal:
+    """Return the response to a call that has no response of the API; ``safe``: to repeat it."""
+    words = words if safe else f"{words}; it may have accepted the call"
+    return Refusal(status, kind, words, {"x-should-retry": "true" if safe else "false"})
+
+
+def _may_repeat(method: str, path: str) -> bool:
+    """Return whether a call that the API may have accepted can be repeated.
+
+    The SDKs repeat it by themselves. A batch that is created twice is paid for twice.
+    """
+    return method != "POST" or path == _COUNT or path.endswith("/cancel")
 
 
 def _address(headers: Mapping[str, str]) -> str:
@@ -194,7 +217,7 @@ def with_results_url(body: bytes, address: str) -> bytes:
             found["data"] = msgspec.Raw(msgspec.json.encode(batches))
         else:
             return body
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return body
     return msgspec.json.encode(found)
 
@@ -203,6 +226,6 @@ def _at_gateway(batch: _Fields, address: str) -> _Fields:
     given: Any = msgspec.json.decode(batch.get(_URL, msgspec.Raw(b"null")))
     if not isinstance(given, str):
         return batch
-    batch_id = msgspec.json.decode(batch["id"], type=str)
+    batch_id = msgspec.json.decode(batch.get("id", msgspec.Raw(b'""')), type=str)
     url = f"{address}{BATCHES}/{batch_id}/results"
     return {**batch, _URL: msgspec.Raw(msgspec.json.encode(url))}
