@@ -139,3 +139,9 @@ class _Refusal(Exception):
 def refuses(city: str) -> str:
     """Raises with blocks."""
     raise _Refusal(f"not in {city}")
+
+
+def long_answer(params: dict[str, Any]) -> list[dict[str, Any]]:
+    """Answer ``[[long:20]]`` with a block of 20 MB."""
+    size = int(params["messages"][0]["content"].removeprefix("[[long:").removesuffix("]]"))
+    return [{"type": "text", "text": "x" * (size << 20)}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 from behave import given, then, when
 from behave.runner import Context
 from gateway_steps import body_of
+from pages import page
 from sqlalchemy import func, select
 from staging import ledger_values, start_api, until
 
@@ -135,7 +137,19 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     start_api(context, latency=3600)
     command = [sys.executable, "-m", "claude_batch", "gateway", "--port", "0", "--hold", "1s"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    start_process(context, command)
+
+
+def start_process(context: Context, command: list[str]) -> None:
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        # Fewer files than the machine allows, as in a login shell.
+        preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        ),
+    )
     assert process.stdout is not None
     context.gateway_process = process
     context.gateway_url = process.stdout.readline().decode().split()[-1]
@@ -188,3 +202,42 @@ def _(context: Context, count: int, size: int) -> None:
 @then("each of them takes at most {size:d} KiB of the gateway's memory")
 def _(context: Context, size: int) -> None:
     assert context.gateway_memory <= size * 1024, context.gateway_memory
+
+
+# The page's commands
+
+
+@when("the commands of docs/how-to/gateway.md are typed, on a free port")
+def _(context: Context) -> None:
+    """The gateway's in the background, and curl as it stands, by a shell."""
+    blocks = [block.code for block in page("docs/how-to/gateway.md").blocks]
+    words = next(line for code in blocks for line in code.splitlines() if "--sandbox" in line)
+    assert words == "claude-batch gateway --sandbox", words
+    curl = next(code for code in blocks if "\ncurl $ANTHROPIC_BASE_URL" in code)
+    command = [sys.executable, "-m", "claude_batch", *words.split()[1:], "--port", "0"]
+    start_process(context, [*command, "--linger", "100ms"])
+    address = context.gateway_url
+    assert "127.0.0.1:8788" in curl, curl
+    done = subprocess.run(
+        ["bash", "-euc", curl.replace("http://127.0.0.1:8788", address)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    context.gateway_curl = done
+
+
+@then("the first prints the gateway's address, and curl prints an answer of the sandbox")
+def _(context: Context) -> None:
+    done = context.gateway_curl
+    assert done.returncode == 0 and '"Sandbox answer' in done.stdout, done
+
+
+@then("the gateway may open as many files as this machine allows")
+def _(context: Context) -> None:
+    pid = context.gateway_process.pid
+    with open(f"/proc/{pid}/limits") as limits:
+        line = next(line for line in limits if line.startswith("Max open files"))
+    soft, hard = line.split()[3:5]
+    assert soft == hard, line

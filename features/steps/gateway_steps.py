@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import socket
 import time
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -25,7 +28,7 @@ import claude_batch as cb
 from claude_batch.gateway.access import add_token
 from claude_batch.gateway.gateway_server import GatewayServer
 from claude_batch.gateway.gateway_settings import GatewaySettings
-from claude_batch.ledger.schema import requests
+from claude_batch.ledger.schema import requests, runs
 from claude_batch.sandbox import SandboxSettings
 
 SHORT: dict[str, Any] = {"hold": 0.3, "ping": 0.1}
@@ -312,3 +315,42 @@ def _(context: Context, names: str) -> None:
     context.gateway_tokens = {each: add_token(path, each) for each in names.split(" and ")}
     context.gateway_settings = replace(context.gateway_settings, tokens=path)
     restart(context)
+
+
+# What a call asks for
+
+
+@then("the ledger's runs have the labels {labels}")
+def _(context: Context, labels: str) -> None:
+    found = set(ledger_values(select(runs.c.label).where(runs.c.label.is_not(None))))
+    assert found == set(re.split(", | and ", labels)), found
+
+
+@when("a call leaves in the middle of an answer of {size:d} MB")
+def _(context: Context, size: int) -> None:
+    context.gateway_size = size << 20
+    context.gateway_prompt = body_of(f"[[long:{size}]]", stream=False)
+    url = urlsplit(context.gateway.url)
+    head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\n"
+    head += f"content-length: {len(context.gateway_prompt)}\r\n\r\n"
+    with socket.create_connection((str(url.hostname), url.port or 80), LONG) as connection:
+        connection.sendall(head.encode() + context.gateway_prompt)
+        begun = connection.recv(100_000)
+        assert begun.startswith(b"HTTP/1.1 200"), begun[:100]
+    gateway = context.gateway.gateway
+    until(lambda: not gateway.calls)
+
+
+@when("the same call is made again")
+def _(context: Context) -> None:
+    with httpx2.Client(base_url=context.gateway.url, timeout=LONG, trust_env=False) as http:
+        context.gateway_answer = http.post("/v1/messages", content=context.gateway_prompt)
+
+
+@then("it gets the whole answer, at no further cost")
+def _(context: Context) -> None:
+    response = context.gateway_answer
+    assert response.headers["claude-batch-reused"] == "true", response.headers
+    assert len(response.json()["content"][0]["text"]) == context.gateway_size
+    summary = context.api.billing_summary()
+    assert summary["requests"] == 1, summary

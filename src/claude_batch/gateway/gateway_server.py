@@ -16,6 +16,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.gateway.access import is_loopback
@@ -33,6 +34,18 @@ _INCOMPLETE: Final = "ASGI callable returned without completing response."
 """What uvicorn logs for a response that the gateway aborts on purpose."""
 
 _log = logging.getLogger(__name__)
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, which is writing for as long as a byte is not handed to the system.
+
+    By default 64 KB may be left, and an answer would count as taken that its caller never got.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """asyncio's callback for a new connection."""
+        transport.set_write_buffer_limits(high=0)
+        super().connection_made(transport)
 
 
 class _Server(uvicorn.Server):
@@ -191,6 +204,7 @@ def _prepare(
 def _config(app: GatewayApp, settings: GatewaySettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=_Protocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -16,6 +16,16 @@ PING: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
 
 SPACE: Final = b" "
 """White space before a JSON text, which every client skips."""
+
+
+CHUNK: Final = 64 * 1024
+"""Bytes that are written at once."""
+
+
+def in_chunks(body: bytes) -> Iterator[bytes]:
+    """Yield a body in pieces of `CHUNK` bytes."""
+    for at in range(0, len(body), CHUNK):
+        yield body[at : at + CHUNK]
 
 
 class Aborted(Exception):
@@ -94,12 +104,15 @@ class HeldCall:
         await asgi.send_some(self._send, piece)
 
     async def finish(self, pieces: Iterable[bytes]) -> None:
-        """Send the rest of the body."""
+        """Send the rest of the body, in pieces of `CHUNK` bytes at most.
+
+        The server waits before a piece until the pieces before it are written. So the end, which
+        has no bytes, is sent once all of them are.
+        """
         await asgi.finish(self._send, pieces)
         self.is_whole = not self.is_gone
 
     async def send_whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Send a response whose body is known."""
-        self.status = status
-        await asgi.send_whole(self._send, status, headers, body)
-        self.is_whole = not self.is_gone
+        await self.begin(status, {**headers, "content-length": str(len(body))})
+        await self.finish(in_chunks(body))

@@ -24,7 +24,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.gateway.access import Caller
 from claude_batch.gateway.asgi import Disconnected, Receive, Scope, Send, headers_of
 from claude_batch.gateway.exchanges import Exchange, digest_of
-from claude_batch.gateway.held_calls import PING, SPACE, Aborted, HeldCall
+from claude_batch.gateway.held_calls import CHUNK, PING, SPACE, Aborted, HeldCall, in_chunks
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.request_routes import origin_of, send_accepted, store
 from claude_batch.gateway.wishes import Wishes
@@ -48,9 +48,6 @@ _UNBUFFERED: Final = {"cache-control": "no-cache, no-transform", "x-accel-buffer
 """Headers that ask proxies to pass on each byte as it comes."""
 
 _STREAM: Final = {"content-type": "text/event-stream; charset=utf-8", **_UNBUFFERED}
-
-_CHUNK: Final = 64 * 1024
-"""Bytes of events that are written at once."""
 
 
 class MessagesRoute:
@@ -193,7 +190,7 @@ class MessagesRoute:
             headers = {**response.headers, **origin_of(exchange.future)}
             await call.send_whole(response.status_code, headers, response.content)
         elif response.status_code == 200:
-            await call.finish([response.content])
+            await call.finish(in_chunks(response.content))
         elif stream:
             await call.finish([b"event: error\ndata: %b\n\n" % response.content])
         else:
@@ -224,17 +221,17 @@ def _events(answer: Answer) -> Iterator[bytes] | None:
         first = next(events)
     except (msgspec.DecodeError, ActorError):
         return None
-    return _in_chunks(chain((first,), events))
+    return _joined(chain((first,), events))
 
 
-def _in_chunks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Join small pieces, so that a short answer is one write."""
     waiting: list[bytes] = []
     size = 0
     for piece in pieces:
         waiting.append(piece)
         size += len(piece)
-        if size >= _CHUNK:
+        if size >= CHUNK:
             yield b"".join(waiting)
             waiting, size = [], 0
     if waiting:

@@ -1,0 +1,70 @@
+Feature: What a call can ask for beside the Messages API
+  By headers, or by a prefix of the path where a client can only set a URL.
+
+  Scenario: Mode, label, budget and deadline
+    Given a gateway over the sandbox with {"hold": 30}
+    When the gateway is called as follows
+      | call | prompt | path                                     | headers                                                                                                          |
+      | A    | one    | /v1/messages?beta=true                   | {"claude-batch-mode": "live"}                                                                                    |
+      | B    | two    | /v1/messages                             | {"claude-batch-label": "nightly", "accept-encoding": "gzip"}                                                     |
+      | C    | three  | /with/mode=live,label=hasty/v1/messages  | {}                                                                                                               |
+      | D    | four   | /with/mode=live/v1/messages              | {"claude-batch-mode": "batch"}                                                                                   |
+      | E    | five   | /v1/messages                             | {"claude-batch-budget-usd": "1", "claude-batch-label": "bounded", "claude-batch-deadline": "5h"}                 |
+    Then the calls have ended as follows
+      | call | status | answered | claude-batch-via | claude-batch-attempt | content-encoding |
+      | A    | 200    | yes      | live             | 1                    |                  |
+      | B    | 200    | yes      | batch            | 1                    |                  |
+      | C    | 200    | yes      | live             | 1                    |                  |
+      | D    | 200    | yes      | batch            | 1                    |                  |
+      | E    | 200    | yes      | batch            | 1                    |                  |
+    And the ledger's runs have the labels nightly, hasty and bounded
+
+  Scenario: A call that does not wait gets the address of its request
+    Given a gateway over the sandbox with {"latency": 1.5}
+    When the gateway is called as follows
+      | call | prompt | after | method | path                                | headers                                |
+      | A    | one    |       |        | /v1/messages                        | {"prefer": "respond-async"}            |
+      | B    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {}                                     |
+      | C    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {"prefer": "wait=30"}                  |
+      | D    |        | C     | GET    | /claude-batch/v1/requests/request-1 | {}                                     |
+      | E    | two    |       |        | /v1/messages                        | {"prefer": "respond-async, wait=30"}   |
+      | F    |        |       | GET    | /claude-batch/v1/requests/request-9 | {}                                     |
+      | G    |        |       | GET    | /claude-batch/v1/requests/run-1     | {}                                     |
+    Then the calls have ended as follows
+      | call | status | answered | location                            | retry-after | preference-applied | error           |
+      | A    | 202    | no       | /claude-batch/v1/requests/request-1 | 1           | respond-async      |                 |
+      | B    | 202    | no       | /claude-batch/v1/requests/request-1 | 1           | respond-async      |                 |
+      | C    | 200    | yes      |                                     |             |                    |                 |
+      | D    | 200    | yes      |                                     |             |                    |                 |
+      | E    | 200    | yes      |                                     |             |                    |                 |
+      | F    | 404    | no       |                                     |             |                    | not_found_error |
+      | G    | 404    | no       |                                     |             |                    | not_found_error |
+    And the API has processed 2 requests, none twice
+    And nobody waits at the gateway
+
+  Scenario: A request that is not wanted any more is cancelled
+    Given a gateway over the sandbox with {"latency": 60, "cancel_latency": 0.1, "hold": 30}
+    When the gateway is called as follows
+      | call | prompt | after | method | path                                | headers                       |
+      | A    | one    |       |        | /v1/messages                        | {}                            |
+      | B    |        | 1.5   | DELETE | /claude-batch/v1/requests/request-1 | {}                            |
+      | C    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {}                            |
+      | D    |        | A     | DELETE | /claude-batch/v1/requests/request-1 | {}                            |
+    Then the calls have ended as follows
+      | call | status | error            |
+      | A    | 499    | request_canceled |
+      | B    | 202    |                  |
+      | C    | 499    | request_canceled |
+      | D    | 499    | request_canceled |
+
+  Scenario: A caller that leaves in the middle of its answer gets it again
+    Given a gateway over the sandbox with {"hold": 30, "responder": "toolbox:long_answer"}
+    When a call leaves in the middle of an answer of 20 MB
+    And the same call is made again
+    Then it gets the whole answer, at no further cost
+
+  @long
+  Scenario: One command shows the gateway working
+    When the commands of docs/how-to/gateway.md are typed, on a free port
+    Then the first prints the gateway's address, and curl prints an answer of the sandbox
+    And the gateway may open as many files as this machine allows
