@@ -28,6 +28,13 @@ Feature: Which call joins which request
       | C    | 200    | whole | yes      | 2       |
     And the API has been sent 2 requests
 
+  Scenario: A caller that closes its connection and asks again at once joins its own request
+    Both reach a busy gateway together, and the new call may be read before the end of the old one.
+    Given a gateway over the sandbox with {"latency": 1.5}
+    When 200 callers close their connections and ask again while the gateway is busy
+    Then each of them has its answer
+    And the API has been sent 200 requests
+
   Scenario: An answer that came while nobody waited is kept
     Given a gateway over the sandbox with {"latency": 1}
     When the gateway is called as follows

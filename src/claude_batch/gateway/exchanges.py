@@ -7,6 +7,7 @@ noticed much later than the client repeats its call.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from typing import Final
@@ -18,6 +19,10 @@ from claude_batch.lifecycle.waiters import CallFuture, Departure
 from claude_batch.wire.encoding import EncodedRequest
 
 _DIGEST_BYTES: Final = 16
+
+_LOOKS: Final = 10
+_LOOK: Final = 0.01
+"""How often, and for how many seconds each, a call waits for an equal one to leave."""
 
 
 class Exchange:
@@ -117,6 +122,18 @@ class Exchanges:
     def __len__(self) -> int:
         """Return for how many requests calls are waiting."""
         return sum(map(len, self._by_digest.values()))
+
+    async def departure(self, digest: bytes) -> None:
+        """Wait for a moment if an equal call seems to wait still.
+
+        A client may close its connection and ask again at once, as the watchdog of Claude Code
+        does. A busy event loop reads both together, and would take the new call for another
+        request. Each look is a pass of the loop, which reads what connections have closed.
+        """
+        for _ in range(_LOOKS):
+            if digest not in self._by_digest:
+                return
+            await asyncio.sleep(_LOOK)
 
     def of_retry(self, digest: bytes) -> Exchange | None:
         """Return the exchange that the retry of a call joins, if there is one.

@@ -88,10 +88,13 @@ class MessagesRoute:
             asked: MessagesCall
             asked = await asyncio.to_thread(read) if len(body) > _LARGE else read()
             del body, read
+        digest = digest_of(caller, asked.encoded)
+        joins = not wishes.new and wishes.key is None
+        if joins and not wishes.is_retry:
+            await gateway.exchanges.departure(digest)
         if gateway.is_ending:
             raise ending()
-        digest = digest_of(caller, asked.encoded)
-        if wishes.is_retry and not wishes.new and wishes.key is None:
+        if joins and wishes.is_retry:
             found = gateway.exchanges.of_retry(digest)
             if found is not None:
                 gateway.metrics.retry_joined()

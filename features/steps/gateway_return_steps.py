@@ -1,0 +1,45 @@
+"""Steps for callers that close their connections and ask the gateway again at once."""
+
+from __future__ import annotations
+
+import socket
+import time
+from urllib.parse import urlsplit
+
+from behave import then, when
+from behave.runner import Context
+from gateway_steps import body_of
+
+
+@when("{count:d} callers close their connections and ask again while the gateway is busy")
+def _(context: Context, count: int) -> None:
+    url = urlsplit(context.gateway.url)
+    address = str(url.hostname), url.port or 80
+
+    def ask(connection: socket.socket, number: int) -> None:
+        body = body_of(f"question {number}", stream=True)
+        head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\nconnection: close\r\n"
+        connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+
+    first = [socket.create_connection(address, 20) for _ in range(count)]
+    again = [socket.create_connection(address, 20) for _ in range(count)]
+    for number, connection in enumerate(first):
+        ask(connection, number)
+    for connection in first:
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+    loop = context.gateway._server._loop
+    loop.call_soon_threadsafe(time.sleep, 0.3)
+    for number in range(count):
+        first[number].close()
+        ask(again[number], number)
+    context.gateway_returned = []
+    for connection in again:
+        with connection, connection.makefile("rb") as answer:
+            context.gateway_returned.append(answer.read().decode())
+
+
+@then("each of them has its answer")
+def _(context: Context) -> None:
+    for number, answer in enumerate(context.gateway_returned):
+        assert "event: message_stop" in answer, answer
+        assert f"question {number}" in answer, answer
