@@ -36,11 +36,11 @@ Feature: Which call joins which request
     And the API has been sent 200 requests
 
   Scenario: An answer that came while nobody waited is kept
-    Given a gateway over the sandbox with {"latency": 1}
+    Given a gateway over the sandbox with {"latency": 2.5}
     When the gateway is called as follows
       | call | prompt | stream | leaves | after |
-      | A    | one    | no     | 0.8    |       |
-      | B    | one    | no     |        | 3     |
+      | A    | one    | no     | 2      |       |
+      | B    | one    | no     |        | 5     |
     Then the calls have ended as follows
       | call | status | end   | answered | request | claude-batch-reused |
       | A    | 200    | left  | no       | 1       |                     |
