@@ -310,8 +310,7 @@ def add_results(tx: Connection, new: Sequence[NewResult]) -> None:
     A stored line stays, unless it is a failure and the new line is a success.
     """
     if new:
-        # As plain tuples, because the driver takes longer to bind the values of a subclass.
-        insert_many(tx, _upsert_results(), [tuple(line) for line in new])
+        insert_many(tx, _upsert_results(), new)
 
 
 MOST_STRANGE_LINES = 1000

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, and_, delete, func, insert, literal_column, null, select, update
 
 from claude_batch.core.ids import new_run_id
@@ -76,7 +77,7 @@ class NewRun:
     """The functions that its conversations may call, as JSON."""
 
 
-class NewRequest(NamedTuple):
+class NewRequest(msgspec.Struct, frozen=True, gc=False):
     """One request as the ledger stores it."""
 
     id: str
@@ -293,8 +294,18 @@ def add_requests(
     # transaction is the only writer.
     first = int(tx.scalar(select(func.max(requests.c.seq))) or 0) + 1
     rows: list[tuple[Any, ...]] = [
-        (seq, identifier, run_id, position, key, lane_id, len(body), due, created)
-        for seq, (identifier, position, key, lane_id, body, *_) in enumerate(new, first)
+        (
+            seq,
+            each.id,
+            run_id,
+            each.position,
+            each.key,
+            each.lane_id,
+            len(each.params),
+            due,
+            created,
+        )
+        for seq, each in enumerate(new, first)
     ]
     reserved = new[0].reserve is not None
     if prefixed or reserved:
@@ -305,7 +316,7 @@ def add_requests(
         ]
         rows = [(*row, *more) for row, more in zip(rows, extra, strict=True)]
     insert_many(tx, _INSERTS[prefixed, reserved], rows)
-    insert_many(tx, _INSERT_PARAMS, [(seq, request[4]) for seq, request in enumerate(new, first)])
+    insert_many(tx, _INSERT_PARAMS, [(seq, each.params) for seq, each in enumerate(new, first)])
     tx.execute(
         update(runs)
         .where(runs.c.id == run_id)
