@@ -12,6 +12,8 @@ Feature: Who may call the gateway, and how much
       | /v1/messages         | {"host": "Gateway.test"}                               | 200    |                                               |
       | /v1/messages         | {"host": "rebound.test"}                               | 421    | …does not serve the host 'rebound.test'…      |
       | /v1/messages         | {"host": "127.0.0.1.rebound.test:8788"}                | 421    | …does not serve the host…                     |
+      | /v1/messages         | {"host": "127.0.0.1:80@rebound.test"}                  | 421    | …does not serve the host…                     |
+      | /v1/messages         | {"host": "[::1]rebound.test"}                          | 421    | …does not serve the host…                     |
       | /healthz             | {"host": "rebound.test"}                               | 421    | …does not serve the host…                     |
       | /v1/messages         | {"origin": "https://evil.test"}                        | 403    | …web pages of 'https://evil.test' may not…    |
       | /v1/messages         | {"origin": "null"}                                     | 403    | …web pages of 'null' may not…                 |
@@ -116,21 +118,3 @@ Feature: Who may call the gateway, and how much
   Scenario: The command makes a token
     When "claude-batch gateway --tokens tokens --new-token ann" is run twice
     Then the first prints a token that the file knows as ann, and the second is refused
-
-  Scenario: Readiness and metrics
-    Given a gateway over the sandbox with {"latency": 1}
-    When the gateway is called as follows
-      | call | prompt | stream | leaves |
-      | A    | one    | no     |        |
-      | B    | two    | yes    |        |
-      | C    | three  | yes    | 0.9    |
-    Then the gateway's metrics are
-      | metric                                                                                       | value |
-      | claude_batch_gateway_calls_total{end="whole",status="200",stream="false"}                    | 1     |
-      | claude_batch_gateway_calls_total{end="whole",status="200",stream="true"}                     | 1     |
-      | claude_batch_gateway_calls_total{end="left",status="200",stream="true"}                      | 1     |
-      | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"}               | 2     |
-      | claude_batch_gateway_calls_waiting                                                           | 0     |
-      | claude_batch_gateway_wait_seconds_count                                                      | 3     |
-    When the sandbox refuses the key and a call is made
-    Then the gateway is not ready, because "sending is halted (credentials)…"

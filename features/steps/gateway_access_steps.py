@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
+import resource
 import socket
 import stat
 from fnmatch import fnmatchcase
@@ -141,16 +143,54 @@ def _(context: Context, name: str) -> None:
 # Metrics and readiness
 
 
+def _metrics(context: Context) -> dict[str, float]:
+    lines = _ask(context, "/metrics", {}).text.splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
 @then("the gateway's metrics are")
 def _(context: Context) -> None:
     wanted = {row["metric"]: float(row["value"]) for row in context.table}
 
     def found() -> dict[str, float]:
-        lines = _ask(context, "/metrics", {}).text.splitlines()
-        values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
-        return {name: float(values.get(name, "nan")) for name in wanted}
+        values = _metrics(context)
+        return {name: values.get(name, -1) for name in wanted}
 
     until(lambda: found() == wanted, 20)
+
+
+@then("the gateway's metrics count the cost of calls {names}")
+def _(context: Context, names: str) -> None:
+    calls = [context.gateway_calls[name] for name in names.split(" and ")]
+    billed = sum(float(each.headers["claude-batch-cost-usd"]) for each in calls)
+    cost = _metrics(context)["claude_batch_gateway_cost_dollars_total"]
+    assert math.isclose(cost, billed) and cost > 0, (cost, billed)
+
+
+@when("the gateway begins to end")
+def _(context: Context) -> None:
+    context.gateway.gateway.end()
+
+
+@then('"{path}" is {status:d} with "{words}"')
+def _(context: Context, path: str, status: int, words: str) -> None:
+    response = _ask(context, path, {})
+    assert (response.status_code, response.text) == (status, f"{words}\n"), response.text
+
+
+@then('the gateway is not ready while its disk is full, because "{words}"')
+def _(context: Context, words: str) -> None:
+    assert _ask(context, "/readyz", {}).status_code == 200
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        response = _ask(context, "/readyz", {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert response.status_code == 503, response.text
+    assert fnmatchcase(response.text, words.replace("…", "*") + "*"), response.text
+    until(lambda: _ask(context, "/readyz", {}).status_code == 200)
 
 
 @when("the sandbox refuses the key and a call is made")

@@ -25,6 +25,7 @@ _REAL_KEY = "sk-ant-"
 """Beginning of the API's own keys."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[^:@/\[\]]+))(?::[0-9]+)?")
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -210,7 +211,6 @@ def _credentials(headers: Mapping[str, str]) -> list[str]:
 
 
 def _without_port(host: str) -> str:
-    host = host.lower()
-    if host.startswith("["):  # an IPv6 address
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host
+    found = _HOST.fullmatch(host.lower())
+    # What has another form, such as a user's name, is part of no host and refused as it stands.
+    return host if found is None else found["six"] or found["name"]

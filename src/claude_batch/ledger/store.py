@@ -266,6 +266,15 @@ class Ledger:
                     raise Deposed
             yield connection
 
+    def prove_writable(self) -> None:
+        """Write a row and remove it. Raises `LedgerError` as `write` does.
+
+        A transaction without a row succeeds on a full disk.
+        """
+        with self.write() as tx:
+            tx.execute(insert(meta).values(name="probe", value=""))
+            tx.execute(delete(meta).where(meta.c.name == "probe"))
+
     @contextmanager
     def _writing(self) -> Generator[Connection]:
         with self._translating_errors("written"), self._engine.connect() as plain:

@@ -288,8 +288,12 @@ class ClaudeBatchProvider(Opened):
         return self._engine.cancel_call(call.seq)
 
     def why_not_sending(self) -> str | None:
-        """Return why new requests would only be stored, or None. Blocks. Raises `LedgerError`."""
+        """Return why new requests would only be stored, or None. Blocks.
+
+        Raises `LedgerError` if they could not even be stored.
+        """
         workspace_id = self._door().workspace_id
+        self._engine.ledger.prove_writable()
         with self._engine.ledger.read() as tx:
             row = halts.halt_of(tx, workspace_id)
         if row.halted is None:

@@ -1,0 +1,53 @@
+Feature: What the gateway counts, and whether it is ready
+  Probes need no token. Numbers are for Prometheus.
+
+  Scenario: Calls are counted by how they ended
+    Given a gateway over the sandbox with {"latency": 1}
+    When the gateway is called as follows
+      | call | prompt | stream | leaves |
+      | A    | one    | no     |        |
+      | B    | two    | yes    |        |
+      | C    | three  | yes    | 0.9    |
+    Then the gateway's metrics are
+      | metric                                                                                       | value |
+      | claude_batch_gateway_calls_total{end="whole",status="200",stream="false"}                    | 1     |
+      | claude_batch_gateway_calls_total{end="whole",status="200",stream="true"}                     | 1     |
+      | claude_batch_gateway_calls_total{end="left",status="200",stream="true"}                      | 1     |
+      | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"}               | 2     |
+      | claude_batch_gateway_calls_waiting                                                           | 0     |
+      | claude_batch_gateway_wait_seconds_count                                                      | 3     |
+
+  Scenario: A joined retry and a live answer are counted apart
+    Given a gateway over the sandbox with {"latency": 1, "hold": 30}
+    When the gateway is called as follows
+      | call | prompt | stream | after | headers                          |
+      | A    | one    | no     |       |                                  |
+      | B    | one    | no     | 0.3   | {"x-stainless-retry-count": "1"} |
+      | C    | two    | no     |       | {"claude-batch-mode": "live"}    |
+    Then the gateway's metrics are
+      | metric                                                                        | value |
+      | claude_batch_gateway_retries_joined_total                                     | 1     |
+      | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"} | 1     |
+      | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="live"} | 1     |
+      | claude_batch_gateway_requests_waiting                                         | 0     |
+      | claude_batch_gateway_body_bytes                                               | 0     |
+      | claude_batch_gateway_wait_seconds_bucket{le="86400.0"}                        | 3     |
+    And the gateway's metrics count the cost of calls A and C
+
+  Scenario: A halted gateway is alive but not ready
+    Given a gateway over the sandbox with {"latency": 1}
+    When the sandbox refuses the key and a call is made
+    Then the gateway is not ready, because "sending is halted (credentials)…"
+
+  Scenario: A gateway whose disk is full is not ready until there is room
+    Given a gateway over the sandbox
+    Then the gateway is not ready while its disk is full, because "the ledger … cannot be written: …"
+
+  Scenario: A gateway that ends is not ready, and takes no call
+    Given a gateway over the sandbox
+    When the gateway begins to end
+    Then the gateway's responses to callers are as follows
+      | path         | headers | status |
+      | /v1/messages | {}      | 503    |
+    And "/readyz" is 503 with "shutting down"
+    And "/healthz" is 200 with "ok"
