@@ -13,3 +13,16 @@ Feature: A request more costs three rows, and neither a transaction nor a call o
       | writing statements | 50    |
       | reading statements | 500   |
       | API calls          | 5     |
+
+  Scenario: A poll takes one list call and one transaction, however many batches wait
+    Given an API that takes 3600 seconds for a batch
+    When 3 batches wait at the API, and one pass is counted
+    And 20 batches wait at the API, and one pass is counted
+    Then none of it grows with their number
+    And no accepted batch keeps the list that was read before it was sent
+
+  Scenario: The end of a run wakes its own caller, however many others wait
+    Given an API
+    When 2 runs are waited for, one of them ends, and one look is counted
+    And 20 runs are waited for, one of them ends, and one look is counted
+    Then none of it grows with their number

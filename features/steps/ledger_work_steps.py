@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 from behave import then, when
 from behave.runner import Context
-from sqlalchemy import event
+from sqlalchemy import event, select
 from sqlalchemy.pool import Pool
-from staging import make_provider
+from staging import QUICK, ledger_values, make_provider
+
+from claude_batch.ledger import collected_batches
+from claude_batch.ledger.schema import batches
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
 
 KINDS = {
     # A read begins a deferred transaction, which writes nothing and flushes nothing.
@@ -24,8 +34,9 @@ KINDS = {
 }
 
 
-@when("the work of a run of {count:d} prompts is counted")
-def _(context: Context, count: int) -> None:
+@contextmanager
+def counted_work() -> Iterator[Counter[str]]:
+    """Count what the connections that are opened meanwhile ask of SQLite."""
     work: Counter[str] = Counter()
 
     def note(statement: str) -> None:
@@ -36,18 +47,24 @@ def _(context: Context, count: int) -> None:
     def connected(connection: Any, _: object) -> None:
         connection.set_trace_callback(note)
 
+    event.listen(Pool, "connect", connected)
+    try:
+        yield work
+    finally:
+        event.remove(Pool, "connect", connected)
+
+
+@when("the work of a run of {count:d} prompts is counted")
+def _(context: Context, count: int) -> None:
     async def ask() -> int:
         run = await context.actor.submit([f"prompt {n} of {count}" for n in range(count)])
         return len([result async for result in run.results() if result.ok])
 
     calls = len(context.api.log())
-    event.listen(Pool, "connect", connected)
-    try:
+    with counted_work() as work:
         make_provider(context, max_requests=10_000)
         assert asyncio.run(ask()) == count
         context.provider.close()
-    finally:
-        event.remove(Pool, "connect", connected)
     work["API calls"] = len(context.api.log()) - calls
     context.work = {**getattr(context, "work", {}), count: work}
 
@@ -62,3 +79,76 @@ def _(context: Context) -> None:
     }
     bounds = {row["work"]: int(row["times"]) for row in context.table}
     assert all(found[work] <= most for work, most in bounds.items()), (found, context.work)
+
+
+# Many batches, many runs
+
+
+@when("{count:d} batches wait at the API, and one pass is counted")
+def _(context: Context, count: int) -> None:
+    # The pass polls twice, at its beginning and at its end.
+    with counted_work() as work:
+        make_provider(context, max_requests=1, drive=False)
+        prompts = [f"prompt {n} of {count}" for n in range(count)]
+        context.run = context.provider.store(context.actor.configuration, prompts)
+        assert context.provider.advance_sync()
+        time.sleep(4 * QUICK["poll_interval"])
+        work.clear()
+        calls = len(context.api.log())
+        assert context.provider.advance_sync()
+        work["API calls"] = len(context.api.log()) - calls
+        del work["writing statements"]  # each batch has a row
+        context.work = {**getattr(context, "work", {}), count: Counter(work)}
+    context.run.cancel_sync()
+    context.provider.advance_sync()
+    context.provider.close()
+
+
+@when("{count:d} runs are waited for, one of them ends, and one look is counted")
+def _(context: Context, count: int) -> None:
+    make_provider(context)
+    runs = [
+        context.provider.store(context.actor.configuration, [f"prompt of run {n} of {count}"]).id
+        for n in range(count)
+    ]
+    context.provider.close()
+    watches = [RunWatch(run_id) for run_id in runs]
+
+    async def look(ledger: Ledger, work: Counter[str]) -> list[str]:
+        watched = RunWatches(ledger)
+        for watch in watches:
+            watched.wait(watch, 0, Future(), 0)
+        watched.look(1)
+        futures: dict[str, Future[int]] = {watch.run_id: Future() for watch in watches}
+        for watch in watches:
+            watched.wait(watch, 1, futures[watch.run_id], 1)
+        assert not any(future.done() for future in futures.values())
+        with ledger.write() as tx:
+            collected_batches.cancel_run(tx, runs[-1], time.time())
+        work.clear()
+        watched.look(2)
+        context.work = {**getattr(context, "work", {}), count: Counter(work)}
+        return [run_id for run_id, future in futures.items() if future.done()]
+
+    with counted_work() as work:
+        ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+        woken = asyncio.run(look(ledger, work))
+        ledger.close()
+    # One other caller may take its turn.
+    assert runs[-1] in woken, woken
+    assert len(woken) <= 2, woken
+
+
+@then("none of it grows with their number")
+def _(context: Context) -> None:
+    (few, less), (many, more) = context.work.items()
+    assert less["reading statements"], less
+    # The engine may happen to look at the ledger meanwhile, which is a few statements.
+    grown = {kind: more[kind] - less[kind] for kind in more}
+    assert all(count < (many - few) / 2 for count in grown.values()), context.work
+
+
+@then("no accepted batch keeps the list that was read before it was sent")
+def _(_: Context) -> None:
+    sent = batches.c.remote_id.is_not(None)
+    assert set(ledger_values(select(batches.c.snapshot).where(sent))) == {None}

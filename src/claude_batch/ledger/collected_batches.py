@@ -156,6 +156,25 @@ def checked(
     )
 
 
+_NOTE_CHECK = (
+    update(batches)
+    .where(batches.c.id == bindparam("checked_id"))
+    .values(
+        state=bindparam("checked_state"),
+        next_check=bindparam("again"),
+        not_found_since=null(),
+        note=null(),
+    )
+)
+
+
+def note_checks(tx: Connection, checks: Sequence[tuple[int, BatchState, float]]) -> None:
+    """Record that batches have not ended: each one's id, state, and the time of its next check."""
+    if checks:
+        names = ("checked_id", "checked_state", "again")
+        tx.execute(_NOTE_CHECK, [dict(zip(names, check, strict=True)) for check in checks])
+
+
 def mark_ended(tx: Connection, batch_id: int, *, counts: str, ended: float) -> None:
     """Mark a batch as ended by the API. ``counts`` is its request_counts as JSON."""
     tx.execute(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -361,6 +361,17 @@ def finished_at(tx: Connection, run_id: str) -> int:
         )
         or 0
     )
+
+
+def last_endings(tx: Connection, run_ids: Collection[str]) -> dict[str, int]:
+    """Return `finished_at` of many runs, with one statement that seeks once for each run."""
+    last = (
+        select(func.max(requests.c.finished))
+        .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
+        .scalar_subquery()
+    )
+    rows = tx.execute(select(runs.c.id, func.coalesce(last, 0)).where(runs.c.id.in_(run_ids)))
+    return {row[0]: row[1] for row in rows}
 
 
 def strange_count(tx: Connection, run_id: str) -> int:

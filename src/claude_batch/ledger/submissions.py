@@ -97,6 +97,9 @@ def mark_submitted(
         .values(
             state=BatchState.IN_PROGRESS,
             remote_id=remote_id,
+            # It served to find an unknown sending. With the ids of a thousand batches in each row,
+            # every later read and write of the rows would move them all.
+            snapshot=None,
             submitted=now,
             next_check=next_check,
             broken_uploads=0,

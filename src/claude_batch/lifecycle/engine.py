@@ -46,6 +46,7 @@ from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
 from claude_batch.lifecycle.seat import sweep
 from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
 from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
@@ -103,6 +104,7 @@ class Engine:
         self._calls = CallStore(ledger, self._lock.process, prices_of(settings.prices))
         self._notes_planned = False
         self._subscribers: list[tuple[int, Future[int]]] = []
+        self._run_watches = RunWatches(ledger)
         self._version = 0
         self._failure: ActorError | None = None
         self._waiting = Waiting(
@@ -284,6 +286,8 @@ class Engine:
         self._notify_callers()
         self._plan_notes()
         self.noticing.plan()
+        if self._failure is not None or self._loop.closed:
+            self._run_watches.wake_all(self._version)
         if self._subscribers:
             ready = [f for seen, f in self._subscribers if seen < self._version]
             self._subscribers.clear()
@@ -296,6 +300,7 @@ class Engine:
         try:
             self._waiting.deliver()
             self._fail_halted()
+            self._run_watches.look(self._version)
         except LedgerError as error:
             self._fail(error)
 
@@ -320,6 +325,24 @@ class Engine:
                 _settle(future, self._version)
             else:
                 self._subscribers.append((version, future))
+
+        if not self._loop.soon(subscribe):
+            future.set_result(self._version)
+        return future
+
+    def run_change_after(self, watch: RunWatch, version: int) -> Future[int]:
+        """Return a future that completes when the watched run may have changed.
+
+        It completes at once after the end of some of its requests, and at times after other changes
+        of the ledger. ``version`` is that of the engine before the caller read its run.
+        """
+        future: Future[int] = Future()
+
+        def subscribe() -> None:
+            if self._failure is not None or self._loop.closed:
+                _settle(future, self._version)
+            else:
+                self._run_watches.wait(watch, version, future, self._version)
 
         if not self._loop.soon(subscribe):
             future.set_result(self._version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -109,13 +110,14 @@ class Polling:
         if len(waiting) >= MANY:
             # The list also contains the batches that are not due yet, at the same price.
             seen = await self._list({row.remote_id for row in waiting})
-        for row in waiting:
-            remote = seen.get(row.remote_id)
-            if remote is None and row in due:
-                # Absence from a list proves nothing, so retrieve the batch itself.
-                remote = await self._retrieve(seat, row)
+        self._note(seat, [(row, seen[row.remote_id]) for row in waiting if row.remote_id in seen])
+        for row in due:
+            if row.remote_id in seen:
+                continue
+            # Absence from a list proves nothing, so retrieve the batch itself.
+            remote = await self._retrieve(seat, row)
             if remote is not None:
-                self._note(seat, row, remote)
+                self._note(seat, [(row, remote)])
 
     async def _list(self, wanted: set[str]) -> dict[str, RemoteBatch]:
         seen: dict[str, RemoteBatch] = {}
@@ -172,47 +174,49 @@ class Polling:
         here = is_evidence(self._ledger, seat.workspace_id, self._client.workspace)
         return bool(page.data) and here
 
-    def _note(self, seat: Seat, row: Any, remote: RemoteBatch) -> None:
+    def _note(self, seat: Seat, answers: Sequence[tuple[Any, RemoteBatch]]) -> None:
+        """Record the API's answers about batches, given by their rows, in one transaction."""
+        if not answers:
+            return
         now = time.time()
         reach(CrashPoint.AFTER_CHECK_BEFORE_RECORD)
-        # What this program cancels is recorded before the API is asked to.
-        canceled_elsewhere = (
-            row.cancel_requested is None
-            and row.state != BatchState.CANCELING
-            and remote.is_canceled
-        )
-        if remote.processing_status == "ended":
-            counts = msgspec.to_builtins(remote.request_counts)
-            ended = remote.ended or now
-            with self._ledger.write(seat) as tx:
-                collected_batches.mark_ended(tx, row.id, counts=json.dumps(counts), ended=ended)
+        ended: list[BatchEnded] = []
+        going: list[tuple[int, BatchState, float]] = []
+        for row, remote in answers:
+            if remote.processing_status == "ended":
+                ended.append(self._end_of(row, remote, now))
+                continue
+            is_canceling = remote.processing_status == "canceling"
+            state = BatchState.CANCELING if is_canceling else BatchState.IN_PROGRESS
+            wait = row.poll_interval if is_canceling else self._wait(row, now)
+            going.append((row.id, state, now + wait))
+        with self._ledger.write(seat) as tx:
+            collected_batches.note_checks(tx, going)
+            for event in ended:
+                counts = json.dumps(event.counts)
+                collected_batches.mark_ended(tx, event.batch, counts=counts, ended=event.ended)
+            if ended:
                 # An ended batch frees room in the API's queue, so sendings that wait for room may
                 # retry.
                 halts.wait_until(tx, seat.workspace_id, None, None)
-            if canceled_elsewhere:
+        for row, remote in answers:
+            # What this program cancels is recorded before the API is asked to.
+            is_ours = row.cancel_requested is not None or row.state == BatchState.CANCELING
+            if remote.is_canceled and not is_ours:
                 self._reporter.canceled(row)
-            self._reporter.observers.report(
-                BatchEnded(
-                    **self._reporter.here,
-                    batch=row.id,
-                    batch_id=row.remote_id,
-                    requests=row.request_count,
-                    counts=counts,
-                    submitted=row.submitted,
-                    ended=ended,
-                )
-            )
-            return
-        state = (
-            BatchState.CANCELING
-            if remote.processing_status == "canceling"
-            else BatchState.IN_PROGRESS
+        for event in ended:
+            self._reporter.observers.report(event)
+
+    def _end_of(self, row: Any, remote: RemoteBatch, now: float) -> BatchEnded:
+        return BatchEnded(
+            **self._reporter.here,
+            batch=row.id,
+            batch_id=row.remote_id,
+            requests=row.request_count,
+            counts=msgspec.to_builtins(remote.request_counts),
+            submitted=row.submitted,
+            ended=remote.ended or now,
         )
-        wait = row.poll_interval if state is BatchState.CANCELING else self._wait(row, now)
-        with self._ledger.write(seat) as tx:
-            collected_batches.checked(tx, row.id, state=state, next_check=now + wait)
-        if canceled_elsewhere:
-            self._reporter.canceled(row)
 
     def _wait(self, row: Any, now: float) -> float:
         if row.cancel_requested is not None:
@@ -239,4 +243,4 @@ class Polling:
             reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
             with self._ledger.read() as tx:
                 full = batch_contents.batch(tx, row.id)
-            self._note(seat, full, remote)
+            self._note(seat, [(full, remote)])

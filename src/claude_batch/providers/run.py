@@ -32,6 +32,7 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun, Retried
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.recovery import Refetched, refetch
+from claude_batch.lifecycle.run_watches import RunWatch
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import CostReport, cost_of, set_budget
 from claude_batch.providers.entrance import Entrance
@@ -611,6 +612,7 @@ class Run(Closing):
         cancelled_at: float | None = None
         ledger, total = self._engine.ledger, self._row.request_count
         cursor = ResultCursor(ledger, self.id, total, self._result, ordered=ordered)
+        watch = RunWatch(self.id)
         while True:
             version = self._engine.version
             self._engine.check()
@@ -637,7 +639,7 @@ class Run(Closing):
                 given = True
                 yield page
             if not given:
-                yield Pause(self._engine.change_after(version), patience)
+                yield Pause(self._engine.run_change_after(watch, version), patience)
 
     def _result(self, answer: Answer) -> ActorResult:
         if (answer.finished or 0) <= self._stamp:

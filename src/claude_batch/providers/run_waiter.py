@@ -13,6 +13,7 @@ from claude_batch.ledger import conversations, halts, queries
 from claude_batch.lifecycle.budget_room import Held, held_error, held_of
 from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.run_watches import RunWatch
 from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.providers.entrance import Entrance
 from claude_batch.providers.status import at_limit
@@ -95,6 +96,7 @@ class RunWaiter:
     def until_final(self) -> Generator[Pause | None, Any, None]:
         """Wait until every request of the run has its final state."""
         cancelled_at: float | None = None
+        watch = RunWatch(self._run_id)
         while True:
             version = self._engine.version
             self._engine.check()
@@ -110,7 +112,8 @@ class RunWaiter:
             cancelled_at = yield from self.check_patience(cancelled_at)
             # Counting the requests of a large run is expensive, so do not count on every change.
             yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
-            yield Pause(self._engine.change_after(version), self.patience(cancelled_at))
+            changed = self._engine.run_change_after(watch, version)
+            yield Pause(changed, self.patience(cancelled_at))
 
     def until_sent(self) -> Generator[Pause | None, Any, None]:
         """Wait until the API has every batch of the run that its queue admits."""
