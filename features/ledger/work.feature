@@ -26,3 +26,8 @@ Feature: A request more costs three rows, and neither a transaction nor a call o
     When 2 runs are waited for, one of them ends, and one look is counted
     And 20 runs are waited for, one of them ends, and one look is counted
     Then none of it grows with their number
+
+  Scenario: Delivering answers asks one question for all runs whose callers wait
+    When callers wait for calls of 5 runs, and one delivery is counted
+    And callers wait for calls of 30 runs, and one delivery is counted
+    Then none of it grows with their number

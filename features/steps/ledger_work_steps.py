@@ -17,10 +17,12 @@ from sqlalchemy import event, select
 from sqlalchemy.pool import Pool
 from staging import QUICK, ledger_values, make_provider
 
+import claude_batch as cb
 from claude_batch.ledger import collected_batches
 from claude_batch.ledger.schema import batches
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
+from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
 
 KINDS = {
     # A read begins a deferred transaction, which writes nothing and flushes nothing.
@@ -106,7 +108,7 @@ def _(context: Context, count: int) -> None:
 
 @when("{count:d} runs are waited for, one of them ends, and one look is counted")
 def _(context: Context, count: int) -> None:
-    make_provider(context)
+    make_provider(context, drive=False)
     runs = [
         context.provider.store(context.actor.configuration, [f"prompt of run {n} of {count}"]).id
         for n in range(count)
@@ -137,6 +139,24 @@ def _(context: Context, count: int) -> None:
     # One other caller may take its turn.
     assert runs[-1] in woken, woken
     assert len(woken) <= 2, woken
+
+
+@when("callers wait for calls of {count:d} runs, and one delivery is counted")
+def _(context: Context, count: int) -> None:
+    async def deliver(ledger: Ledger, work: Counter[str]) -> None:
+        waiting = Waiting(ledger, *[lambda *_: None] * 5)
+        for n in range(count):
+            waiter = Waiter(CallFuture(), n, f"run-{n}", None, cb.BatchProcessingMode())
+            waiting.add(waiter, seconds=60.0)
+        waiting.deliver()
+        work.clear()
+        waiting.deliver()
+        context.work = {**getattr(context, "work", {}), count: Counter(work)}
+
+    with counted_work() as work:
+        ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+        asyncio.run(deliver(ledger, work))
+        ledger.close()
 
 
 @then("none of it grows with their number")

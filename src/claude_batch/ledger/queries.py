@@ -316,6 +316,17 @@ def batches_of_run(tx: Connection, run_id: str) -> list[Record]:
     )
 
 
+def requests_of_batches(tx: Connection, run_id: str) -> dict[BatchState, int]:
+    """Return how many requests the batches that carry a run's requests hold, by their state."""
+    rows = tx.execute(
+        select(batches.c.state, func.sum(batches.c.request_count))
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(batch_runs.c.run_id == run_id)
+        .group_by(batches.c.state)
+    )
+    return {BatchState(state): count for state, count in rows}
+
+
 def runs_of_batch(tx: Connection, batch_id: int) -> list[Record]:
     """Return the runs that have requests in a batch: id, kind, actor and trace."""
     return list(

@@ -102,10 +102,11 @@ class Polling:
     async def check_due(self, seat: Seat, now: float) -> None:
         """Check every batch that is due. Raises `Deposed` if the leader lock was lost."""
         with self._ledger.read() as tx:
+            # Asked first, because a pass follows each sending, and most passes find nothing due.
+            if not collected_batches.any_check_due(tx, seat.workspace_id, now):
+                return
             waiting = collected_batches.at_the_api(tx, seat.workspace_id)
         due = [row for row in waiting if is_due(row.next_check, row.max_poll_interval, now)]
-        if not due:
-            return
         seen: dict[str, RemoteBatch] = {}
         if len(waiting) >= MANY:
             # The list also contains the batches that are not due yet, at the same price.

@@ -272,6 +272,9 @@ async def take_turn() -> None:
 
 # Waiters ------------------------------------------------------------------------------------------
 
+MANY_RUNS = 3
+"""Number of runs with waiting calls from which one statement tells which of them have answers."""
+
 
 @dataclass(slots=True, eq=False)
 class Waiter:
@@ -305,6 +308,8 @@ class _Timeout:
 class _Cursor:
     after: tuple[int, int] = (0, 0)
     waiting: int = 0
+    is_behind: bool = True
+    """Whether more answers may have been in the ledger when they were last read."""
 
 
 @dataclass(slots=True)
@@ -356,16 +361,31 @@ class Waiting:
 
     def deliver(self) -> None:
         """Deliver every new answer in the ledger to its waiters."""
-        for run_id, cursor in list(self._cursors.items()):
+        for run_id, cursor in self._with_news():
             while cursor.waiting:
                 with self.ledger.read() as tx:
                     answers = queries.answers_since(tx, [run_id], after=cursor.after)
+                cursor.is_behind = bool(answers)
                 if not answers:
                     break
                 for answer in answers:
                     assert answer.finished is not None
                     cursor.after = (answer.finished, answer.seq)
                     self._resolve(answer)
+
+    def _with_news(self) -> list[tuple[str, _Cursor]]:
+        """Return the runs with waiting callers that may have new answers, with their cursors."""
+        waited_for = [(run_id, each) for run_id, each in self._cursors.items() if each.waiting]
+        if len(waited_for) < MANY_RUNS:
+            return waited_for
+        # One statement for all, because most of them have nothing new.
+        with self.ledger.read() as tx:
+            ended = queries.last_endings(tx, [run_id for run_id, _ in waited_for])
+        return [
+            (run_id, each)
+            for run_id, each in waited_for
+            if each.is_behind or ended.get(run_id, 0) > each.after[0]
+        ]
 
     def _resolve(self, answer: Answer) -> None:
         waiters = self._by_seq.pop(answer.seq, [])

@@ -159,21 +159,27 @@ class RunWaiter:
         own = door.workspace_id
         return own if self._access.drives and not door.driver.contact.made else None
 
-    def _at_api(self) -> tuple[Any, tuple[str, ...], bool, int, Held | None]:
+    def _at_api(self) -> tuple[Any, bool, int, Held | None]:
+        """Return the workspace, whether the API has a batch, the unknown requests, and a hold."""
         self._check_key()
         own = self._untried()
         with self._engine.ledger.read() as tx:
             row = queries.run_row(tx, self._run_id)
-            batches = queries.batches_of_run(tx, self._run_id)
+            # Not the batches themselves: a run may have a thousand.
+            counts = queries.requests_of_batches(tx, self._run_id)
             workspace = queries.workspace_row(tx, own or row.workspace_id)
-            under_way = any(batch.state in UNDER_WAY for batch in batches)
+            under_way = any(state in UNDER_WAY for state in counts)
             held = None if under_way else held_of(tx, self._run_id, time.time())
             if held is not None and conversations.continuing_counts(tx, self._run_id)[0]:
                 held = None  # a conversation still continues
-        waiting = [batch for batch in batches if batch.state in _AT_API]
-        ids = tuple(batch.remote_id for batch in waiting if batch.remote_id)
-        unknown = sum(batch.request_count for batch in batches if batch.state == BatchState.UNKNOWN)
-        return workspace, ids, bool(waiting), unknown, held
+        at_api = any(state in _AT_API for state in counts)
+        return workspace, at_api, counts.get(BatchState.UNKNOWN, 0), held
+
+    def _batch_ids(self) -> tuple[str, ...]:
+        """Return the ids of the run's batches at the API."""
+        with self._engine.ledger.read() as tx:
+            batches = queries.batches_of_run(tx, self._run_id)
+        return tuple(each.remote_id for each in batches if each.state in _AT_API and each.remote_id)
 
     def _check_key(self) -> None:
         """Raise if the run waits for a different key and no process with that key drives it."""
@@ -196,7 +202,7 @@ class RunWaiter:
         self, cancelled_at: float | None
     ) -> Generator[Pause | Any, Any, float | None]:
         """Raise if the wait cannot succeed, or took too long; return when it cancelled the run."""
-        workspace, batch_ids, at_api, unknown, held = yield Pause(self._engine.read(self._at_api))
+        workspace, at_api, unknown, held = yield Pause(self._engine.read(self._at_api))
         if halts.halt_stands(workspace, time.time()) and not at_api:
             raise halted_error(workspace)
         if held is not None and held.for_good:
@@ -209,7 +215,7 @@ class RunWaiter:
                 return time.time()
             if time.time() < cancelled_at + CANCEL_GRACE:
                 return cancelled_at
-        raise self._timed_out(batch_ids, unknown)
+        raise self._timed_out((yield Pause(self._engine.read(self._batch_ids))), unknown)
 
     def _timed_out(self, batch_ids: tuple[str, ...], unknown: int) -> BatchTimeoutError:
         cancelled = self._on_timeout == "cancel"
