@@ -27,12 +27,12 @@ class RunWatch:
 
     def __init__(self, run_id: str) -> None:
         """Begin to watch; keep the watch between two waits, because it tells what is new."""
-        self.run_id = run_id
-        self.ended = -1
+        self.run_id: str = run_id
+        self.ended: int = -1
         """Stamp of the last requests that ended, as far as noticed."""
-        self.changed = 0
+        self.changed: int = 0
         """Version of the engine at which that was noticed."""
-        self.seen = 0
+        self.seen: int = 0
         """Version of the engine before the caller last read its run."""
         self.future: Future[int] | None = None
 
