@@ -50,8 +50,8 @@ class Exchange:
 
         ``on_taken`` is called with the answer and with whether a caller has received it.
         """
-        self.future = future
-        self.digest = digest
+        self.future: CallFuture = future
+        self.digest: bytes = digest
         self.retries: int = 0
         """How many retries have joined it."""
         self._departure: Departure = departure
