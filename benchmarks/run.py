@@ -18,6 +18,7 @@ from pathlib import Path
 
 import rows
 from contest import CLAUDE_BATCH, CONTESTANTS, SDK, Round, check_same_requests, run_contestant
+from gateway import gateway
 from processes import Failed
 from report import contest
 from sections import Goal, Section, today, versions, where
@@ -36,13 +37,14 @@ PARTS: dict[str, tuple[str, Callable[[int, int], Section]]] = {
     "runs": ("100 runs of one process, beside one", rows.runs),
     "waiting": ("200 batches that wait at the API", lambda _, __: rows.waiting(200)),
     "thousand": ("1,000 batches that wait at the API", lambda _, __: rows.waiting(1000)),
+    "gateway": ("thousands of calls that wait at the gateway", lambda _, __: gateway()),
     "commands": ("commands with little to do", lambda _, r: rows.commands(r)),
     "libraries": ("other libraries, if installed", lambda _, r: rows.libraries(r)),
     "million": ("ten times as many requests", lambda n, _: rows.million(10 * n)),
     "guard": (f"{GUARD_REQUESTS:,} requests; fails above its bounds", lambda _, r: guard(r)),
 }
-NOT_BY_DEFAULT = ("thousand", "million", "guard")
-"""The first two take minutes, and the last is a part of continuous integration."""
+NOT_BY_DEFAULT = ("thousand", "gateway", "million", "guard")
+"""The first three take minutes, and the last is a part of continuous integration."""
 
 
 def main() -> int:
