@@ -26,6 +26,17 @@ Feature: Who may call the gateway, and how much
       | /v2/messages         | {}                                                     | 404    | …nothing at '/v2/messages'…                   |
     And no response of the gateway has a header for other origins
 
+  Scenario: A method that a path does not have is refused
+    Given a gateway over the sandbox
+    Then the gateway's responses to methods are as follows
+      | method  | path                                | status | allowed           | type                  |
+      | GET     | /v1/messages                        | 405    | POST              | invalid_request_error |
+      | OPTIONS | /v1/messages                        | 405    | POST              | invalid_request_error |
+      | PUT     | /v1/files/file_1                    | 405    | DELETE, GET, POST | invalid_request_error |
+      | POST    | /claude-batch/v1/requests/request-1 | 405    | DELETE, GET       | invalid_request_error |
+      | POST    | /readyz                             | 405    | GET               | invalid_request_error |
+      | DELETE  | /metrics                            | 405    | GET               | invalid_request_error |
+
   Scenario: With tokens, only their holders may call
     Given a gateway over the sandbox with {"hold": 30}
     And the gateway has tokens for ann and bob

@@ -51,10 +51,12 @@ Feature: What the gateway passes to the API
       | closes          | POST /v1/messages/batches/msgbatch_1/cancel  | 502    | true  | the API did not answer (…)   |
       | closes          | POST /v1/messages/batches                    | 502    | false | …may have accepted the call  |
       | ends early      | POST /v1/messages/batches                    | 502    | false | …may have accepted the call  |
+      | ends early      | GET /v1/models                               | 502    | true  | the API did not answer (…)   |
       | ends early      | GET /v1/messages/batches/msgbatch_1          | 502    | true  | the API did not answer (…)   |
       | is too large    | GET /v1/messages/batches                     | 502    | true  | …ResponseTooLarge…           |
       | redirects       | GET /v1/models                               | 502    | false | …a redirect…not followed     |
       | repeats the key | GET /v1/models                               | 400    |       | Bearer … is odd              |
+      | praises the key | GET /v1/models                               | 200    |       | Bearer … is fine             |
     And a download that the API ends early is aborted
 
   Scenario: Files and results are streams in both directions

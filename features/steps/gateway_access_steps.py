@@ -52,6 +52,16 @@ def _(context: Context, path: str, headers: dict[str, str]) -> dict[str, Any]:
     return {"status": response.status_code, "words": words}
 
 
+@rule("the gateway's responses to methods are")
+def _(context: Context, method: str, path: str) -> dict[str, Any]:
+    with httpx2.Client(base_url=context.gateway.url, timeout=60, trust_env=False) as http:
+        response = http.request(method, path)
+    allowed = ", ".join(each for each in response.headers["allow"].split(", ") if each != "HEAD")
+    assert response.headers["x-should-retry"] == "false", response.headers
+    kind = response.json()["error"]["type"]
+    return {"status": response.status_code, "allowed": allowed, "type": kind}
+
+
 @then("no response of the gateway has a header for other origins")
 def _(context: Context) -> None:
     names = {name for response in context.gateway_responses for name in response.headers}

@@ -74,11 +74,15 @@ def _redirects(answer: Answer) -> None:
     answer.headers["location"] = "https://elsewhere.test/v1/models"
 
 
-def _repeats_the_key(answer: Answer) -> None:
-    answer.status = 400
+def _repeats_the_key(answer: Answer, status: int = 400, opinion: str = "odd") -> None:
+    answer.status = status
     answer.headers["request-id"] = answer.headers["set-cookie"] = KEY
-    message = f"{answer.sent['authorization']} is odd"
+    message = f"{answer.sent['authorization']} is {opinion}"
     answer.change({"type": "error", "error": {"type": "invalid_request_error", "message": message}})
+
+
+def _praises_the_key(answer: Answer) -> None:
+    _repeats_the_key(answer, 200, "fine")
 
 
 def _is_too_large(answer: Answer) -> None:
@@ -92,6 +96,7 @@ FAULTS = {
     "ends early": _ends_early,
     "redirects": _redirects,
     "repeats the key": _repeats_the_key,
+    "praises the key": _praises_the_key,
     "is too large": _is_too_large,
 }
 

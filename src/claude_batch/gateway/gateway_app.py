@@ -79,12 +79,12 @@ class GatewayApp:
         messages = MessagesRoute(gateway)
         self._router = Router(
             [
-                *(Route(path, messages, methods=["POST"]) for path in _MESSAGES),
-                Route(REQUESTS + "{id}", RequestRoute(gateway), methods=["GET", "DELETE"]),
-                *(Route(path, self._passthrough, methods=METHODS) for path in PASSED),
-                Route("/metrics", gateway.metrics),
-                Route("/healthz", Health(gateway)),
-                Route("/readyz", Health(gateway, ready=True)),
+                *(_Route(path, messages, methods=["POST"]) for path in _MESSAGES),
+                _Route(REQUESTS + "{id}", RequestRoute(gateway), methods=["GET", "DELETE"]),
+                *(_Route(path, self._passthrough, methods=METHODS) for path in PASSED),
+                _Route("/metrics", gateway.metrics, methods=["GET"]),
+                _Route("/healthz", Health(gateway), methods=["GET"]),
+                _Route("/readyz", Health(gateway, ready=True), methods=["GET"]),
             ],
             redirect_slashes=False,
             default=_not_found,
@@ -122,6 +122,20 @@ class GatewayApp:
             if self.gateway.is_ending:
                 raise ending()
         scope["state"] = state
+
+
+class _Route(Route):
+    """A route that refuses other methods with the API's error object."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call of the route's path."""
+        allowed = sorted(self.methods or ())
+        if scope["method"] in allowed:
+            await self.app(scope, receive, send)
+            return
+        words = f"{scope['method']} is not a method of this path; it has {', '.join(allowed)}"
+        headers = {"allow": ", ".join(allowed)}
+        await Refusal(405, "invalid_request_error", words, headers).send(send)
 
 
 class Health:

@@ -1,6 +1,6 @@
 """Routes that the gateway passes to the API, with its own key.
 
-Bodies are streamed in both directions: a file has up to 500 MB, and a batch's results may have
+Uploads, files and results are streamed: a file has up to 500 MB, and a batch's results may have
 more. Only headers that are known are passed, so that no credential or cookie crosses the gateway.
 """
 
@@ -39,6 +39,10 @@ PASSED: Final = (
 """Paths that are passed on."""
 
 METHODS: Final = ("GET", "POST", "DELETE")
+
+_LARGE: Final = ("/content", "/results")
+"""Ends of the paths whose responses are streamed. All others are read first, so that a failure
+midway has a status, and a key in the response is masked."""
 
 _SEGMENT: Final = re.compile(r"(?!\.+$)[\w.:@-]+", re.ASCII)
 """A part of a path. ``..`` would reach other routes, such as live messages at the full price."""
@@ -111,7 +115,7 @@ class Passthrough:
                 f"{path}?{query}" if query else path,
                 content=_upload(receive) if method == "POST" else None,
                 headers={name: headers[name] for name in _SENT if name in headers},
-                stream=not path.startswith(BATCHES) or path.endswith("/results"),
+                stream=path.endswith(_LARGE),
             )
         except CredentialFault as error:
             raise Refusal(500, "api_error", f"the gateway's own key: {error}") from None
@@ -146,7 +150,7 @@ class Passthrough:
             for name, value in response.headers.items()
             if name in _RETURNED or name.startswith("anthropic-")
         }
-        if response.is_closed:  # it was read: a failure, or objects of batches
+        if response.is_closed:  # it was read
             body = redaction.answer(with_results_url(response.content, _address(headers)))
             await call.send_whole(response.status_code, kept, body)
             return
