@@ -26,7 +26,7 @@ Feature: What the gateway counts, and whether it is ready
       | C    | two    | no     |       | {"claude-batch-mode": "live"}    |
     Then the gateway's metrics are
       | metric                                                                        | value |
-      | claude_batch_gateway_retries_joined_total                                     | 1     |
+      | claude_batch_gateway_joins_total{kind="retry"}                                | 1     |
       | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"} | 1     |
       | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="live"} | 1     |
       | claude_batch_gateway_requests_waiting                                         | 0     |
@@ -34,8 +34,25 @@ Feature: What the gateway counts, and whether it is ready
       | claude_batch_gateway_wait_seconds_bucket{le="86400.0"}                        | 3     |
     And the gateway's metrics count the cost of calls A and C
 
+  Scenario: Calls that join are counted by what they join
+    Given a gateway over the sandbox with {"latency": 6, "hold": 60, "max_attempts": 1}
+    When the gateway is called as follows
+      | call | prompt                                    | leaves | after | headers                   |
+      | A    | one                                       | 4      |       |                           |
+      | B    | one                                       |        | A     |                           |
+      | C    | two                                       |        |       | {"idempotency-key": "k1"} |
+      | D    | two                                       |        | C     | {"idempotency-key": "k1"} |
+      | E    | [[sandbox:errored:invalid_request_error]] |        |       |                           |
+      | F    | [[sandbox:errored:invalid_request_error]] |        | E     |                           |
+    Then the gateway's metrics are
+      | metric                                            | value |
+      | claude_batch_gateway_joins_total{kind="equal"}    | 1     |
+      | claude_batch_gateway_joins_total{kind="key"}      | 1     |
+      | claude_batch_gateway_joins_total{kind="failure"}  | 1     |
+      | claude_batch_gateway_requests_waiting             | 0     |
+
   Scenario: A halted gateway is alive but not ready
-    Given a gateway over the sandbox with {"latency": 1}
+    Given a gateway over the sandbox with {"latency": 1, "hold": 30}
     When the sandbox refuses the key and a call is made
     Then the gateway is not ready, because "sending is halted (credentials)…"
 

@@ -97,7 +97,7 @@ class MessagesRoute:
         if joins and wishes.is_retry:
             found = gateway.exchanges.of_retry(digest)
             if found is not None:
-                gateway.metrics.retry_joined()
+                gateway.metrics.joined("retry")
                 return found, asked.stream
         future = gateway.provider.call(
             asked.encoded,
@@ -166,6 +166,8 @@ class MessagesRoute:
         gateway.metrics.call_ended(call, stream, time.monotonic() - call.begun)
         if exchange.leave(call, keep=keep):
             gateway.exchanges.remove(exchange)
+            if exchange.future.joined is not None:
+                gateway.metrics.joined(exchange.future.joined)
 
     async def _begin(self, call: HeldCall, exchange: Exchange, stream: bool) -> None:
         headers = _STREAM if stream else {"content-type": "application/json", **_UNBUFFERED}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -11,6 +11,7 @@ from claude_batch.core.quantities import usd
 from claude_batch.gateway.asgi import Receive, Scope, Send, send_whole
 from claude_batch.gateway.held_calls import HeldCall
 from claude_batch.ledger.queries import Answer
+from claude_batch.lifecycle.waiters import Joined
 
 if TYPE_CHECKING:
     from claude_batch.gateway.gateway_app import Gateway
@@ -45,8 +46,10 @@ class Metrics:
             registry=self.registry,
         )
         self._joins = Counter(
-            f"{_PREFIX}_retries_joined",
-            "Retries that joined the request of a call that seemed to wait still.",
+            f"{_PREFIX}_joins",
+            "Calls that joined an earlier request. kind: equal (no caller waited for it), key (of "
+            "its Idempotency-Key), failure (repeated), or retry (its caller seemed to wait).",
+            ("kind",),
             registry=self.registry,
         )
         self._cost = Counter(
@@ -59,9 +62,9 @@ class Metrics:
             registry=self.registry,
         )
 
-    def retry_joined(self) -> None:
-        """Count a retry that joined a waiting call's request."""
-        self._joins.inc()
+    def joined(self, kind: Joined | Literal["retry"]) -> None:
+        """Count a call that joined an earlier request."""
+        self._joins.labels(kind).inc()
 
     def call_ended(self, call: HeldCall, stream: bool, seconds: float) -> None:
         """Count a Messages call."""

@@ -350,6 +350,7 @@ class CallStore:
                 else:
                     self.let_go(outcome.seq)
         for call, failure in flush.repeated:
+            call.future.joined = "failure"
             call.future.stored(failure.seq)
             call.future.settle(failure)
         if flush.repeated:
@@ -462,6 +463,7 @@ class CallStore:
         A request that failed for a transient reason is retried, unless that was a moment ago and
         the call repeats failures.
         """
+        call.future.joined = "equal" if call.key is None else "key"
         answer = queries.answer_of(tx, seq)
         ended = answer.answered or 0.0
         repeats = call.failure_ttl is not None and _is_within(call.failure_ttl, ended, time.time())

@@ -35,6 +35,10 @@ Departure = Literal["withdraw", "keep", "drop"]
 and is kept for an equal call otherwise. ``keep``: it is sent and kept. ``drop``: it is cancelled,
 even if it is sent."""
 
+Joined = Literal["equal", "key", "failure"]
+"""What a call joined: an equal request that no caller waited for, the request of its key, or the
+failure of an equal call, which is repeated."""
+
 
 class CallFuture:
     """The answer of a call, for one waiter. Thread-safe; settled or left, whichever is first."""
@@ -47,6 +51,7 @@ class CallFuture:
         "_outcome",
         "_wake",
         "departure",
+        "joined",
         "seq",
     )
 
@@ -61,6 +66,8 @@ class CallFuture:
         self.departure: Departure = "withdraw"
         self.seq: int | None = None
         """Row number of the request; None until it is stored."""
+        self.joined: Joined | None = None
+        """What it joined, once `seq` is known; None for a request of its own."""
 
     # What answers it
 
