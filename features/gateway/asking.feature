@@ -68,3 +68,19 @@ Feature: What a call can ask for beside the Messages API
     When the commands of docs/how-to/gateway.md are typed, on a free port
     Then the first prints the gateway's address, and curl prints an answer of the sandbox
     And the gateway may open as many files as this machine allows
+
+  Scenario: Each token has a budget of its own
+    The budget has room for one call at a time, so ann's second call waits for her first.
+    Given a gateway over the sandbox with {"hold": 30, "actor_budget_usd": "0.0004"}
+    And the gateway has tokens for ann and bob
+    When the gateway is called as follows
+      | call | prompt | token |
+      | A    | one    | ann   |
+      | B    | two    | ann   |
+      | C    | three  | bob   |
+    Then the calls have ended as follows
+      | call | status | answered |
+      | A    | 200    | yes      |
+      | B    | 200    | yes      |
+      | C    | 200    | yes      |
+    And the API has seen 2 batches
