@@ -17,3 +17,11 @@ Feature: No statement of a run reads a large table from end to end
     When a run of 100 prompts is submitted
     And the run is waited for
     Then the recorded statements that count results by outcome and disposition use a covering index
+
+  Scenario: A pass does not read every run of the ledger to leave out those that are not packed
+    Given an API
+    And a batch provider
+    And the ledger's statements are recorded
+    When a run of 3 prompts is submitted
+    And the run is waited for
+    Then the recorded statements that sum the queue read runs by an index

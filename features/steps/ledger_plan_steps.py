@@ -68,3 +68,10 @@ def _(context: Context) -> None:
     assert plans, "no statement groups results"
     for words, line in plans:
         assert "USING COVERING INDEX ix_results_batch" in line, f"{line}: {words}"
+
+
+@then("the recorded statements that sum the queue read runs by an index")
+def _(context: Context) -> None:
+    plans = [steps for words, steps in _plans(context) if "AS first_due" in words]
+    assert plans, "no recorded statement sums the queue"
+    assert not any(step.strip() == "SCAN runs" for steps in plans for step in steps), plans

@@ -16,6 +16,7 @@ from sqlalchemy import (
     insert,
     literal,
     literal_column,
+    or_,
     select,
     union,
     update,
@@ -38,6 +39,10 @@ from claude_batch.ledger.store import Record, plain_rows
 _QUEUED = requests.c.state == RequestState.QUEUED
 # Excludes runs that go to the live API and runs within the margin of their deadline.
 _PACKABLE = (runs.c.stored.is_not(None), runs.c.live.is_(None), runs.c.past_margin.is_(None))
+# In the words of the partial index, so that the runs of years are not read for it.
+_UNPACKABLE = or_(
+    runs.c.stored.is_(None), runs.c.live.is_not(None), runs.c.past_margin.is_not(None)
+)
 ELIGIBLE: tuple[Any, ...] = (_QUEUED, requests.c.live.is_(None), *_PACKABLE)
 """Conditions for requests that may be packed, for a query of requests joined to their runs."""
 # A shared batch cannot be cancelled for one of its runs alone, so a run with a deadline gets
@@ -65,7 +70,7 @@ def queues(tx: Connection, workspace_id: int) -> dict[tuple[int, str], list[Reco
     of_workspace = select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
     # A run that is being stored is left out before the sums, which cost more than the rest of the
     # query. The sums are made before the join, which would otherwise be made for each request.
-    unpackable = select(runs.c.id).where(~and_(*_PACKABLE))
+    unpackable = select(runs.c.id).where(_UNPACKABLE)
     queued = (
         select(
             requests.c.lane_id,

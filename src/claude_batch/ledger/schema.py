@@ -160,6 +160,12 @@ runs: Table = Table(
     # Time since which its queued requests go to the live API; None while they go into batches.
     Column("live", Float),
     Index("ix_runs_live", "live", **_only("live IS NOT NULL")),
+    # Every pass that finds queued requests leaves these runs out.
+    Index(
+        "ix_runs_unpackable",
+        "id",
+        **_only("stored IS NULL OR live IS NOT NULL OR past_margin IS NOT NULL"),
+    ),
     Index("ix_runs_limited", "id", "parallel_batches", **_only("parallel_batches IS NOT NULL")),
     Index(
         "ix_runs_deadline", "deadline", **_only("deadline IS NOT NULL AND deadline_closed IS NULL")
