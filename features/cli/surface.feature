@@ -2,7 +2,7 @@
 Feature: The command line's own surface: help, version, validation, display
 
   Scenario Outline: Help answers at once: <words>
-    Then a command's process answers <words> without importing anthropic, sqlalchemy, starlette
+    Then a command's process answers <words> without importing anthropic, sqlalchemy, starlette, httpx2, asyncio, yaml, rich
 
     Examples:
       | words         |

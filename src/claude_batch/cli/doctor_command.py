@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -96,6 +95,8 @@ def doctor_command(
 
 
 def _check(settings: Mapping[str, Any]) -> list[Finding]:
+    import asyncio
+
     from claude_batch.providers.health_checks import check_api, check_ledger, check_versions
 
     location = default_ledger(settings["ledger"])
@@ -132,6 +133,8 @@ def _examine(
     model: str, wait: float, settings: Mapping[str, Any], *, yes: bool
 ) -> tuple[Report, Exit]:
     """Make the calls to the sandbox, and after a confirmation to the service."""
+    import asyncio
+
     from claude_batch.providers.entrance import find_credentials
     from claude_batch.providers.service_record import Recording, Report
     from claude_batch.wire.connection import Connection, CredentialFault
@@ -167,6 +170,8 @@ def _examine(
 
 async def record_sandbox(model: str) -> Record:
     """Return what the sandbox sends; it runs for this call alone."""
+    import asyncio
+
     try:
         from claude_batch.sandbox import SandboxServer, SandboxSettings
     except ImportError as error:
@@ -206,6 +211,8 @@ def _confirm(model: str, prices: str | None, base_url: str, *, yes: bool) -> Non
 
 def _record_service(recording: Recording) -> tuple[Exit, str]:
     """Make the calls to the service; return the exit code, and why they ended early."""
+    import asyncio
+
     from claude_batch.providers.service_record import CallFailed
     from claude_batch.wire.connection import CredentialFault, Disconnected
 

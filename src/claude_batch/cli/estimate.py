@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from claude_batch.cli.exits import EXIT_CODES
-from claude_batch.cli.inputs import Asked, input_options
+from claude_batch.cli.input_options import Asked, input_options
 from claude_batch.cli.options import ProviderOptions, provider_options, run_options
 from claude_batch.cli.user_messages import BadInput, print_json, print_line
 from claude_batch.core.errors import InvalidRequestError

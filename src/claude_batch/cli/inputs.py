@@ -1,4 +1,4 @@
-"""INPUT as a stream of requests, and the arguments of the commands that read one.
+"""INPUT as a stream of requests; `claude_batch.cli.input_options` names it.
 
 An error names the item by file, line and id. No input is read into memory whole.
 """
@@ -6,7 +6,6 @@ An error names the item by file, line and id. No input is read into memory whole
 from __future__ import annotations
 
 import csv
-import functools
 import glob
 import io
 import os
@@ -14,24 +13,18 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import IO, Any, NamedTuple, cast
 
-import click
 import msgspec
 
 from claude_batch.actor.documents import Document, documents_of, with_documents
 from claude_batch.actor.request import ActorRequest, is_unicode
-from claude_batch.cli.user_messages import BadInput, say
-from claude_batch.core.errors import InvalidRequestError, ProviderNotFoundError
+from claude_batch.cli.user_messages import BadInput
+from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.quantities import count_of
-from claude_batch.core.settings import ENVIRONMENT_PREFIX
 from claude_batch.wire.media import HEAD, is_document
-
-if TYPE_CHECKING:
-    from claude_batch.actor.configuration import ActorConfiguration
-
 
 # Inputs -------------------------------------------------------------------------------------------
 
@@ -341,100 +334,3 @@ def _opened(path: str) -> Generator[IO[bytes]]:
             yield stream
     except OSError as error:
         raise BadInput(f"{_name(path)}: cannot be read: {error.strerror}") from None
-
-
-# Request options ----------------------------------------------------------------------------------
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-_INPUTS: tuple[Callable[[Any], Any], ...] = (
-    click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT..."),
-    click.option("--model", help="A model, instead of ACTOR."),
-    click.option("--system", help="A system prompt, with --model."),
-    click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer, "
-                                                                  "with --model."),
-    click.option("--prompt-column", default="prompt", show_default=True,
-                 help="The column of a CSV that holds the prompts."),
-    click.option("--prompt", metavar="TEXT",
-                 help="The prompt for each INPUT that is a document (PDF, image, DOCX). By "
-                      "default only the actor's system prompt applies."),
-    click.option("--document", "documents", multiple=True, metavar="FILE",
-                 help="A PDF, image or text to add to every request; repeatable; a pattern such "
-                      "as 'a/*.pdf' too."),
-    click.option("--citations", is_flag=True, help="Ask for citations of the documents."),
-    click.option("--documents-root", metavar="DIR", type=click.Path(exists=True, file_okay=False),
-                 envvar=f"{ENVIRONMENT_PREFIX}DOCUMENTS_ROOT", show_envvar=True,
-                 help="Reject input lines that name documents outside DIR."),
-    click.option("--skip-invalid", is_flag=True,
-                 help="Leave out invalid requests, and report each."),
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The arguments and options that name an actor and its input, as given."""
-
-    arguments: tuple[str, ...]
-    model: str | None
-    system: str | None
-    max_tokens: int | None
-    prompt_column: str
-    prompt: str | None
-    documents: tuple[str, ...]
-    documents_root: str | None
-    citations: bool
-    skip_invalid: bool
-
-    def actor_and_inputs(self) -> tuple[ActorConfiguration, Inputs]:
-        """Return the actor, and the input, which is not read yet."""
-
-        actor, given = self._actor()
-        inputs = Inputs(
-            given,
-            prompt_column=self.prompt_column,
-            documents=self.documents,
-            documents_root=self.documents_root,
-            citations=self.citations,
-            prompt=self.prompt,
-            instructed=bool(actor.system_prompt or actor.options.get("system")),
-            on_invalid=(lambda message: say(f"skipped: {message}")) if self.skip_invalid else None,
-        )
-        return actor, inputs
-
-    def _actor(self) -> tuple[ActorConfiguration, tuple[str, ...]]:
-        from claude_batch.actor.configuration import CLAUDE_PROVIDERS
-        from claude_batch.actor.loader import ActorLoader
-
-        if self.model is None:
-            if self.system is not None or self.max_tokens is not None:
-                raise click.UsageError("--system and --max-tokens need --model, instead of ACTOR")
-            if len(self.arguments) < 2:
-                raise click.UsageError("give ACTOR and INPUT, or --model and INPUT")
-            actor = ActorLoader.load(self.arguments[0])
-            actor.require_answerable()
-            if actor.resolved_provider not in CLAUDE_PROVIDERS:
-                raise ProviderNotFoundError(actor.resolved_provider, CLAUDE_PROVIDERS)
-            return actor, self.arguments[1:]
-        written: dict[str, Any] = {
-            "name": "local/command-line", "provider": "anthropic", "model": self.model,
-            "batch_processing": True,
-        }  # fmt: skip
-        if self.system is not None:
-            written["system_prompt"] = self.system
-        if self.max_tokens is not None:
-            written["options"] = {"max_tokens": self.max_tokens}
-        return ActorLoader.from_mapping(written), self.arguments
-
-
-def input_options(command: _F) -> _F:
-    """Add these arguments and options to a command, which receives them as one `Asked`."""
-
-    @functools.wraps(command)  # which copies the options that it has already
-    def wrapped(*args: Any, **given: Any) -> Any:
-        asked = Asked(**{field.name: given.pop(field.name) for field in fields(Asked)})
-        return command(*args, asked=asked, **given)
-
-    decorated: Any = wrapped
-    for option in reversed(_INPUTS):
-        decorated = option(decorated)
-    return decorated

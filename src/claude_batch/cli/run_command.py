@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.inputs import Asked, input_options
+from claude_batch.cli.input_options import Asked, input_options
 from claude_batch.cli.options import (
     DOLLARS,
     ProviderOptions,

@@ -12,7 +12,10 @@ from contextlib import contextmanager, suppress
 import click
 
 from claude_batch.core.terminal import encodable, visible, visible_json
-from claude_batch.lifecycle.observers import LOGGER
+
+_EVENTS = "claude_batch.events"
+"""The public name of the logger for events. Written here, because the module that logs them imports
+asyncio, which help does not need."""
 
 
 class BadInput(Exception):
@@ -41,7 +44,7 @@ class _Notices(logging.Handler):
 def printing_notices() -> Generator[None]:
     """Print messages of the ledger and the engine for people while the block runs."""
     handler, logger = _Notices(), logging.getLogger("claude_batch")
-    events = logging.getLogger(LOGGER)
+    events = logging.getLogger(_EVENTS)
     levels = logger.level, events.level
     if logger.getEffectiveLevel() > logging.INFO:
         # Events are for programs. A level stops the logger from formatting records nobody reads.

@@ -15,6 +15,7 @@ import ipaddress
 import logging
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -265,7 +266,15 @@ def _transport(url: httpx2.URL) -> httpx2.AsyncHTTPTransport:
         proxy = None
     if proxy and "://" not in proxy:
         proxy = f"http://{proxy}"
-    return httpx2.AsyncHTTPTransport(proxy=proxy, limits=_LIMITS, socket_options=_KEEPALIVE)
+    # Reading the system's certificates takes 20 ms. A context without them trusts no server, so
+    # that even a mistake here could not send anything over a TLS that is not verified.
+    plain = url.scheme == "http" and proxy is None
+    return httpx2.AsyncHTTPTransport(
+        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True,
+        proxy=proxy,
+        limits=_LIMITS,
+        socket_options=_KEEPALIVE,
+    )
 
 
 class _Bounded(httpx2.AsyncByteStream):
