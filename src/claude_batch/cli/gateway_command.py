@@ -105,7 +105,10 @@ def gateway_command(
             serve(provider, settings, on_start=_announce)
         except OSError as error:
             raise click.UsageError(f"{settings.host}:{settings.port}: {error.strerror}") from None
-        say("the gateway has ended; its batches go on, and the next start collects them")
+        if options.sandbox:
+            say("the gateway has ended; its sandbox and ledger are removed")
+        else:
+            say("the gateway has ended; its batches go on, and the next start collects them")
 
 
 def _announce(url: str) -> None:
