@@ -22,7 +22,8 @@ from pages import page
 from sqlalchemy import func, select
 from staging import ledger_values, start_api, until
 
-from claude_batch.gateway.gateway_app import Gateway, GatewayApp
+from claude_batch.gateway.gateway_app import GatewayApp
+from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.ledger.schema import batches, requests
 
 # A simulated clock

@@ -9,21 +9,14 @@ from typing import Any, Final
 from starlette.routing import Route, Router
 
 from claude_batch.core.errors import ActorError, InvalidRequestError
-from claude_batch.core.settings import resolve_mode
-from claude_batch.gateway.access import Access
 from claude_batch.gateway.asgi import Disconnected, Receive, Scope, Send, headers_of, send_whole
-from claude_batch.gateway.bodies import Bodies
-from claude_batch.gateway.exchanges import Exchanges
-from claude_batch.gateway.gateway_settings import GatewaySettings
-from claude_batch.gateway.held_calls import Aborted, HeldCall
+from claude_batch.gateway.gateway_state import Gateway
+from claude_batch.gateway.held_calls import Aborted
 from claude_batch.gateway.messages_route import MessagesRoute
-from claude_batch.gateway.metrics import Metrics
 from claude_batch.gateway.passthrough import METHODS, PASSED, Passthrough
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.request_routes import REQUESTS, RequestRoute
-from claude_batch.gateway.wishes import WishReader, split_prefix
-from claude_batch.ledger.queries import Answer
-from claude_batch.providers.batch import ClaudeBatchProvider
+from claude_batch.gateway.wishes import split_prefix
 
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Routes for probes, which have no token."""
@@ -32,42 +25,6 @@ _MESSAGES: Final = ("/v1/messages", "/messages")
 """Vercel's AI SDK takes ``ANTHROPIC_BASE_URL`` as it is, and adds no ``/v1``."""
 
 _CHAT: Final = "/v1/chat/completions"
-
-
-class Gateway:
-    """What the routes share. Belongs to the server's event loop."""
-
-    def __init__(
-        self, provider: ClaudeBatchProvider, settings: GatewaySettings, own_key: str | None
-    ) -> None:
-        """``provider`` answers the calls; ``own_key`` is its API key, if that is known.
-
-        Raises `ActorConfigurationError` for settings that are not safe.
-        """
-        self.provider = provider
-        self.settings = settings
-        self.access: Access = Access(settings, own_key)
-        self.bodies: Bodies = Bodies(settings.largest_body, settings.largest_bodies)
-        self.wishes: WishReader = WishReader(provider.overrides)
-        self.exchanges: Exchanges = Exchanges()
-        self.calls: set[HeldCall] = set()
-        """The calls that wait."""
-        mode = resolve_mode(True, provider.overrides)
-        self.failure_ttl: float = mode.failure_ttl
-        self.poll_interval: float = mode.poll_interval
-        self.is_ending: bool = False
-        self.metrics: Metrics = Metrics(self)
-
-    def acknowledge(self, answer: Answer, taken: bool) -> None:
-        """Record whether an answer has reached a caller."""
-        self.provider.acknowledge(answer, taken=taken)
-        self.metrics.answered(answer)
-
-    def end(self) -> None:
-        """Refuse new calls, and end those that wait; their requests stay in the ledger."""
-        self.is_ending = True
-        for call in list(self.calls):
-            call.wake()
 
 
 class GatewayApp:

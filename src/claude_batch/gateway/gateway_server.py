@@ -20,8 +20,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.gateway.access import is_loopback
-from claude_batch.gateway.gateway_app import Gateway, GatewayApp
+from claude_batch.gateway.gateway_app import GatewayApp
 from claude_batch.gateway.gateway_settings import GatewaySettings
+from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.providers.batch import ClaudeBatchProvider
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)

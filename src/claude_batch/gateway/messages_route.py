@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import httpx2
 import msgspec
@@ -24,6 +24,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.gateway.access import Caller
 from claude_batch.gateway.asgi import Disconnected, Receive, Scope, Send, headers_of
 from claude_batch.gateway.exchanges import Exchange, digest_of
+from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.gateway.held_calls import CHUNK, PING, SPACE, Aborted, HeldCall, in_chunks
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.request_routes import origin_of, send_accepted, store
@@ -34,9 +35,6 @@ from claude_batch.integrations.sse import events_of
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.calls import Alone
 from claude_batch.wire.messages import message_of_line
-
-if TYPE_CHECKING:
-    from claude_batch.gateway.gateway_app import Gateway
 
 _LARGE: Final = 256 * 1024
 """Bytes above which a body is encoded on another thread, so that other calls do not wait for it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Callable
+from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -13,9 +14,6 @@ from claude_batch.gateway.held_calls import HeldCall
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import Joined
 
-if TYPE_CHECKING:
-    from claude_batch.gateway.gateway_app import Gateway
-
 _PREFIX: Final = "claude_batch_gateway"
 
 _SECONDS: Final = (0.5, 2, 5, 20, 60, 300, 900, 1800, 3600, 2 * 3600, 6 * 3600, 12 * 3600, 86400)
@@ -25,12 +23,19 @@ _SECONDS: Final = (0.5, 2, 5, 20, 60, 300, 900, 1800, 3600, 2 * 3600, 6 * 3600, 
 class Metrics:
     """The metrics of one gateway, in a registry of their own."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(
+        self,
+        *,
+        calls_waiting: Callable[[], int],
+        requests_waiting: Callable[[], int],
+        body_bytes: Callable[[], int],
+    ) -> None:
+        """Count from zero; the functions return what is counted elsewhere."""
         self.registry: CollectorRegistry = CollectorRegistry()
         for name, text, value in (
-            ("calls_waiting", "Calls that wait for an answer.", lambda: len(gateway.calls)),
-            ("requests_waiting", "Requests of these calls.", lambda: len(gateway.exchanges)),
-            ("body_bytes", "Bytes of bodies in memory.", lambda: gateway.bodies.held),
+            ("calls_waiting", "Calls that wait for an answer.", calls_waiting),
+            ("requests_waiting", "Requests of these calls.", requests_waiting),
+            ("body_bytes", "Bytes of bodies in memory.", body_bytes),
         ):
             Gauge(f"{_PREFIX}_{name}", text, registry=self.registry).set_function(value)
         self._calls = Counter(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import httpx2
 import msgspec
@@ -17,12 +17,10 @@ import msgspec
 from claude_batch.gateway.asgi import Disconnected as CallerGone
 from claude_batch.gateway.asgi import Receive, Scope, Send, headers_of
 from claude_batch.gateway.bodies import receive_body
+from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.gateway.held_calls import Aborted, HeldCall
 from claude_batch.gateway.refusals import Refusal
 from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
-
-if TYPE_CHECKING:
-    from claude_batch.gateway.gateway_app import Gateway
 
 BATCHES: Final = "/v1/messages/batches"
 _COUNT: Final = "/v1/messages/count_tokens"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,15 +16,13 @@ from claude_batch.core.errors import ActorError
 from claude_batch.gateway.access import Caller
 from claude_batch.gateway.asgi import Receive, Scope, Send, headers_of
 from claude_batch.gateway.exchanges import Exchange
+from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.gateway.held_calls import HeldCall
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.wishes import wait_of_headers
 from claude_batch.integrations.http_answers import failure, response_of
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.lifecycle.waiters import CallFuture
-
-if TYPE_CHECKING:
-    from claude_batch.gateway.gateway_app import Gateway
 
 REQUESTS: Final = "/claude-batch/v1/requests/"
 
