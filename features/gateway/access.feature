@@ -87,14 +87,14 @@ Feature: Who may call the gateway, and how much
       | 2100000 | no        | 0       | 413    | request_too_large |
       | 1900000 | yes       | 2000000 | 503    | overloaded_error  |
       | 1900000 | no        | 2000000 | 503    | overloaded_error  |
-    And nobody waits at the gateway
+    And no call waits at the gateway
 
   Scenario: A body that stops half-way is given up
     Given a gateway over the sandbox
     And the gateway waits 0.3 seconds for a byte
     When the gateway gets half a body
     Then the gateway's response is 408
-    And nobody waits at the gateway
+    And no call waits at the gateway
 
   Scenario: A call that the API would refuse is refused before it is stored
     Given a gateway over the sandbox

@@ -26,7 +26,7 @@ Feature: What a call can ask for beside the Messages API
       | A    | one    |       |        | /v1/messages                        | {"prefer": "respond-async"}            |
       | B    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {}                                     |
       | C    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {"prefer": "wait=30"}                  |
-      | D    |        | C     | GET    | /claude-batch/v1/requests/request-1 | {}                                     |
+      | D    |        | 5     | GET    | /claude-batch/v1/requests/request-1 | {}                                     |
       | E    | two    |       |        | /v1/messages                        | {"prefer": "respond-async, wait=30"}   |
       | F    |        |       | GET    | /claude-batch/v1/requests/request-9 | {}                                     |
       | G    |        |       | GET    | /claude-batch/v1/requests/run-1     | {}                                     |
@@ -40,7 +40,10 @@ Feature: What a call can ask for beside the Messages API
       | F    | 404    | no       |                                     |             |                    | not_found_error |
       | G    | 404    | no       |                                     |             |                    | not_found_error |
     And the API has processed 2 requests, none twice
-    And nobody waits at the gateway
+    And no call waits at the gateway
+    And the gateway's metrics are
+      | metric                                                                         | value |
+      | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"} | 2     |
 
   Scenario: A request that is not wanted any more is cancelled
     Given a gateway over the sandbox with {"latency": 60, "cancel_latency": 0.1, "hold": 30}

@@ -12,7 +12,7 @@ Feature: The gateway keeps a call alive until its batch has ended
       | call | status | end   | answered | signs | content-type                     | claude-batch-via | claude-batch-cost-usd |
       | A    | 200    | whole | yes      | none  | application/json                 | batch            | 0.000039500           |
       | B    | 200    | whole | yes      | none  | text/event-stream; charset=utf-8 | batch            | 0.000039500           |
-    And nobody waits at the gateway
+    And no call waits at the gateway
 
   Scenario: A later answer comes after signs of life
     Given a gateway over the sandbox with {"latency": 2}

@@ -1,5 +1,5 @@
 Feature: Which call joins which request
-  A call joins what was paid for and what nobody waits for. Equal calls that wait at the same time are
+  A call joins a request that no caller waits for. Equal calls that wait at the same time are
   separate requests.
 
   Scenario: Equal calls at once are separate requests
@@ -55,7 +55,7 @@ Feature: Which call joins which request
     Then the calls have ended as follows
       | call | end  |
       | A    | left |
-    And nobody waits at the gateway
+    And no call waits at the gateway
     And the API has seen 0 batches
 
   Scenario: A retry joins a request whose caller seems to wait still

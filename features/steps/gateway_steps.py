@@ -283,7 +283,7 @@ def _(context: Context, seconds: float) -> None:
     assert context.gateway_ended < seconds, context.gateway_ended
 
 
-@then("nobody waits at the gateway")
+@then("no call waits at the gateway")
 def _(context: Context) -> None:
     gateway = context.gateway.gateway
     until(lambda: not gateway.calls and not len(gateway.exchanges) and not gateway.bodies.held)

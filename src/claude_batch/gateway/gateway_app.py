@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from starlette.routing import Route, Router
 
-from claude_batch.core.errors import ActorError, InvalidRequestError
+from claude_batch.core.errors import ActorError
 from claude_batch.gateway.asgi import Disconnected, Receive, Scope, Send, headers_of, send_whole
 from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.gateway.held_calls import Aborted
@@ -17,6 +17,7 @@ from claude_batch.gateway.passthrough import METHODS, PASSED, Passthrough
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.request_routes import REQUESTS, RequestRoute
 from claude_batch.gateway.wishes import split_prefix
+from claude_batch.integrations.http_answers import failure
 
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Routes for probes, which have no token."""
@@ -56,22 +57,22 @@ class GatewayApp:
         if scope["type"] != "http":
             return
         try:
-            await self._check(scope)
+            self._check(scope)
+            # The server closes the connection of a response that is not complete.
+            with contextlib.suppress(Aborted, Disconnected):
+                await self._router(scope, receive, send)
+        # The routes raise these only before they have sent a status.
         except Refusal as refusal:
             await refusal.send(send)
-            return
-        # The server closes the connection of a response that is not complete.
-        with contextlib.suppress(Aborted, Disconnected):
-            await self._router(scope, receive, send)
+        except ActorError as error:
+            response = failure(error)
+            await send_whole(send, response.status_code, dict(response.headers), response.content)
 
-    async def _check(self, scope: Scope) -> None:
+    def _check(self, scope: Scope) -> None:
         headers = headers_of(scope)
         access = self.gateway.access
         access.check_page(headers)
-        try:
-            path, wishes = split_prefix(scope["path"])
-        except InvalidRequestError as error:
-            raise Refusal(400, "invalid_request_error", str(error)) from None
+        path, wishes = split_prefix(scope["path"])
         scope["path"], scope["raw_path"] = path, path.encode()
         state: dict[str, Any] = {**scope.get("state", {}), "wishes": wishes}
         if path not in _OPEN:

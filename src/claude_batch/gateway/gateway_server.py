@@ -34,8 +34,6 @@ otherwise send a call on a connection that is being closed."""
 _INCOMPLETE: Final = "ASGI callable returned without completing response."
 """What uvicorn logs for a response that the gateway aborts on purpose."""
 
-_log = logging.getLogger(__name__)
-
 
 class _Protocol(HttpToolsProtocol):
     """uvicorn's protocol, which is writing for as long as a byte is not handed to the system.

@@ -22,7 +22,7 @@ import msgspec
 from claude_batch.core.errors import ActorError
 from claude_batch.core.states import RequestState
 from claude_batch.gateway.access import Caller
-from claude_batch.gateway.asgi import Disconnected, Receive, Scope, Send, headers_of
+from claude_batch.gateway.asgi import Receive, Scope, Send, headers_of
 from claude_batch.gateway.exchanges import Exchange, digest_of
 from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.gateway.held_calls import CHUNK, PING, SPACE, Aborted, HeldCall, in_chunks
@@ -58,23 +58,13 @@ class MessagesRoute:
         """Answer a call."""
         headers = {**scope["state"]["wishes"], **headers_of(scope)}
         caller: Caller = scope["state"]["caller"]
-        call: HeldCall | None = None
-        try:
-            wishes = self._gateway.wishes.read(headers)
-            exchange, stream = await self._enter(caller, headers, wishes, receive)
-            with HeldCall(receive, send) as call:
-                if wishes.respond_async:
-                    await self._accept(call, exchange, stream, wishes.wait)
-                else:
-                    await self._hold(call, exchange, stream, headers)
-        except Disconnected:
-            return
-        except Refusal as refusal:
-            await refusal.send(send)
-        except ActorError as error:
-            response = failure(error)
-            refused = call or HeldCall(receive, send)
-            await refused.send_whole(response.status_code, dict(response.headers), response.content)
+        wishes = self._gateway.wishes.read(headers)
+        exchange, stream = await self._enter(caller, headers, wishes, receive)
+        with HeldCall(receive, send) as call:
+            if wishes.respond_async:
+                await self._accept(call, exchange, stream, wishes.wait)
+            else:
+                await self._hold(call, exchange, stream, headers)
 
     async def _enter(
         self, caller: Caller, headers: dict[str, str], wishes: Wishes, receive: Receive

@@ -88,13 +88,8 @@ class Passthrough:
         headers = headers_of(scope)
         path: str = scope["path"]
         if not all(_SEGMENT.fullmatch(part) for part in path[1:].split("/")):
-            await Refusal(404, "not_found_error", f"there is nothing at {path[:200]!r}").send(send)
-            return
-        try:
-            response = await self._send(scope, path, headers, receive)
-        except Refusal as refusal:
-            await refusal.send(send)
-            return
+            raise Refusal(404, "not_found_error", f"there is nothing at {path[:200]!r}")
+        response = await self._send(scope, path, headers, receive)
         try:
             with HeldCall(receive, send) as call:
                 await self._return(call, response, headers)

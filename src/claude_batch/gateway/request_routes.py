@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-from claude_batch.core.errors import ActorError
 from claude_batch.gateway.access import Caller
 from claude_batch.gateway.asgi import Receive, Scope, Send, headers_of
 from claude_batch.gateway.exchanges import Exchange
@@ -20,7 +19,7 @@ from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.gateway.held_calls import HeldCall
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.wishes import wait_of_headers
-from claude_batch.integrations.http_answers import failure, response_of
+from claude_batch.integrations.http_answers import response_of
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.lifecycle.waiters import CallFuture
 
@@ -88,22 +87,14 @@ class RequestRoute:
         """Answer a call."""
         caller: Caller = scope["state"]["caller"]
         request_id: str = scope["path_params"]["id"]
-        try:
+        call = await self._find(caller, request_id)
+        if scope["method"] == "DELETE":
+            await asyncio.wrap_future(self._gateway.provider.cancel_call(call))
             call = await self._find(caller, request_id)
-            if scope["method"] == "DELETE":
-                await asyncio.wrap_future(self._gateway.provider.cancel_call(call))
-                call = await self._find(caller, request_id)
-            with HeldCall(receive, send) as held:
-                if not call.is_final:
-                    call = await self._wait(held, call, wait_of_headers(headers_of(scope)))
-                await self._send(held, call, request_id)
-        except Refusal as refusal:
-            await refusal.send(send)
-        except ActorError as error:
-            response = failure(error)
-            await HeldCall(receive, send).send_whole(
-                response.status_code, dict(response.headers), response.content
-            )
+        with HeldCall(receive, send) as held:
+            if not call.is_final:
+                call = await self._wait(held, call, wait_of_headers(headers_of(scope)))
+            await self._send(held, call, request_id)
 
     async def _find(self, caller: Caller, request_id: str) -> StoredCall:
         number = _ID.fullmatch(request_id)
@@ -147,5 +138,6 @@ class RequestRoute:
         answer, response = await asyncio.to_thread(make)
         headers = {**response.headers, REQUEST_ID: request_id}
         await held.send_whole(response.status_code, headers, response.content)
-        if held.is_whole:
+        # Once: a program may read it again and again.
+        if held.is_whole and call.is_untaken:
             gateway.acknowledge(answer, True)

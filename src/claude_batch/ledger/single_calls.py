@@ -68,19 +68,29 @@ class StoredCall(NamedTuple):
     actor: str
     is_final: bool
     is_sent: bool
+    is_untaken: bool
+    """Whether no caller has its answer yet. False for a call with a key, which is not tracked."""
 
 
 def stored_call(tx: Connection, seq: int) -> StoredCall | None:
     """Return a single call by its row number; None for other requests and unknown numbers."""
     row = tx.execute(
-        select(requests.c.run_id, runs.c.actor, requests.c.finished, requests.c.state)
+        select(
+            requests.c.run_id,
+            runs.c.actor,
+            requests.c.finished,
+            requests.c.state,
+            and_(calls.c.request_seq.is_not(None), calls.c.taken.is_(None)).label("untaken"),
+        )
         .join(runs, runs.c.id == requests.c.run_id)
+        .outerjoin(calls, calls.c.request_seq == requests.c.seq)
         .where(requests.c.seq == seq, runs.c.kind == "calls")
     ).first()
     if row is None:
         return None
     is_sent = row.state not in (RequestState.QUEUED, RequestState.HELD)
-    return StoredCall(seq, row.run_id, row.actor, row.finished is not None, is_sent)
+    is_final = row.finished is not None
+    return StoredCall(seq, row.run_id, row.actor, is_final, is_sent, bool(row.untaken))
 
 
 def digest_of(body: bytes) -> bytes:
