@@ -6,21 +6,22 @@ command that it runs opens one again: compiling for every one of them was a sixt
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger import store
 
-_connect: Any = Ledger._connect
 _shared: dict[str, Any] = {}
 
 
-def _connect_and_share(ledger: Ledger, location: str) -> Any:
-    engine = _connect(ledger, location)
-    engine.dialect = _shared.setdefault("dialect", engine.dialect)
-    engine._compiled_cache = _shared.setdefault("compiled", engine._compiled_cache)
-    return engine
+def _sharing(opening: Any, location: str) -> Any:
+    backend = opening(location)
+    engine, kind = backend.engine, type(backend).__name__
+    engine.dialect = _shared.setdefault(f"dialect of {kind}", engine.dialect)
+    engine._compiled_cache = _shared.setdefault(f"compiled by {kind}", engine._compiled_cache)
+    return backend
 
 
 def share() -> None:
     """Share it from now on."""
-    Ledger._connect = _connect_and_share  # type: ignore[method-assign]
+    store.open_backend = partial(_sharing, store.open_backend)

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import compiled_sql
+import ledgers_on_postgres
 import programs
 from behave.model import Scenario
 from behave.runner import Context
@@ -36,6 +37,8 @@ def before_all(context: Context) -> None:
     # A proxy of the user's must not stand between the tests and their own loopback.
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost,::1"
     _keep_everything_in(folder)
+    if ledgers_on_postgres.VARIABLE in os.environ:
+        ledgers_on_postgres.begin()
     compiled_sql.share()
     context.add_cleanup(programs.stop_forking, programs.start_forking())
 

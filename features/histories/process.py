@@ -30,6 +30,9 @@ SENDINGS_AT_ONCE = 8
 class _FreeLock:
     """The lock of a seat that never excludes: the epoch must do it alone."""
 
+    def take(self) -> bool:
+        return True
+
     def release(self) -> None: ...
 
 
@@ -44,8 +47,7 @@ def staged(folder: Path) -> Generator[Path]:
     event.listen(Engine, "connect", _relax)
     try:
         with (
-            patch.object(driver_module, "seat_lock", lambda *_: _FreeLock()),
-            patch.object(driver_module, "take_seat_lock", lambda *_: True),
+            patch.object(Ledger, "seat_lock", lambda *_: _FreeLock()),
             patch.object(os, "fsync", lambda _: None),
             patch.object(recovery, "SENDING", lambda _: 0.0),
             patch.dict(os.environ, CLAUDE_BATCH_STATE_DIR=str(folder / "state")),

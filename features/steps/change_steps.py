@@ -18,11 +18,11 @@ from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import Stop
 from claude_batch.ledger import conversations, deliveries, enqueue, migrations
+from claude_batch.ledger.backends.sqlite_file import fault_of
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.schema import lanes, meta, requests, runs
-from claude_batch.ledger.sqlite import fault_of
 from claude_batch.ledger.store import Ledger
 
 
@@ -131,7 +131,9 @@ def _(context: Context) -> None:
 @when("it is to be migrated from version 1")
 def _(context: Context) -> None:
     ledger = context.ledger
-    migrations.migrate(ledger, ledger._engine, ledger._writing, 1)
+    migrations.migrate(
+        Path(ledger.backend.address), ledger._engine, ledger.every_seat, ledger._writing, 1
+    )
 
 
 @then("it is as it was, without a copy beside it")

@@ -15,11 +15,12 @@ from behave.runner import Context
 from sqlalchemy import insert, select, update
 
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger import sqlite, store
+from claude_batch.ledger import store
+from claude_batch.ledger.backends import sqlite, sqlite_file
 from claude_batch.ledger.schema import meta, params
 from claude_batch.ledger.store import Ledger
 
-PAGE = store.PAGE_BYTES
+PAGE = sqlite.PAGE_BYTES
 
 
 def filled(path: Path, count: int) -> Ledger:
@@ -109,7 +110,7 @@ def read(ledger: Ledger, most: int) -> int:
 
 @given("ledgers of more than {size:d} bytes are large")
 def _(context: Context, size: int) -> None:
-    patched = mock.patch.object(sqlite, "_CHECKED_WHOLE", size)
+    patched = mock.patch.object(sqlite_file, "_CHECKED_WHOLE", size)
     patched.start()
     context.add_cleanup(patched.stop)
 

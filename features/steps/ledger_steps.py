@@ -143,7 +143,7 @@ def _(context: Context) -> None:
 @then("it has a path beside which other files can lie")
 def _(context: Context) -> None:
     assert context.path.exists()
-    assert context.ledger.sibling(".seat-1") == Path(f"{context.path.resolve()}.seat-1")
+    assert context.ledger.backend.address == str(context.path.resolve())
 
 
 @given("an open ledger")
@@ -366,7 +366,7 @@ def _(context: Context) -> None:
 @then("what the ledger still writes is kept, and others read it")
 def _(context: Context) -> None:
     # The last connection takes the log away: it must not be taken from under ours.
-    assert context.ledger.sibling("-wal").exists()
+    assert Path(f"{context.ledger.backend.address}-wal").exists()
     new_run(context.ledger, context.home)
     in_another_process(
         context,

@@ -21,7 +21,7 @@ from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.errors import EngineStoppedError, LedgerError
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import collected_batches
-from claude_batch.ledger.store import Watch
+from claude_batch.ledger.backends.sqlite import DataVersion
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.waiters import CallFuture, Waiting
@@ -37,7 +37,7 @@ def failing(error: Exception) -> Callable[..., Any]:
 GONE = LedgerError("the disk is gone")
 TROUBLE: dict[str, tuple[object, str, Exception]] = {
     "the driver fails unforeseen": (Driver, "_poll_pass", RuntimeError("a surprise")),
-    "the ledger cannot be watched": (Watch, "changed", GONE),
+    "the ledger cannot be watched": (DataVersion, "changed", GONE),
     "answers cannot be read": (Waiting, "deliver", GONE),
     "calls cannot be stored": (CallStore, "store", RuntimeError("a surprise")),
     "a time-out cannot be noted": (collected_batches, "cancel_request", GONE),

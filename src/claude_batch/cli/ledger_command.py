@@ -70,7 +70,8 @@ def backup_command(file: str | None, ledger: str | None) -> None:
     require_ledger(location)
     opened = Ledger(location)
     try:
-        target = Path(file) if file is not None else opened.sibling(time.strftime(".%Y%m%d-%H%M%S"))
+        beside = opened.backend.address + time.strftime(".%Y%m%d-%H%M%S")
+        target = Path(beside if file is None else file)
         try:
             opened.backup(target)
         except FileExistsError:

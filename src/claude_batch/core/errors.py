@@ -429,11 +429,11 @@ class RunNotFoundError(ActorError):
     """The ledger has no run of that id."""
 
 
-LedgerFault = Literal["unusable", "full", "busy", "damaged", "version", "conflict"]
-"""The problem with a ledger. ``full`` and ``busy`` are temporary: the disk is full or fails, or
-another process holds the ledger. ``damaged``: the file is damaged. ``version``: another
-claude-batch wrote it. ``conflict``: a value contradicts the ledger's content, which no retry
-repairs.
+LedgerFault = Literal["unusable", "full", "busy", "unreachable", "damaged", "version", "conflict"]
+"""The problem with a ledger. ``full``, ``busy`` and ``unreachable`` are temporary: the disk is full
+or fails, another process holds the ledger, or its server does not answer. ``damaged``: the file is
+damaged. ``version``: another claude-batch wrote it. ``conflict``: a value contradicts the ledger's
+content, which no retry repairs.
 """
 
 
@@ -446,8 +446,9 @@ class LedgerError(ActorError):
 
     @property
     def passes(self) -> bool:
-        """True if the same call works once the disk has space, or the other process has ended."""
-        return self.fault in ("full", "busy")
+        """True if the same call works once the disk has space, or the other process has ended,
+        or the server answers again."""
+        return self.fault in ("full", "busy", "unreachable")
 
 
 class EngineStoppedError(ActorError):

@@ -41,9 +41,9 @@ from sqlalchemy import (
     union,
     update,
 )
-from sqlalchemy.dialects.sqlite import insert
 
 from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
+from claude_batch.ledger.portable_sql import json_number, upsert
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -86,7 +86,7 @@ def _insert(tx: Connection, sums: Any) -> None:
     A row that exists stays.
     """
     tx.execute(
-        insert(charges)
+        upsert(charges)
         .from_select(
             ["batch_id", "run_id", "actor", "day", "reserved", "spent", "doubt"],
             select(
@@ -449,7 +449,7 @@ def _count_collected(tx: Connection, batch_id: int) -> None:
 
 def _is_contradicted(tx: Connection, batch_id: int) -> bool:
     """Return whether the API counts more successes of a collected batch than are stored."""
-    counted = func.json_extract(batches.c.counts, "$.succeeded")
+    counted = json_number(batches.c.counts, "succeeded")
     stored = (
         select(func.count())
         .select_from(results)

@@ -22,12 +22,12 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects.sqlite import insert
 
 from claude_batch.core.outcome import Disposition, Next, Reason
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
 from claude_batch.ledger.charges import settle
+from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -317,7 +317,7 @@ def gone_on(tx: Connection, batch_id: int) -> dict[str, int]:
 @lru_cache
 def _upsert_results() -> Any:
     # The lines of a batch were answered when it ended; only live calls have a time of their own.
-    statement = insert(results).values(answered=null())
+    statement = upsert(results).values(answered=null())
     replaced = {
         name: statement.excluded[name]
         for name in results.c.keys()  # noqa: SIM118 - a ColumnCollection, no dict
@@ -365,7 +365,7 @@ def add_strange_lines(tx: Connection, batch_id: int, lines: Iterable[tuple[bytes
             return
         digest = hashlib.sha256(raw).hexdigest()
         count += tx.execute(
-            insert(strange_lines)
+            upsert(strange_lines)
             .values(batch_id=batch_id, digest=digest, reason=reason, raw=raw[:MOST_STRANGE_BYTES])
             .on_conflict_do_nothing(index_elements=["batch_id", "digest"])
         ).rowcount
@@ -380,7 +380,7 @@ def stored_counts(tx: Connection, batch_id: int) -> Stored:
         select(
             func.count(),
             *(func.sum(case((which, 1), else_=0)) for which in (certain, undocumented)),
-            func.max(results.c.disposition == Disposition.ACCOUNT),
+            func.max(case((results.c.disposition == Disposition.ACCOUNT, 1), else_=0)),
         )
         # A double's copy of an answer is not a result of the batch.
         .where(results.c.batch_id == batch_id, results.c.sending > REUSED)

@@ -22,10 +22,10 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import sqlite
 
 from claude_batch.core.states import RequestState, Stop
 from claude_batch.ledger import transitions
+from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
     conversations,
     lanes,
@@ -282,7 +282,7 @@ def start_call(
         )
         return bool(tx.execute(again).rowcount)
     new = (
-        sqlite.insert(tool_calls)
+        upsert(tool_calls)
         .values(
             request_seq=seq,
             sending=sending,

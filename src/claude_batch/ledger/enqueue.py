@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, and_, delete, func, insert, literal_column, null, select, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    delete,
+    false,
+    func,
+    insert,
+    literal_column,
+    null,
+    select,
+    update,
+)
 
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
@@ -34,7 +45,7 @@ from claude_batch.ledger.uploaded_files import drop_run_files, move_files
 # storing them.
 _INSERT_ALL = insert(requests).values(
     state=literal_column("'queued'"),
-    cancelled=literal_column("0"),
+    cancelled=false(),
     attempts=literal_column("0"),
     forgiven=literal_column("0"),
     sendings=literal_column("0"),

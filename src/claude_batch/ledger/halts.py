@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, case, func, or_, select, update
-from sqlalchemy.dialects.sqlite import insert
 
 from claude_batch.core.states import BatchState
+from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import batches, lanes, meta, workspaces
 from claude_batch.ledger.store import Record
 
@@ -154,7 +154,7 @@ def declare_limits(tx: Connection, limits: Mapping[str, int | None]) -> None:
     """Store limits by name, for all processes. None leaves the stored one, and 0 removes it."""
     given = {name: str(limit) for name, limit in limits.items() if limit is not None}
     for name, value in given.items():
-        row = insert(meta).values(name=name, value=value)
+        row = upsert(meta).values(name=name, value=value)
         tx.execute(row.on_conflict_do_update(index_elements=["name"], set_={"value": value}))
     if PER_HOUR in given:
         # A pause for the former limit ends; the next pass begins another one if it must.

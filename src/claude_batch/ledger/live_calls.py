@@ -32,6 +32,7 @@ from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.charges import DAY, any_budget
 from claude_batch.ledger.collected_batches import NewResult, add_results
 from claude_batch.ledger.held_requests import is_held
+from claude_batch.ledger.portable_sql import contains
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -392,7 +393,7 @@ def _may_take_turns() -> ColumnElement[bool]:
     checked, ask for another turn.
     """
     offers_tools = exists().where(
-        params.c.request_seq == requests.c.seq, func.instr(params.c.body, b'"tools":') > 0
+        params.c.request_seq == requests.c.seq, contains(params.c.body, b'"tools":')
     )
     return exists().where(
         runs.c.id == requests.c.run_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -14,9 +14,12 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger.locks import every_seat
+from claude_batch.ledger.backends.backend import Writing
+from claude_batch.ledger.backends.sqlite_file import copy_ledger, ledger_error
 from claude_batch.ledger.schema import SCHEMA_VERSION, batches, meta, metadata
-from claude_batch.ledger.sqlite import copy_ledger, ledger_error
+
+Alone = Callable[[Iterable[int], str], AbstractContextManager[None]]
+"""`Backend.every_seat`."""
 
 _log = logging.getLogger(__name__)
 
@@ -121,17 +124,11 @@ STEPS: dict[int, Callable[[Connection], None]] = {
 """The step from each version to the next."""
 
 
-def migrate(
-    path: Path,
-    engine: Engine,
-    writing: Callable[[], AbstractContextManager[Connection]],
-    version: int,
-) -> None:
+def migrate(path: Path, engine: Engine, alone: Alone, writing: Writing, version: int) -> None:
     """Migrate a ledger to `SCHEMA_VERSION`, or leave it unchanged.
 
-    ``path`` is its file, which ``engine`` opens, and ``version`` its present schema version.
-    ``writing`` begins a write transaction without the version check. Raises `LedgerError` if a
-    process drives the ledger, if the copy fails, or if no step is known.
+    ``path`` is its file, which ``engine`` opens, and ``version`` its present schema version. Raises
+    `LedgerError` if a process drives the ledger, if the copy fails, or if no step is known.
     """
     if not all(step in STEPS for step in range(version, SCHEMA_VERSION)):
         raise LedgerError(
@@ -146,7 +143,7 @@ def migrate(
             return  # another process was faster
         workspaces = tx.scalars(text("SELECT id FROM workspaces ORDER BY id")).all()
         why = f"this claude-batch brings it from schema version {version} to {SCHEMA_VERSION}"
-        with every_seat(path, workspaces, why):
+        with alone(workspaces, why):
             copy = _copy(engine, path, version)
             reach(CrashPoint.DURING_MIGRATION)
             for step in range(version, SCHEMA_VERSION):

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 
@@ -40,6 +41,7 @@ def _only(condition: str) -> dict[str, Any]:
 
 # SQLite's row number needs the type INTEGER exactly; other databases need 64 bits.
 _Serial = BigInteger().with_variant(Integer, "sqlite")
+_Long = _Serial
 
 meta: Table = Table(
     "meta",
@@ -136,10 +138,10 @@ runs: Table = Table(
     Column("turn_linger", Float, nullable=False, default=30.0, server_default=text("30")),
     Column("validation_attempts", Integer, nullable=False, default=1, server_default=text("1")),
     # Whether its conversations continue automatically, and its tools' Python functions as JSON.
-    Column("converses", Boolean, nullable=False, default=False, server_default=text("0")),
+    Column("converses", Boolean, nullable=False, default=False, server_default=false()),
     Column("tools", Text),
     # Whether some of its requests have a prefix.
-    Column("prefixed", Boolean, nullable=False, default=False, server_default=text("0")),
+    Column("prefixed", Boolean, nullable=False, default=False, server_default=false()),
     Index("ix_runs_digest", "digest"),
     # How its requests are answered, and the deadline.
     Column("mode", String, nullable=False, server_default=text("'batch'")),
@@ -198,7 +200,7 @@ requests: Table = Table(
     # The W3C ``traceparent`` of a single call; requests of a run have it on the run.
     Column("trace", String),
     # Ledger-wide stamp of the transaction that made the request final: the order of completion.
-    Column("finished", Integer),
+    Column("finished", _Long),
     # 1 if it goes to the live API while the other requests of its run go into batches.
     Column("live", Integer),
     # ``live`` comes first, so that SQLite prefers this index to the one of all queued requests.
@@ -416,12 +418,12 @@ results: Table = Table(
     Column("disposition", String, nullable=False),
     Column("error_type", String),
     Column("raw", LargeBinary, nullable=False),
-    Column("input_tokens", Integer, nullable=False, default=0),
-    Column("output_tokens", Integer, nullable=False, default=0),
-    Column("cache_read_tokens", Integer, nullable=False, default=0),
-    Column("cache_5m_tokens", Integer, nullable=False, default=0),
-    Column("cache_1h_tokens", Integer, nullable=False, default=0),
-    Column("web_searches", Integer, nullable=False, default=0),
+    Column("input_tokens", _Long, nullable=False, default=0),
+    Column("output_tokens", _Long, nullable=False, default=0),
+    Column("cache_read_tokens", _Long, nullable=False, default=0),
+    Column("cache_5m_tokens", _Long, nullable=False, default=0),
+    Column("cache_1h_tokens", _Long, nullable=False, default=0),
+    Column("web_searches", _Long, nullable=False, default=0),
     Column("model", String),  # the model that answered
     # Nano-dollars; None if the model's price is unknown. The actual cost, the cost of the same
     # answer live, and its cost without a prompt cache.
@@ -521,3 +523,9 @@ leaving_files: Table = Table(
     Column("file_id", String, primary_key=True),
 )
 """Uploaded files that no run uses any more, until the API has deleted them."""
+
+for _table in metadata.tables.values():
+    for _constraint in _table.foreign_key_constraints:
+        # They tell a reader what refers to what. SQLite does not enforce them, and in PostgreSQL
+        # they would cost a third of the server's time: each row asks whether its run exists.
+        _constraint.ddl_if(dialect="sqlite")

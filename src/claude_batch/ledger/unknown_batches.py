@@ -25,7 +25,6 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.dialects.sqlite import insert
 
 from claude_batch.core.outcome import RETRIED
 from claude_batch.core.states import BatchState, CandidateState, RequestState
@@ -33,6 +32,7 @@ from claude_batch.ledger import charges, run_deadlines, transitions
 from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelled
 from claude_batch.ledger.conversations import continuing_counts, is_usable, of_this_turn
 from claude_batch.ledger.held_requests import answer_lost_doubles
+from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
     batches,
     candidates,
@@ -63,7 +63,7 @@ def former(tx: Connection, batch_id: int) -> dict[str, int]:
 def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:
     """Record requests that leave a batch undecided; ``left`` selects batch, row number, sending."""
     tx.execute(
-        insert(former_members)
+        upsert(former_members)
         .from_select(["batch_id", "request_seq", "sending"], left)
         .on_conflict_do_nothing()
     )
@@ -322,7 +322,7 @@ def rivals(tx: Connection, batch_id: int) -> int:
 def add_candidate(tx: Connection, batch_id: int, remote_id: str, now: float) -> None:
     """Store a batch at the API that may be the result of a POST with an unknown outcome."""
     tx.execute(
-        insert(candidates).values(
+        upsert(candidates).values(
             batch_id=batch_id, remote_id=remote_id, state=CandidateState.OPEN, seen=now
         )
     )
@@ -522,7 +522,7 @@ def _undecided(
 
 def _remember(tx: Connection, mine: ColumnElement[bool], sendings: ColumnElement[int]) -> None:
     tx.execute(
-        insert(former_members).from_select(
+        upsert(former_members).from_select(
             ["batch_id", "request_seq", "sending"],
             select(requests.c.batch_id, requests.c.seq, sendings).where(mine),
         )

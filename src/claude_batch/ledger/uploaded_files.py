@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, exists, func, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
 
+from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import files, leaving_files, run_files, runs
 
 

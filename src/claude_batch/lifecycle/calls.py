@@ -31,7 +31,6 @@ from claude_batch.ledger import (
     single_calls,
 )
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.locks import is_alive
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import NewCall, Orphan
 from claude_batch.ledger.store import Ledger, Transaction
@@ -406,7 +405,7 @@ class CallStore:
         others = single_calls.other_processes(tx, self._process) if calls else []
         if not others:
             return found
-        dead = [p for p in others if p is not None and not is_alive(self._ledger.path, p)]
+        dead = [p for p in others if p is not None and not self._ledger.is_alive(p)]
         if not dead and None not in others:
             return found
         held_requests = {_digest(call) for call in calls}

@@ -22,7 +22,6 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import conversations, transitions
 from claude_batch.ledger.conversations import ToolResult
-from claude_batch.ledger.locks import is_alive
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.event_loop_thread import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import (
@@ -280,7 +279,7 @@ class Conversations:
                 continue
             if there is None:
                 to_start.append((call, use, None))
-            elif there.process == self._process or not is_alive(self._ledger.path, there.process):
+            elif there.process == self._process or not self._ledger.is_alive(there.process):
                 tool = tools.get(use.name)
                 if tool is not None and not tool.repeatable:
                     return Interrupted(use.name)

@@ -22,7 +22,6 @@ from claude_batch.core.errors import (
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import enqueue, queries
-from claude_batch.ledger.locks import every_seat
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
@@ -174,7 +173,6 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
     elsewhere. Raises `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the
     API cannot be reached. Raises `LedgerError` if a process drives either workspace.
     """
-    path = ledger.sibling("")
     again = f"{_KEPT}; try `claude-batch ledger confirm-key {run_id}` again"
     with contact_faults(client, _KEPT, again):
         await client.list_page(limit=1)
@@ -198,7 +196,7 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
             f"{run_id} waits in {there.name}; use a key of that workspace. {_KEPT}"
         )
     with (
-        every_seat(path, (ours, theirs), "what it drives is about to be moved"),
+        ledger.every_seat((ours, theirs), "what it drives is about to be moved"),
         ledger.write() as tx,
     ):
         enqueue.join_workspaces(tx, source=ours, target=theirs, name=here.name)

@@ -44,8 +44,6 @@ from claude_batch.lifecycle.seat import (
     compare,
     note_interrupted,
     seat_is_taken,
-    seat_lock,
-    take_seat_lock,
 )
 from claude_batch.lifecycle.submission import Refusals, Submission
 from claude_batch.lifecycle.tool_runner import Workbench
@@ -305,8 +303,8 @@ class Driver:
     @contextlib.contextmanager
     def _sit(self) -> Generator[Seat | None]:
         """Hold the leader lock inside the block; yields `None` if another process holds it."""
-        lock = seat_lock(self._ledger, self.workspace_id)
-        if not take_seat_lock(self._ledger, lock):
+        lock = self._ledger.seat_lock(self.workspace_id)
+        if not lock.take():
             yield None
             return
         try:

@@ -30,7 +30,6 @@ from claude_batch.core.errors import (
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import collected_batches, halts, queries
-from claude_batch.ledger.locks import ProcessLock
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.budget_room import declare_limits, held_of
@@ -99,7 +98,7 @@ class Engine:
         self._flush_planned = False
         self._gone_callers: deque[Waiter] = deque()
         self._farewell_planned = False
-        self._lock = ProcessLock(ledger.path)
+        self._lock = ledger.process_lock()
         self.workbench: Workbench = Workbench(finder, self._lock.process)
         self._calls = CallStore(ledger, self._lock.process, prices_of(settings.prices))
         self._notes_planned = False

@@ -35,7 +35,6 @@ from claude_batch.ledger import (
     unknown_batches,
 )
 from claude_batch.ledger.high_water import HighWater, is_known, posts_of
-from claude_batch.ledger.locks import every_seat
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.batch_list import FOREIGN_LINES, split_lines, walk
 from claude_batch.lifecycle.budget_room import warn_after
@@ -88,7 +87,6 @@ async def recover(
     key is refused, and `EngineStoppedError` if the API cannot be reached. Earlier findings stay
     stored.
     """
-    path = ledger.sibling("")
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:
@@ -98,7 +96,7 @@ async def recover(
                 here = enqueue.name_workspace(tx, here, fingerprint, client.workspace)
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)
-        with every_seat(path, ids, "recovery must be alone with the ledger"):
+        with ledger.every_seat(ids, "recovery must be alone with the ledger"):
             return await _Recovery(ledger, client, settings, here).run(force)
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 import time
 
-from filelock import FileLock
-
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import enqueue, halts, live_calls, submissions
 from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
-from claude_batch.ledger.locks import file_lock, is_alive, seat_file, sweep_locks, take
 from claude_batch.ledger.store import Ledger, Record, Transaction
 
 # Seat ---------------------------------------------------------------------------------------------
@@ -20,20 +17,10 @@ from claude_batch.ledger.store import Ledger, Record, Transaction
 _log = logging.getLogger(__name__)
 
 
-def seat_lock(ledger: Ledger, workspace_id: int) -> FileLock:
-    """Return the leader lock of a workspace, not acquired yet."""
-    return file_lock(seat_file(ledger.sibling(""), workspace_id))
-
-
-def take_seat_lock(ledger: Ledger, lock: FileLock) -> bool:
-    """Acquire a leader lock; return False if another process holds it. Raises `LedgerError`."""
-    return take(lock, ledger.sibling(""))
-
-
 def seat_is_taken(ledger: Ledger, workspace_id: int) -> bool:
     """Return whether any process, including this one, drives the workspace now."""
-    lock = seat_lock(ledger, workspace_id)
-    if not take_seat_lock(ledger, lock):
+    lock = ledger.seat_lock(workspace_id)
+    if not lock.take():
         return True
     lock.release()
     return False
@@ -64,8 +51,8 @@ def note_interrupted(tx: Transaction, workspace_id: int) -> list[Record]:
 def settle_interrupted(ledger: Ledger) -> None:
     """Call `note_interrupted` for every undriven workspace, so that the user can decide."""
     for workspace_id in interrupted_workspaces(ledger):
-        lock = seat_lock(ledger, workspace_id)
-        if not take_seat_lock(ledger, lock):
+        lock = ledger.seat_lock(workspace_id)
+        if not lock.take():
             continue  # another process drives it now, and has recorded it
         try:
             with ledger.write() as tx:
@@ -118,10 +105,10 @@ def sweep(ledger: Ledger, own: str) -> None:
         with ledger.read() as tx:
             found = enqueue.half_stored(tx, own)
         for run_id, process in found:
-            if not is_alive(ledger.path, process):
+            if not ledger.is_alive(process):
                 _log.info("run %s was never completely stored and is removed", run_id)
                 _remove(ledger, run_id)
-        sweep_locks(ledger.path)
+        ledger.sweep_locks()
     except (LedgerError, OSError) as error:
         _log.warning("files and rows of ended processes could not be removed: %s", error)
 

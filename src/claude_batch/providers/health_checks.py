@@ -24,11 +24,12 @@ from claude_batch._version import __version__
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.quantities import count_of, format_duration
 from claude_batch.core.temporary_files import create_beside
+from claude_batch.ledger.backends.lock_files import file_lock, seat_files, take
+from claude_batch.ledger.backends.sqlite import path_of
+from claude_batch.ledger.backends.sqlite_file import SQLITE_VERSION, Examined, examine
 from claude_batch.ledger.high_water import is_known, mark_file, read_mark
-from claude_batch.ledger.locks import file_lock, seat_files, take
 from claude_batch.ledger.schema import SCHEMA_VERSION
-from claude_batch.ledger.sqlite import SQLITE_VERSION, Examined, examine
-from claude_batch.ledger.store import identity_of, path_of
+from claude_batch.ledger.store import identity_of
 from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
 from claude_batch.wire.error_table import fault_of_response
 from claude_batch.wire.inbound import server_time

@@ -75,13 +75,13 @@ def facts_of(location: str) -> LedgerFacts:
             state = "reached" if mark.posts == posts else "below"
             if not is_known(mark, ledger.incarnations, posts):
                 state = "above"
-        path, log = ledger.sibling(""), ledger.sibling("-wal")
+        size = ledger.size()
         return LedgerFacts(
-            path=str(path),
+            path=ledger.backend.address,
             schema_version=SCHEMA_VERSION,
             incarnation=ledger.incarnation,
-            size=path.stat().st_size,
-            log_size=log.stat().st_size if log.exists() else 0,
+            size=size.data,
+            log_size=size.log,
             requests=requests,
             batches=batches,
             posts=posts,

@@ -10,8 +10,6 @@ import os
 import pwd
 import secrets
 import stat
-from collections.abc import Generator, Iterable
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -104,22 +102,20 @@ def seat_files(ledger: Path) -> list[Path]:
     return sorted(found for found in path.parent.iterdir() if found.name.startswith(prefix))
 
 
-@contextmanager
-def every_seat(ledger: Path, workspace_ids: Iterable[int], why: str) -> Generator[None]:
-    """Hold every leader lock while the block runs, so that no process drives meanwhile.
+class SeatFile:
+    """The leader lock of a workspace."""
 
-    Raises `LedgerError` with a message that ends in ``why`` if a process drives.
-    """
-    with ExitStack() as stack:
-        for workspace_id in workspace_ids:
-            lock = file_lock(seat_file(ledger, workspace_id))
-            if not take(lock, ledger):
-                raise LedgerError(
-                    f"another process drives the ledger {ledger}; end it first: {why}",
-                    fault="busy",
-                )
-            stack.callback(lock.release)
-        yield
+    def __init__(self, ledger: Path, workspace_id: int) -> None:
+        self._ledger = ledger
+        self._lock = file_lock(seat_file(ledger, workspace_id))
+
+    def take(self) -> bool:
+        """Take it; return False if another process holds it. Raises `LedgerError`."""
+        return take(self._lock, self._ledger)
+
+    def release(self) -> None:
+        """Release it."""
+        self._lock.release()
 
 
 # Processes ----------------------------------------------------------------------------------------
@@ -132,7 +128,7 @@ def _path(ledger: Path, process: str) -> Path:
     return path.with_name(f"{path.name}{_SUFFIX}{process}")
 
 
-class ProcessLock:
+class ProcessFile:
     """This process's lock on a ledger, held from construction until `release` or death."""
 
     def __init__(self, ledger: Path) -> None:

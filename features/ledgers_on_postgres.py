@@ -1,0 +1,40 @@
+"""The scenarios' ledgers are schemas of a PostgreSQL server, where ``FEATURES_POSTGRES`` names one.
+
+A scenario still names a file: its path becomes the name of the schema, and an empty file at the
+path shows that the ledger was created. So the same scenarios run on both backends. What is about
+the file itself is tagged @sqlite, and is not run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from claude_batch.ledger import store
+
+VARIABLE = "FEATURES_POSTGRES"
+
+_open: Any = store.open_backend
+
+
+def url_of(location: str) -> str:
+    """Return the URL of the schema that stands for a file."""
+    server = os.environ[VARIABLE]
+    schema = "l" + hashlib.blake2b(os.path.abspath(location).encode(), digest_size=8).hexdigest()
+    return f"{server}{'&' if '?' in server else '?'}schema={schema}"
+
+
+def _open_there(location: str) -> Any:
+    if "://" in location:
+        return _open(location)
+    path = Path(location).expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return _open(url_of(location))
+
+
+def begin() -> None:
+    """Open them there from now on."""
+    store.open_backend = _open_there

@@ -1,0 +1,196 @@
+"""`Backend`: what a database must do for the ledger beyond the SQL that all of them share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine, Insert
+
+from claude_batch.core.errors import LedgerError
+
+Query = Any
+"""A SELECT. Its precise type counts the columns, which no function here needs."""
+
+PAGE_ROWS = 100
+"""Rows of one page of `Backend.row_pages`."""
+
+Writing = Callable[[], AbstractContextManager[Connection]]
+"""Begins a write transaction without the check of the schema version."""
+
+
+class SeatLock(Protocol):
+    """The right to drive one workspace; it passes on when its holder dies."""
+
+    def take(self) -> bool:
+        """Take it; return False if another process holds it. Raises `LedgerError`."""
+        ...
+
+    def release(self) -> None:
+        """Release it."""
+        ...
+
+
+class ProcessLock(Protocol):
+    """Shows that this process lives, from construction until `release` or death."""
+
+    process: str
+    """This process's name in the ledger; no other process ever uses it."""
+
+    def release(self) -> None:
+        """End it, because no caller waits in this process any more."""
+        ...
+
+
+class Watch(Protocol):
+    """A cheap check for commits of other processes."""
+
+    def changed(self) -> bool:
+        """Return True if another process has committed since the last call.
+
+        It may say so without a commit. Raises the driver's own errors.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The space that a ledger takes, in bytes."""
+
+    data: int
+    log: int
+    """Of a log that is not part of the data yet."""
+
+
+class Backend(ABC):
+    """One open database, shared by threads."""
+
+    location: str
+    """Where it is, without a password, for messages."""
+    engine: Engine
+    """Begins read transactions. Its connections run ``BEGIN`` as `begin` says."""
+    is_new: bool = False
+    """Whether this object has created it."""
+    faults: tuple[type[BaseException], ...]
+    """The exceptions that `error` translates."""
+    address: str
+    """The same, resolved: it identifies the ledger within this process."""
+
+    @abstractmethod
+    def writer(self, connection: Connection) -> Connection:
+        """Return the connection, whose next transaction shall write."""
+
+    @abstractmethod
+    def tables(self, connection: Connection) -> list[str]:
+        """Return the names of the tables where the ledger is or would be."""
+
+    @abstractmethod
+    def create(self, tx: Connection) -> None:
+        """Create the ledger's tables."""
+
+    @abstractmethod
+    def check_empty(self) -> None:
+        """Raise `LedgerError` if a ledger without tables replaced another."""
+
+    def close(self) -> None:
+        """Close every connection, and release what this process holds."""
+        self.engine.dispose()
+
+    @abstractmethod
+    def find_damage(self, connection: Connection) -> str | None:
+        """Return the damage of a ledger in the database's words; None if nothing was found."""
+
+    @abstractmethod
+    def error(self, what: str, cause: BaseException | str, *, written: bool) -> LedgerError:
+        """Return the error for a ledger that cannot be ``used``, ``read``, ``written`` or the like.
+
+        ``cause`` is the driver's exception, or damage in words. ``written``: whether this process
+        has written to the ledger before.
+        """
+
+    @abstractmethod
+    def migrate(self, writing: Writing, version: int) -> None:
+        """Migrate an older schema, or raise `LedgerError` and leave it unchanged."""
+
+    @abstractmethod
+    def watch(self) -> Watch:
+        """Return a check for commits of other processes."""
+
+    @abstractmethod
+    def backup(self, target: Path) -> None:
+        """Copy all committed data to a new file while other processes write.
+
+        Raises `FileExistsError`, `OSError`, `LedgerError` and the driver's errors.
+        """
+
+    @abstractmethod
+    def checkpoint(self) -> bool:
+        """Move a large write-ahead log into the data; return False if there was nothing to do."""
+
+    @abstractmethod
+    def size(self) -> Size:
+        """Return the space that the ledger takes."""
+
+    # Statements -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def insert_many(
+        self, tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]
+    ) -> None:
+        """Run an insert for many rows of plain values, in the order of the table's columns.
+
+        A row leaves out the columns for which the statement has a constant. The statement is a
+        constant of a module.
+        """
+
+    @abstractmethod
+    def row_pages(
+        self, tx: Connection, statement: Query, values: Mapping[str, Any]
+    ) -> Generator[list[tuple[Any, ...]]]:
+        """Yield the rows of a query lazily, as lists of plain tuples from the driver.
+
+        The query is a constant of a module, with named parameters.
+        """
+
+    # Locks ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def seat_lock(self, workspace_id: int) -> SeatLock:
+        """Return the leader lock of a workspace, not taken yet."""
+
+    @contextmanager
+    def every_seat(self, workspace_ids: Iterable[int], why: str) -> Generator[None]:
+        """Hold leader locks while the block runs, so that no process drives meanwhile.
+
+        Raises `LedgerError` with a message that ends in ``why`` if a process drives.
+        """
+        with ExitStack() as stack:
+            for workspace_id in workspace_ids:
+                lock = self.seat_lock(workspace_id)
+                if not lock.take():
+                    raise LedgerError(
+                        f"another process drives the ledger {self.location}; end it first: {why}",
+                        fault="busy",
+                    )
+                stack.callback(lock.release)
+            yield
+
+    @abstractmethod
+    def process_lock(self) -> ProcessLock:
+        """Return the proof that this process lives. Raises `LedgerError`."""
+
+    @abstractmethod
+    def is_alive(self, process: str) -> bool:
+        """Return whether a process still lives, or may live."""
+
+    @abstractmethod
+    def sweep_locks(self) -> None:
+        """Remove what dead processes left."""

@@ -1,0 +1,154 @@
+"""A ledger in a schema of a PostgreSQL database, for several machines."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Insert, inspect, text
+
+from claude_batch.core.errors import LedgerError
+from claude_batch.ledger.backends import postgres_sql
+from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Writing
+from claude_batch.ledger.backends.commit_notices import CommitNotices
+from claude_batch.ledger.backends.leases import Leases, ProcessLease, SeatLease
+from claude_batch.ledger.backends.postgres_connections import PostgresConnections
+from claude_batch.ledger.schema import SCHEMA_VERSION, metadata
+
+OLDEST_SERVER = 14
+"""The oldest supported version of PostgreSQL."""
+
+
+class PostgresBackend(Backend):
+    """A ledger's schema in a database. A forked process cannot share it."""
+
+    faults = PostgresConnections.faults
+
+    def __init__(self, location: str) -> None:
+        """Read the URL of a schema, which `create` makes. Raises `LedgerError`."""
+        self._connections = PostgresConnections(location)
+        self.location = self.address = self._connections.location
+        self.engine = self._connections.engine
+        self._schema = self._connections.schema
+        self._checked = False
+        self._leases = Leases(self._connections)
+        postgres_sql.use_indexes_of(metadata)
+
+    def writer(self, connection: Connection) -> Connection:
+        return self._connections.writer(connection)
+
+    def tables(self, connection: Connection) -> list[str]:
+        if not self._checked:
+            self._check_server(connection)
+            self._checked = True
+        return inspect(connection).get_table_names(schema=self._schema)
+
+    def _check_server(self, connection: Connection) -> None:
+        version, encoding, standby = connection.execute(
+            text(
+                "SELECT current_setting('server_version_num')::int, "
+                "current_setting('server_encoding'), pg_is_in_recovery()"
+            )
+        ).one()
+        if version // 10000 < OLDEST_SERVER:
+            raise self._refused(
+                f"its server is PostgreSQL {version // 10000}, and {OLDEST_SERVER} or newer is "
+                "needed"
+            )
+        if encoding != "UTF8":
+            raise self._refused(f"its encoding is {encoding}, and UTF8 is needed")
+        if standby:
+            raise LedgerError(
+                f"the ledger {self.location} is on a standby, which cannot be written; name the "
+                "primary server, or try again once this one has been promoted",
+                fault="busy",
+            )
+
+    def _refused(self, why: str) -> LedgerError:
+        return LedgerError(
+            f"the ledger {self.location} cannot be used: {why}; nothing was changed. Name another "
+            "with --ledger"
+        )
+
+    def create(self, tx: Connection) -> None:
+        tx.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {self._connections.quoted_schema}")
+        metadata.create_all(tx)
+        postgres_sql.own_tables.create_all(tx)
+
+    def check_empty(self) -> None:
+        pass  # A dropped schema leaves nothing beside it that could tell.
+
+    def close(self) -> None:
+        self._leases.end()
+        self.engine.dispose()
+
+    def find_damage(self, connection: Connection) -> str | None:
+        return None  # The server checks its own pages.
+
+    def error(self, what: str, cause: BaseException | str, *, written: bool) -> LedgerError:
+        return self._connections.error(what, cause)
+
+    def migrate(self, writing: Writing, version: int) -> None:
+        raise LedgerError(
+            f"{self.location} has schema version {version}, and this claude-batch writes "
+            f"{SCHEMA_VERSION}; it was not changed. Name another ledger",
+            fault="version",
+        )
+
+    def watch(self) -> CommitNotices:
+        return CommitNotices(self._connections)
+
+    def backup(self, target: Path) -> None:
+        raise LedgerError(
+            f"the ledger {self.location} is copied with PostgreSQL's own tool: pg_dump "
+            f"--format=custom --schema={self._schema} --file={target} {self.location}"
+        )
+
+    def checkpoint(self) -> bool:
+        return False  # The server does so itself.
+
+    def size(self) -> Size:
+        with self.engine.connect() as connection:
+            found = connection.scalar(
+                text(
+                    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class "
+                    "c JOIN pg_namespace n ON n.oid = c.relnamespace "
+                    "WHERE n.nspname = :schema AND c.relkind = 'r'"
+                ),
+                {"schema": self._schema},
+            )
+        return Size(data=int(found or 0), log=0)
+
+    # Statements -------------------------------------------------------------------------------
+
+    def insert_many(
+        self, tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]
+    ) -> None:
+        postgres_sql.copy_rows(tx, statement, rows)
+
+    def row_pages(
+        self, tx: Connection, statement: Query, values: Mapping[str, Any]
+    ) -> Generator[list[tuple[Any, ...]]]:
+        query, constants = postgres_sql.compiled(tx, statement)
+        driver: Any = tx.connection.dbapi_connection
+        # A cursor of the server: an ordinary one would bring all rows at once.
+        with driver.cursor(name="pages") as cursor:
+            cursor.itersize = PAGE_ROWS
+            cursor.execute(query, {**constants, **values})
+            while rows := cursor.fetchmany(PAGE_ROWS):
+                yield rows
+
+    # Locks ------------------------------------------------------------------------------------
+
+    def seat_lock(self, workspace_id: int) -> SeatLease:
+        return SeatLease(self._leases, workspace_id)
+
+    def process_lock(self) -> ProcessLease:
+        return ProcessLease(self._leases)
+
+    def is_alive(self, process: str) -> bool:
+        return self._leases.is_alive(process)
+
+    def sweep_locks(self) -> None:
+        self._leases.sweep()

@@ -1,0 +1,184 @@
+"""Connections to the schema of a ledger in PostgreSQL: how transactions begin, what errors mean."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from urllib.parse import unquote
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from claude_batch.core.errors import LedgerError, LedgerFault
+
+try:
+    import psycopg
+    from psycopg import sql
+except ImportError:
+    raise LedgerError(
+        "a ledger on PostgreSQL needs its driver: pip install 'claude-batch[postgres]'"
+    ) from None
+
+from claude_batch.ledger.backends import postgres_sql
+
+DEFAULT_SCHEMA = "claude_batch"
+"""The PostgreSQL schema of a ledger whose URL names none, with ``?schema=NAME``."""
+
+_BEGIN_WRITE = """
+SELECT set_config('search_path', %(schema)s, true),
+    set_config('idle_in_transaction_session_timeout', '5s', true),
+    set_config('lock_timeout', '8s', true),
+    pg_advisory_xact_lock(%(lock)s), pg_notify(%(channel)s, %(sender)s)
+"""
+"""What begins a write transaction.
+
+All writes of a ledger take one lock, so that they follow each other as in SQLite; a transaction can
+then read what it decides by. A process that stops in one is ended by the server after 5 seconds,
+and others wait 8. The settings are local, so that they also hold behind a pooler that gives a
+connection to others between two transactions.
+"""
+
+_BEGIN_LEASE = _BEGIN_WRITE.replace(", pg_notify(%(channel)s, %(sender)s)", "")
+"""The same for a lease, whose changes concern nobody who watches the ledger."""
+
+_BEGIN_READ = "SELECT set_config('search_path', %(schema)s, true)"
+
+
+class PostgresConnections:
+    """Connections to one schema, shared by threads."""
+
+    faults: tuple[type[BaseException], ...] = (DBAPIError, psycopg.Error)
+
+    def __init__(self, location: str) -> None:
+        """Read a URL; nothing is connected yet. Raises `LedgerError` if it cannot be read."""
+        url, self.schema = _url_of(location)
+        self.location: str = _without_password(make_url(location))
+        lock = postgres_sql.lock_number(self.schema)
+        self.channel: str = f"claude_batch_{lock & (1 << 64) - 1:x}"
+        """Where commits are notified."""
+        self.sender: str = secrets.token_hex(8)
+        """Names this object in its notices of commits."""
+        self.quoted_schema: str = sql.Identifier(self.schema).as_string(None)
+        self._names = {
+            "schema": self.quoted_schema,
+            "lock": lock,
+            "channel": self.channel,
+            "sender": self.sender,
+        }
+        engine = create_engine(url, hide_parameters=True, pool_pre_ping=True)
+        event.listen(engine, "begin", self._begin)
+        # Every transaction of a read sees one state, as in SQLite.
+        self.engine: Engine = engine.execution_options(isolation_level="REPEATABLE READ")
+
+    def _begin(self, connection: Connection) -> None:
+        kind = connection.get_execution_options().get("claude_batch_write")
+        if kind:
+            connection.exec_driver_sql(
+                _BEGIN_LEASE if kind == "lease" else _BEGIN_WRITE, self._names
+            )
+        else:
+            connection.exec_driver_sql(_BEGIN_READ, self._names)
+
+    def writer(self, connection: Connection) -> Connection:
+        """Return the connection, whose next transaction shall write."""
+        # The lock makes writes follow each other. A snapshot of the transaction's beginning would
+        # not show what was committed while it waited for the lock.
+        return connection.execution_options(
+            claude_batch_write=True, isolation_level="READ COMMITTED"
+        )
+
+    @contextmanager
+    def leasing(self) -> Generator[Connection]:
+        """Begin a write transaction that tells nobody of a change."""
+        with self.engine.connect() as plain:
+            connection = self.writer(plain).execution_options(claude_batch_write="lease")
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def translating(self, what: str) -> Generator[None]:
+        """Raise `LedgerError` for the driver's exceptions."""
+        try:
+            yield
+        except self.faults as error:
+            raise self.error(what, error) from error
+
+    def error(self, what: str, cause: object) -> LedgerError:
+        """Return the error for a ledger that cannot be ``used``, ``read`` or ``written``."""
+        original = getattr(cause, "orig", None) or cause
+        fault = fault_of(original)
+        # Messages of the driver have the host and the user in them, but never the password.
+        said = getattr(getattr(original, "diag", None), "message_primary", None) or str(original)
+        words = " ".join(said.split())
+        return LedgerError(
+            f"the ledger {self.location} cannot be {what}: {words}. {_REMEDIES[fault]}",
+            fault=fault,
+        )
+
+
+def _url_of(location: str) -> tuple[URL, str]:
+    """Return the URL for the driver, and the schema that it names."""
+    try:
+        url = make_url(location)
+    except (ArgumentError, ValueError):
+        # The exception's text has the whole URL, with its password.
+        raise LedgerError(
+            "the ledger's URL cannot be read; it has the form "
+            "postgresql://USER:PASSWORD@HOST:5432/DATABASE"
+        ) from None
+    schema = url.query.get("schema", DEFAULT_SCHEMA)
+    if not isinstance(schema, str) or not schema or "\0" in schema:
+        raise LedgerError("the ledger's URL names a schema more than once, or an empty one")
+    return url.set(drivername="postgresql+psycopg").difference_update_query(["schema"]), schema
+
+
+def _without_password(url: URL) -> str:
+    query = {name: "***" if "password" in name else given for name, given in url.query.items()}
+    shown = url.set(drivername="postgresql", query=query)
+    return unquote(shown.render_as_string(hide_password=True))
+
+
+def fault_of(error: object) -> LedgerFault:
+    """Return the fault that an exception of psycopg stands for, by its SQLSTATE."""
+    state = str(getattr(error, "sqlstate", None) or "")
+    if not state:
+        # Without a SQLSTATE the server was never reached, or the connection was lost.
+        return "unreachable" if isinstance(error, psycopg.OperationalError) else "unusable"
+    return _FAULTS.get(state) or _FAULTS.get(state[:2]) or "unusable"
+
+
+_FAULTS: dict[str, LedgerFault] = {
+    "08": "unreachable",  # connection exceptions
+    "57P": "unreachable",
+    "57P01": "unreachable",  # ended by the administrator
+    "57P02": "unreachable",  # the server crashed
+    "57P03": "unreachable",  # the server is starting
+    "57P05": "unreachable",  # the session was idle for too long
+    "25P03": "unreachable",  # the transaction was idle for too long
+    "53": "full",  # disk, memory, connections
+    "55P03": "busy",  # the lock was not free in time
+    "57014": "busy",  # cancelled
+    "40": "busy",  # deadlocks
+    "25006": "busy",  # a standby
+    "23": "conflict",
+    "XX001": "damaged",
+    "XX002": "damaged",
+}
+"""By SQLSTATE, or its class (https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
+
+_REMEDIES: dict[LedgerFault, str] = {
+    "full": "Everything stored before is kept; give the server what it lacks, then repeat the "
+    "command",
+    "busy": "Everything stored before is kept; try again",
+    "unreachable": "Everything stored before is kept; the command can be repeated once the server "
+    "answers",
+    "damaged": "Restore the database from a backup, then: claude-batch ledger recover",
+    "conflict": "Everything stored before is kept, but this step is not. It contradicts the "
+    "content of the ledger, so it is not tried again; please report it with the output of "
+    "`claude-batch ledger show`",
+    "version": "",
+    "unusable": "Everything stored before is kept; correct the cause, or name another ledger "
+    "with --ledger",
+}

@@ -1,0 +1,342 @@
+"""A ledger in a file of SQLite."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Insert, create_engine, event, inspect
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from claude_batch.core.errors import LedgerError
+from claude_batch.ledger.backends import lock_files
+from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Writing
+from claude_batch.ledger.backends.sqlite_file import (
+    copy_ledger,
+    damaged_error,
+    find_damage,
+    ledger_error,
+)
+from claude_batch.ledger.schema import metadata
+
+PAGE_BYTES = 8192
+"""Page size of new ledgers. With SQLite's 4096 bytes, a large run reads and writes twice as many
+pages, which takes a third more of the system's time; larger pages gain little and make small
+transactions write more.
+"""
+
+_LOG_PAGES = 8192
+"""Size in pages at which a commit moves the write-ahead log into the file: 64 MiB in new ledgers. A
+driver does so much sooner, so that commits of other processes do not pay for it.
+"""
+
+_LOG_BYTES = 4 << 20
+"""Size in bytes from which a driver moves the log into the file."""
+
+_BUSY_SECONDS = 60.0
+"""Seconds that a write waits for another process's transaction. No transaction here lasts that
+long.
+"""
+
+
+class SqliteBackend(Backend):
+    """A ledger's file. A forked process cannot share it."""
+
+    faults = (DBAPIError, sqlite3.Error)
+    path: Path
+
+    def __init__(self, location: str) -> None:
+        """Open or create the file at a path or SQLAlchemy URL. Raises `LedgerError`."""
+        self.location = location
+        self.path = path_of(location)
+        file = str(self._file(self.path))
+        self.address = file
+        if "://" in location:
+            url = _url_of(location).set(database=file)
+        else:
+            # Not as text, because a `?` in the path would begin the URL's options.
+            url = URL.create("sqlite", database=file)
+        try:
+            self.engine = create_engine(url, hide_parameters=True)
+        except (ArgumentError, ImportError) as error:
+            raise _unusable_url(location, error) from None
+        event.listen(self.engine, "connect", _on_connect)
+        event.listen(self.engine, "begin", _on_begin)
+
+    def _file(self, path: Path) -> Path:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = path.resolve()
+            if not path.exists():
+                # Created here, so that other users can never read it, not even briefly.
+                with suppress(FileExistsError):
+                    os.close(
+                        os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+                    )
+                    self.is_new = True
+            elif not path.stat().st_size and lock_files.seat_files(path):
+                # Checked before SQLite opens the file, because SQLite would create a new database
+                # in it.
+                raise self._emptied(path)
+        except OSError as error:
+            raise LedgerError(
+                f"the ledger {path} cannot be opened: {error.strerror}; "
+                "name another with --ledger or CLAUDE_BATCH_LEDGER"
+            ) from None
+        # Only SQLite opens an existing ledger. Closing any other descriptor drops the locks of this
+        # process's own connections, and another process could then delete the log in use
+        # (https://www.sqlite.org/howtocorrupt.html, 2.2).
+        return path
+
+    def _emptied(self, path: Path) -> LedgerError:
+        return LedgerError(
+            f"the ledger {path} is empty, although it was used before, as the lock files beside "
+            "it show: it was truncated, or copied without its -wal file. It was not changed. Put "
+            "a backup in its place, then run `claude-batch ledger recover`; or move it away to "
+            "begin a new ledger",
+            fault="damaged",
+        )
+
+    def writer(self, connection: Connection) -> Connection:
+        return connection.execution_options(claude_batch_write=True)
+
+    def tables(self, connection: Connection) -> list[str]:
+        return inspect(connection).get_table_names()
+
+    def create(self, tx: Connection) -> None:
+        metadata.create_all(tx)
+
+    def check_empty(self) -> None:
+        if not self.is_new and lock_files.seat_files(self.path):
+            raise self._emptied(self.path)
+
+    def find_damage(self, connection: Connection) -> str | None:
+        return None if self.is_new else find_damage(connection)
+
+    def error(self, what: str, cause: BaseException | str, *, written: bool) -> LedgerError:
+        if isinstance(cause, str):
+            return damaged_error(self.location, cause, written=written)
+        return ledger_error(self.location, what, cause, written=written)
+
+    def migrate(self, writing: Writing, version: int) -> None:
+        from claude_batch.ledger.migrations import migrate
+
+        migrate(self.sibling(""), self.engine, self.every_seat, writing, version)
+
+    def watch(self) -> DataVersion:
+        return DataVersion(self)
+
+    def backup(self, target: Path) -> None:
+        copy_ledger(self.engine, target)
+
+    def checkpoint(self) -> bool:
+        # It neither waits for nor blocks another connection. Pages that readers still need stay for
+        # the next call.
+        if self._log_size() < _LOG_BYTES:
+            return False
+        with closing(self.engine.raw_connection()) as connection:
+            driver: Any = connection.driver_connection
+            driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        return True
+
+    def _log_size(self) -> int:
+        try:
+            return self.sibling("-wal").stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def size(self) -> Size:
+        return Size(data=self.sibling("").stat().st_size, log=self._log_size())
+
+    def sibling(self, suffix: str) -> Path:
+        """Return the path of a file beside the ledger; "" returns the ledger's own path."""
+        resolved = self.path.expanduser().resolve()
+        return resolved.with_name(resolved.name + suffix)
+
+    # Statements -------------------------------------------------------------------------------
+
+    def insert_many(
+        self, tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]
+    ) -> None:
+        # SQLAlchemy compiles the SQL, and the rows go to the driver unchanged. SQLAlchemy's own
+        # path builds a dictionary and processes every value, which costs as much as SQLite itself.
+        known = _inserts.get(id(statement))
+        if known is None or known[0] is not statement:
+            names = [column.name for column in statement.table.columns]
+            compiled = statement.compile(dialect=tx.dialect, column_keys=names)
+            order = compiled.positiontup or []
+            assert order == [name for name in names if name in order] != [], order
+            known = (statement, str(compiled), _for_a_block(str(compiled)))
+            _inserts[id(statement)] = known
+        _, of_row, of_block = known
+        rest = len(rows) % _BLOCK_ROWS
+        whole = len(rows) - rest
+        for start in range(0, whole, _BLOCK_ROWS):
+            block = rows[start : start + _BLOCK_ROWS]
+            tx.exec_driver_sql(of_block, tuple(chain.from_iterable(block)))
+        if rest:
+            tx.exec_driver_sql(of_row, list(rows[whole:]))
+
+    def row_pages(
+        self, tx: Connection, statement: Query, values: Mapping[str, Any]
+    ) -> Generator[list[tuple[Any, ...]]]:
+        known = _queries.get(id(statement))
+        if known is None:
+            compiled = statement.compile(
+                dialect=tx.dialect, compile_kwargs={"render_postcompile": True}
+            )
+            order = tuple(compiled.positiontup)
+            known = _queries[id(statement)] = (str(compiled), order, dict(compiled.params))
+        sql, order, constants = known
+        given = {**constants, **values} if values else constants
+        driver: Any = tx.connection.dbapi_connection
+        cursor = driver.cursor()
+        try:
+            cursor.execute(sql, [given[name] for name in order])
+            while rows := cursor.fetchmany(PAGE_ROWS):
+                yield rows
+        finally:
+            cursor.close()
+
+    # Locks ------------------------------------------------------------------------------------
+
+    def seat_lock(self, workspace_id: int) -> lock_files.SeatFile:
+        return lock_files.SeatFile(self.sibling(""), workspace_id)
+
+    def process_lock(self) -> lock_files.ProcessFile:
+        return lock_files.ProcessFile(self.path)
+
+    def is_alive(self, process: str) -> bool:
+        return lock_files.is_alive(self.path, process)
+
+    def sweep_locks(self) -> None:
+        lock_files.sweep_locks(self.path)
+
+
+_queries: dict[int, tuple[str, tuple[str, ...], dict[str, Any]]] = {}
+"""Compiled queries: SQL, parameter names in order, and the values of constant parameters."""
+
+_inserts: dict[int, tuple[Insert, str, str]] = {}
+"""Compiled SQL of the few statements that insert many rows: for one row, and for `_BLOCK_ROWS`."""
+
+_BLOCK_ROWS = 250
+"""Rows of one statement in `insert_many`.
+
+Starting a statement for each row costs as much as storing a narrow one. More rows gain nothing, and
+250 stay far below SQLite's limit of 32,766 values.
+"""
+
+
+def _for_a_block(of_row: str) -> str:
+    """Return the SQL that inserts `_BLOCK_ROWS` rows, from the SQL that inserts one."""
+    before, word, after = of_row.partition(" VALUES ")
+    values, end, clauses = after.partition(")")
+    assert values.count("?") == of_row.count("?"), of_row
+    return before + word + ", ".join([values + end] * _BLOCK_ROWS) + clauses
+
+
+def path_of(location: str) -> Path:
+    """Return the file of a ledger's path or SQLAlchemy URL. Raises `LedgerError`."""
+    if "://" not in location:
+        return Path(location).expanduser()
+    return Path(_url_of(location).database or "")
+
+
+def _url_of(location: str) -> URL:
+    try:
+        url = make_url(location)
+    except (ArgumentError, ValueError) as error:
+        raise _unusable_url(location, error) from None
+    if url.get_backend_name() != "sqlite" or not url.database:
+        raise LedgerError(
+            f"{location}: only ledgers in a file of SQLite are supported; name a file"
+        )
+    if "uri" in url.query:
+        raise LedgerError(f"{location}: `uri` is not supported in a ledger's URL; name a file")
+    return url
+
+
+def _unusable_url(location: str, error: Exception) -> LedgerError:
+    return LedgerError(f"the ledger's URL {location!r} cannot be used: {error}")
+
+
+class DataVersion:
+    """`PRAGMA data_version` on a separate connection.
+
+    The value changes when another connection commits.
+    """
+
+    def __init__(self, backend: SqliteBackend) -> None:
+        self._connection = backend.engine.raw_connection()
+        self._last = self._version()
+
+    def _version(self) -> int:
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute("PRAGMA data_version")
+            row: Any = cursor.fetchone()
+            return int(row[0])
+        finally:
+            cursor.close()
+
+    def changed(self) -> bool:
+        """Return True if another connection has committed since the last call."""
+        version = self._version()
+        changed, self._last = version != self._last, version
+        return changed
+
+    def close(self) -> None:
+        """Return the connection to the pool."""
+        self._connection.close()
+
+
+def _on_connect(dbapi_connection: Any, _record: object) -> None:
+    # SQLAlchemy's recipe for SQLite. The driver must not begin transactions itself, so that a write
+    # transaction begins as a writer and cannot fail midway because another writer came first.
+    dbapi_connection.isolation_level = None
+    cursor = dbapi_connection.cursor()
+    try:
+        cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
+        _keep_a_log(cursor)
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+        if sys.platform == "darwin":
+            cursor.execute("PRAGMA fullfsync = 1")
+    finally:
+        cursor.close()
+
+
+def _keep_a_log(cursor: sqlite3.Cursor) -> None:
+    if cursor.execute("PRAGMA journal_mode").fetchone() == ("wal",):
+        return
+    tables = {name for (name,) in cursor.execute("SELECT name FROM sqlite_master")}
+    if tables and "meta" not in tables:
+        return  # another program's database: it is rejected and not changed
+    if not tables:
+        cursor.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    # Switching a new file to WAL needs exclusive access. If another process opens the same new
+    # ledger, SQLite refuses at once, whatever the busy timeout.
+    end = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _on_begin(connection: Connection) -> None:
+    options = connection.get_execution_options()
+    write = options.get("claude_batch_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
