@@ -51,6 +51,38 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then there are 2 results in the order of the prompts
     And the API has processed 2 requests, none twice
 
+  Scenario: A batch that was taken for ours is ours once one answer of it is stored
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "results", "nth": [1], "action": {"type": "error", "status": 400}},
+                 {"route": "results", "nth": [2, 3, 4], "action": {"type": "missing_lines", "after_lines": 1, "count": 1}}]}
+      """
+    And a batch provider with {"settling": 1, "exclusive_workspace": true, "budget_usd": "1"}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And every result is an answer
+    And the API has processed 2 requests, none twice
+    And the budgets account for the API's bill
+
+  Scenario: What was missing of a batch that is given back does not shorten the wait for ours
+    Given an API that takes 1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}},
+                 {"route": "results", "nth": [1, 2], "action": {"type": "missing_lines", "count": 3}}]}
+      """
+    And a batch provider with {"settling": 2, "exclusive_workspace": true}
+    When a run of 3 prompts is submitted and somebody else makes a batch as large
+    Then the run's state becomes halted
+    And in the ledger the beginnings of gaps are [null]
+    When the provider resumes
+    And the results are read in order
+    Then there are 3 results in the order of the prompts
+    And the run's requests were processed once each
+
   Scenario: What the ledger has forgotten is nobody's candidate
     Given an API
     And a batch provider with {"settling": 0, "drive": false}

@@ -287,6 +287,50 @@ Feature: What a run, an actor or a day may cost is never passed
       today (UTC): budget $2, spent $0.004510, reserved $0.000000, left
       """
 
+  Scenario: What a removed run has cost in a batch stays spent when the rest of the batch is counted
+    Given a batch of 1 and 2 requests of two runs that was sent under no budget
+    When it is collected with a success that cost 7, a failure and a missing line, where the missing line may be paid
+    And the first run is removed
+    Then a budget that comes now has 7 spent and the most of 1 requests in doubt
+    When the missing line comes after all, and has cost 5
+    Then the budget now has 12 spent and the most of 0 requests in doubt
+
+  Scenario: A conversation that goes on after a fetch that broke off keeps what its turn has cost
+    Given an API
+    And the results are stored one by one as they arrive
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1], "action": {"type": "cut_inside_line", "after_lines": 2}}]}
+      """
+    And a batch provider with {"turn_linger": 0.1, "budget_usd": "1"}
+    When a run of these prompts is submitted
+      | prompt                   |
+      | one [[sandbox:pause:1]]  |
+      | two [[sandbox:pause:1]]  |
+      | last [[sandbox:pause:1]] |
+    And the results are read in order
+    Then every result is an answer
+    And the API has processed 6 requests, none twice
+    And the budgets account for the API's bill
+
+  Scenario: A budget that comes while fetches break off counts the answers that are stored
+    Given an API
+    And the results are stored one by one as they arrive
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "cut_inside_line", "after_lines": 2}}]}
+      """
+    And a batch provider
+    When a run of 3 prompts is submitted
+    Then the status shows 2 requests succeeded
+    When a command runs: budget --daily 1
+    Then the command line exits with 0
+    And the budgets account for the API's bill
+    When the API has no faults any more
+    And the results are read in order
+    Then every result is an answer
+    And the budgets account for the API's bill
+
   Scenario: An answer that had no price when it came is spent once it has one
     Given an API that bills what its prompts say
     And a file of prices "own.yaml"

@@ -100,6 +100,19 @@ Feature: Live calls keep to budgets, each at the live price
     Then the API's bill is within $1, and has 6 answers
     And the budgets account for the API's bill
 
+  Scenario: Live calls between two budgets are counted by the second one
+    Given an API
+    And a batch provider with {"mode": "live"}
+    When the actor is asked: "one"
+    And a command runs: budget --daily 1
+    And the actor is asked: "two"
+    And a command runs: budget --daily none
+    And the actor is asked: "three"
+    And a command runs: budget --daily 1
+    Then the command line exits with 0
+    And the API's bill is within $1, and has 3 answers
+    And the budgets account for the API's bill
+
   Scenario: What fits in batches and not live is held past the margin, and is asked in neither way
     Given an API that takes 600 seconds for a batch
     And a batch provider with {"deadline": "120s", "deadline_margin": "118s", "budget_usd": "0.005"}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import time
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from unittest import mock
@@ -26,9 +28,11 @@ from claude_batch.ledger import (
     collected_batches,
     conversations,
     cost_sums,
+    deliveries,
     enqueue,
     reservations,
     retries,
+    unknown_batches,
 )
 from claude_batch.ledger.charges import UNBOUNDED
 from claude_batch.ledger.collected_batches import NewResult
@@ -36,6 +40,7 @@ from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches, charges, files, params, requests, results
 from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.lifecycle import collection
 from claude_batch.lifecycle.budget_room import count_under_way, most_cost
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.money.prices import prices_of
@@ -171,34 +176,46 @@ def _(context: Context) -> None:
 
 @given("a batch of {count:d} requests that was sent under a budget, each with a reservation of 100")
 def _(context: Context, count: int) -> None:
-    _pack(context, count, cb.BatchProcessingMode(budget_usd=Decimal(1)), reserve=100)
+    _pack(context, [count], cb.BatchProcessingMode(budget_usd=Decimal(1)), reserve=100)
 
 
 @given("a batch of {count:d} requests that was sent under no budget")
 def _(context: Context, count: int) -> None:
-    _pack(context, count, cb.BatchProcessingMode(), reserve=None)
+    _pack(context, [count], cb.BatchProcessingMode(), reserve=None)
+
+
+@given("a batch of {first:d} and {second:d} requests of two runs that was sent under no budget")
+def _(context: Context, first: int, second: int) -> None:
+    _pack(context, [first, second], cb.BatchProcessingMode(), reserve=None)
 
 
 def _pack(
-    context: Context, count: int, mode: cb.BatchProcessingMode, *, reserve: int | None
+    context: Context, counts: Sequence[int], mode: cb.BatchProcessingMode, *, reserve: int | None
 ) -> None:
     context.store = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     context.add_cleanup(context.store.close)
+    context.run_ids = []
+    ids = itertools.count()
     with context.store.write() as tx:
         workspace = enqueue.ensure_workspace(tx, "http://nowhere", "a key")
         lane = enqueue.ensure_lane(tx, workspace, "2023-06-01", "", "")
-        asked = NewRun(
-            kind="run",
-            actor="a/b",
-            workspace_id=workspace,
-            mode=mode,
-            created=0.0,
-            converses=True,
-        )
-        context.run_id = run = enqueue.begin_run(tx, asked)
-        new = [NewRequest(f"{n:032x}", n, None, lane, b"{}", reserve=reserve) for n in range(count)]
-        enqueue.add_requests(tx, run, new, created=0.0, due=0.0)
-        enqueue.finish_storing(tx, run, digest="d", stored=0.0)
+        for number, count in enumerate(counts):
+            asked = NewRun(
+                kind="run",
+                actor="a/b",
+                workspace_id=workspace,
+                mode=mode,
+                created=0.0,
+                converses=True,
+            )
+            run = enqueue.begin_run(tx, asked)
+            new = [
+                NewRequest(f"{next(ids):032x}", n, None, lane, b"{}", reserve=reserve)
+                for n in range(count)
+            ]
+            enqueue.add_requests(tx, run, new, created=0.0, due=0.0)
+            enqueue.finish_storing(tx, run, digest=f"d{number}", stored=0.0)
+            context.run_ids.append(run)
     [context.batch], _ = pack_due(context.store, Seat(workspace, 0), 1.0)
 
 
@@ -243,11 +260,36 @@ def _(context: Context) -> None: ...
 @when("what may be missing is sent again on order")
 def _(context: Context) -> None:
     with context.store.write() as tx:
-        found = retries.send_missing(tx, context.run_id, [context.batch], now=3.0)
+        found = retries.send_missing(tx, context.run_ids[0], [context.batch], now=3.0)
         assert found == 2, found
 
 
+@when("the first run is removed")
+def _(context: Context) -> None:
+    with context.store.write() as tx:
+        kept = deliveries.begin_pruning(tx, context.run_ids[0], "a process")
+        assert kept is None, kept
+        assert not deliveries.remove_some(tx, context.run_ids[0]).more
+
+
+@when("the missing line comes after all, and has cost {cost:d}")
+def _(context: Context, cost: int) -> None:
+    line = (3, 1, context.batch, "succeeded", "final", None, b"", *[0] * 6, None, *[cost] * 3)
+    with context.store.write() as tx:
+        collected_batches.add_results(tx, [NewResult(*line)])
+        unknown_batches.fill(tx, context.batch, contradicted=False, now=5.0)
+        collected_batches.settle_again(tx, context.batch, lost=False, contradicted=False)
+
+
+@given("the results are stored one by one as they arrive")
+def _(context: Context) -> None:
+    patch = mock.patch.object(collection, "CHUNK_LINES", 1)
+    patch.start()
+    context.add_cleanup(patch.stop)
+
+
 @then("a budget that comes now has {spent:d} spent and the most of {count:d} requests in doubt")
+@then("the budget now has {spent:d} spent and the most of {count:d} requests in doubt")
 def _(context: Context, spent: int, count: int) -> None:
     with context.store.write() as tx:
         budgets.set_amount(tx, "actor", "a/b", 1)

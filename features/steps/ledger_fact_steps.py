@@ -25,6 +25,7 @@ FACTS: dict[str, Select[Any]] = {
     "states of the requests": select(requests.c.state).order_by(requests.c.seq),
     "states of the batches": select(batches.c.state).order_by(batches.c.id),
     "sizes of the batches": select(batches.c.request_count).order_by(batches.c.id),
+    "beginnings of gaps": select(batches.c.missing_since).order_by(batches.c.id),
     "halts of the workspaces": select(workspaces.c.halted),
     "calls that wait": select(calls.c.request_seq),
     "counts of results": select(func.count()).select_from(results),

@@ -11,6 +11,17 @@ Money only moves between them: `reserve` sets what is under way, `settle` turns 
 spent or is in doubt, and the rest is released. A live call does the same alone, in the row of its
 run and day: `reserve_call`, then `settle_call`.
 
+A cost that an answer proves never leaves these rows. Four things lower a sum or delete a row:
+
+- `reserve` deletes the rows of a batch that is sent while there is no budget. A later budget counts
+  the batch anew. It also deletes those of a rejected batch, which the API did not accept: a batch
+  of which a line is stored is never rejected.
+- `reserve` and `settle` write the rows of a batch anew, from its requests and all of its results.
+  The row of a run that was removed cannot be written anew, and stays.
+- `settle_call` releases what a live call reserved once it has ended, and adds what it has cost or
+  may have cost.
+- `price` takes a request out of doubt once the cost of its answer is known, and adds that cost.
+
 Most ledgers have no budget, and then no row is written. A budget that comes later counts the
 batches that have no row yet (`uncounted`): what each request reserves is computed outside, then
 `count` sums it.
@@ -75,9 +86,24 @@ def any_budget(tx: Connection) -> bool:
     return tx.scalar(select(budgets.c.scope).limit(1)) is not None
 
 
+def any_charge(tx: Connection) -> bool:
+    """Return whether anything is charged: there is, or was, a budget, or a run was removed."""
+    return tx.scalar(select(charges.c.run_id).limit(1)) is not None
+
+
 def of_batch(batch_id: int) -> ColumnElement[bool]:
     """Return the condition for a batch's rows."""
     return charges.c.batch_id == batch_id
+
+
+def _of_members(batch_id: int) -> ColumnElement[bool]:
+    """Return the condition for the rows of a batch that can be computed again.
+
+    The requests of a run that is removed, or is being removed, are gone. Its row is all that is
+    known of its cost.
+    """
+    is_whole = exists().where(runs.c.id == charges.c.run_id, runs.c.stored.is_not(None))
+    return and_(of_batch(batch_id), is_whole)
 
 
 def _insert(tx: Connection, sums: Any) -> None:
@@ -159,16 +185,15 @@ def reserve(tx: Connection, batch_id: int) -> None:
     """
     if not any_budget(tx):
         # What was counted for a former budget is not true any more.
-        tx.execute(delete(charges).where(of_batch(batch_id)))
+        tx.execute(delete(charges).where(_of_members(batch_id)))
         return
-    of = select(batches.c.state, batches.c.missing_since).where(batches.c.id == batch_id)
-    row = tx.execute(of).first()
-    if row is None or row.state not in (*_OPEN, BatchState.REJECTED):
+    state = tx.scalar(select(batches.c.state).where(batches.c.id == batch_id))
+    if state not in (*_OPEN, BatchState.REJECTED):
         return  # collected by another process meanwhile
-    tx.execute(delete(charges).where(of_batch(batch_id)))
-    if row.state == BatchState.REJECTED:
+    tx.execute(delete(charges).where(_of_members(batch_id)))
+    if state == BatchState.REJECTED:
         return
-    is_incomplete = row.missing_since is not None
+    has_ended = state == BatchState.ENDED
     former = and_(
         former_members.c.request_seq == requests.c.seq, former_members.c.batch_id == batch_id
     )
@@ -176,10 +201,10 @@ def reserve(tx: Connection, batch_id: int) -> None:
         and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED),
         former_members.c.request_seq.is_not(None),
     )
-    mine = _everybody(batch_id) if is_incomplete else _members(batch_id)
+    mine = _everybody(batch_id) if has_ended else _members(batch_id)
     unknown = func.sum(case((and_(counts, requests.c.reserve.is_(None)), 1), else_=0))
     total = func.sum(case((counts, _RESERVE), else_=0))
-    doubtful = row.state == BatchState.UNRESOLVED
+    doubtful = state == BatchState.UNRESOLVED
     sums = (
         select(
             literal(batch_id).label("batch_id"),
@@ -194,8 +219,8 @@ def reserve(tx: Connection, batch_id: int) -> None:
         .having(unknown == 0)
     )
     _insert(tx, sums.subquery())
-    if is_incomplete:
-        # Its successes are already final, and their cost is known.
+    if has_ended:
+        # Results may be stored, even by a fetch that broke off. The cost of these is known.
         settle(tx, batch_id, lost=True, contradicted=True, left=True, unfinished=True)
 
 
@@ -225,7 +250,7 @@ def _settle(
     tx: Connection, batch_id: int, mine: Any, *, lost: bool, contradicted: bool, unfinished: bool
 ) -> None:
     charged = select(charges.c.run_id, charges.c.reserved, charges.c.doubt)
-    before = {row.run_id: row for row in tx.execute(charged.where(of_batch(batch_id)))}
+    before = {row.run_id: row for row in tx.execute(charged.where(_of_members(batch_id)))}
     if not before:
         return
     reserve = case((mine.c.reserve < 0, UNBOUNDED), else_=func.coalesce(mine.c.reserve, 0))
@@ -251,7 +276,7 @@ def _settle(
         )
         .group_by(mine.c.run_id)
     ).all()
-    tx.execute(update(charges).where(of_batch(batch_id)).values(reserved=0, spent=0, doubt=0))
+    tx.execute(update(charges).where(_of_members(batch_id)).values(reserved=0, spent=0, doubt=0))
     for row in rows:
         old = before.get(row.run_id)
         if old is None:
@@ -316,7 +341,7 @@ def price(tx: Connection, priced: Sequence[tuple[int, int, int]]) -> None:
 
     Call this before the price is written to their rows.
     """
-    if tx.scalar(select(charges.c.run_id).limit(1)) is not None:
+    if any_charge(tx):
         tx.execute(
             _PRICE,
             [{"of_seq": seq, "of_sending": sent, "of_cost": cost} for seq, sent, cost in priced],
@@ -362,7 +387,7 @@ def settle_call(
 
 def lose_calls(tx: Connection, seqs: Sequence[int]) -> None:
     """Put in doubt the live calls that were under way when their driver ended."""
-    if any_budget(tx):
+    if any_charge(tx):
         for seq in seqs:
             of = select(requests.c.batch_id).where(requests.c.seq == seq)
             batch_id = tx.execute(of).scalar_one()
@@ -443,7 +468,7 @@ def _count_collected(tx: Connection, batch_id: int) -> None:
     is_lost = or_(is_lost, and_(former, no_result))
     lost = select(requests.c.run_id, func.sum(_RESERVE)).where(is_lost).group_by(requests.c.run_id)
     for run_id, amount in tx.execute(lost).all():
-        mine = and_(of_batch(batch_id), charges.c.run_id == run_id)
+        mine = and_(_of_members(batch_id), charges.c.run_id == run_id)
         tx.execute(update(charges).where(mine).values(doubt=charges.c.doubt + amount))
 
 

@@ -430,7 +430,6 @@ def finish_collection(
     missing: RequestState,
     now: float,
     contradicted: bool = False,
-    left: bool = False,
 ) -> Collected:
     """Move every request of a batch to its final state, or queue it again.
 
@@ -438,13 +437,16 @@ def finish_collection(
     line: ``lost``, or ``queued`` to send them again.
 
     ``contradicted``: some line hides a success. A failure that would be retried may then have been
-    billed, so it becomes ``lost``. ``left``: successes of the batch were finished earlier, so some
-    of its requests may have left it.
+    billed, so it becomes ``lost``.
     """
     may_be_paid = missing is RequestState.LOST
+    of = select(batches.c.posts, batches.c.next_check).where(batches.c.id == batch_id)
+    row = tx.execute(of).one()
+    # Set by every incomplete fetch, also by one that broke off. It may have finished requests, and
+    # conversations among them have left the batch.
+    left = row.next_check is not None
     settle(tx, batch_id, lost=may_be_paid, contradicted=contradicted, left=left)
-    posts: int = tx.execute(select(batches.c.posts).where(batches.c.id == batch_id)).scalar_one()
-    sendings = requests.c.sendings + posts
+    sendings = requests.c.sendings + row.posts
     given = _given_before(tx, batch_id) if left else 0
     account_line: bytes | None = None
     if stored.has_account_error and not contradicted:

@@ -258,7 +258,7 @@ def put_back(
 
     ``may_be_paid``: budgets keep what the call may have cost.
     """
-    if any_budget(tx):
+    if charges.any_charge(tx):
         charges.settle_call(tx, batch_id, seq, cost=None, answered=False, lost=may_be_paid)
     transitions.return_call(tx, _under_way(seq, batch_id), step)
     tx.execute(
@@ -287,7 +287,7 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
     """
     if not ended:
         return
-    if any_budget(tx):
+    if charges.any_charge(tx):
         for end in ended:
             charges.settle_call(
                 tx,

@@ -441,7 +441,13 @@ def disown(tx: Connection, batch_id: int, remote_id: str, *, note: str, now: flo
             submitted=None,
             ended=None,
             counts=None,
+            # What was missing, and since when, was missing of the other client's batch.
             fetches=0,
+            missing=None,
+            missing_since=None,
+            missing_seen=None,
+            missing_until=None,
+            not_found_since=None,
             next_check=now,
             note=note,
         )

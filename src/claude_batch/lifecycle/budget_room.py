@@ -268,14 +268,15 @@ class Fitting:
 class CallRoom:
     """Room that budgets leave for live calls, as seen by one transaction.
 
-    Costs one query if there is no budget.
+    Costs two queries if nothing was ever charged.
     """
 
     def __init__(self, tx: Transaction, prices: Prices, now: float) -> None:
         self._tx = tx
         self._prices = prices
         self._now = now
-        self.bounded: bool = charges.any_budget(tx)
+        # What was charged for a former budget stays true, because a later one counts it.
+        self.bounded: bool = charges.any_budget(tx) or charges.any_charge(tx)
         self._budgets: dict[str, list[Budget]] = {}
         self._left: dict[tuple[str, str], int] = {}
 
@@ -283,7 +284,7 @@ class CallRoom:
         return file_tokens(self._tx, file_id)
 
     def reserve(self, run_id: str, actor: str, params: bytes) -> int | None:
-        """Reserve room for a call; return the amount, or None if the ledger has no budget.
+        """Reserve room for a call; return the amount, or None if nothing is charged.
 
         The amount is nano-dollars at the live price, or `NO_BOUND` if no bound is known. Raises
         `NoRoom` if it does not fit into what the run's budgets leave.

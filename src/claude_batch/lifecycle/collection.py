@@ -225,7 +225,6 @@ class Collection:
                 missing=missing,
                 now=now,
                 contradicted=contradicted,
-                left=row.missing_since is not None,
             )
             unknown_batches.give_answers(tx, batch_id, contradicted=contradicted)
             if collected.account_line is not None and collected.retried["account"]:
@@ -253,7 +252,9 @@ class Collection:
         proof = await prove(self._ledger, self._client, row.remote_id)
         now = time.time()
         with self._ledger.write(seat) as tx:
-            if proof.owner == row.id:
+            # A stored line proves it as well. Its request may be answered, and then no further line
+            # of it is proof.
+            if proof.owner == row.id or collected_batches.stored_counts(tx, row.id).total > 0:
                 unknown_batches.confirm(tx, row.id)
                 return True
             if proof.foreign or proof.owner is not None:
