@@ -1,0 +1,37 @@
+Feature: Tests have a PostgreSQL server of their own
+
+  Background:
+    Given a PostgreSQL server
+
+  Scenario: A server keeps what was committed, even if it crashes
+    Given a schema with a table of marks
+    When mark 1 is committed
+    And the PostgreSQL server is restarted "immediate"
+    And mark 2 is committed
+    And the PostgreSQL server is restarted "fast"
+    Then the marks are 1, 2
+
+  Scenario: Scenarios do not see each other's schemas and databases
+    Given a schema with a table of marks
+    When mark 1 is committed
+    Given a database with a table of marks
+    When mark 2 is committed
+    Given a schema with a table of marks
+    Then there are no marks
+
+  Scenario: A standby that was detached has lost later commits when it is promoted, on a new timeline
+    Given a schema with a table of marks
+    And a standby of it
+    When mark 1 is committed
+    And the standby has everything and is detached
+    And mark 2 is committed
+    And the PostgreSQL server crashes, and the standby is promoted
+    Then the marks are 1
+    And mark 3 is committed
+    And the marks are 1, 3
+    And the timeline is 2
+
+  Scenario: A server ends with the process that started it, and leaves no files
+    Given a process that starts a PostgreSQL server
+    When that process is killed
+    Then its PostgreSQL server is gone, and its folder too

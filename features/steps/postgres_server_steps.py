@@ -1,0 +1,128 @@
+"""Steps of a private PostgreSQL server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import postgres_server
+import psycopg
+from behave import given, then, when
+from behave.runner import Context
+from postgres_server import PostgresServer
+from staging import until
+
+STARTS_ONE = """
+from postgres_server import PostgresServer
+server = PostgresServer()
+print(server.port, server.folder, flush=True)
+input()
+"""
+
+
+@given("a PostgreSQL server")
+def _(context: Context) -> None:
+    context.postgres = PostgresServer()
+    context.add_cleanup(context.postgres.close)
+
+
+@given("a {kind} with a table of marks")
+def _(context: Context, kind: str) -> None:
+    if kind == "schema":
+        context.url = context.postgres.url(schema=context.postgres.create_schema())
+    else:
+        context.url = context.postgres.url(context.postgres.create_database())
+    with psycopg.connect(context.url) as connection:
+        connection.execute("CREATE TABLE marks (number int PRIMARY KEY)")
+
+
+@when("mark {number:d} is committed")
+@then("mark {number:d} is committed")
+def _(context: Context, number: int) -> None:
+    with psycopg.connect(context.url) as connection:
+        connection.execute("INSERT INTO marks VALUES (%s)", [number])
+
+
+@then("the marks are {numbers}")
+def _(context: Context, numbers: str) -> None:
+    assert marks(context) == numbers, marks(context)
+
+
+@then("there are no marks")
+def _(context: Context) -> None:
+    assert not marks(context)
+
+
+def marks(context: Context) -> str:
+    with psycopg.connect(context.url) as connection:
+        rows = connection.execute("SELECT number FROM marks ORDER BY 1").fetchall()
+    return ", ".join(str(number) for (number,) in rows)
+
+
+@when('the PostgreSQL server is restarted "{mode}"')
+def _(context: Context, mode: postgres_server.Mode) -> None:
+    context.postgres.restart(mode)
+
+
+@given("a standby of it")
+def _(context: Context) -> None:
+    context.standby = context.postgres.standby()
+    context.add_cleanup(context.standby.close)
+
+
+@when("the standby has everything and is detached")
+def _(context: Context) -> None:
+    context.postgres.wait_for_standby(context.standby)
+    context.standby.detach()
+
+
+@when("the PostgreSQL server crashes, and the standby is promoted")
+def _(context: Context) -> None:
+    old, context.postgres = context.postgres, context.standby
+    old.stop("immediate")
+    context.standby.promote()
+    context.url = context.url.replace(f":{old.port}/", f":{context.standby.port}/")
+
+
+@then("the timeline is {number:d}")
+def _(context: Context, number: int) -> None:
+    ((name,),) = context.postgres.execute("SELECT pg_walfile_name(pg_current_wal_lsn())")
+    assert int(name[:8], 16) == number, name
+
+
+@given("a process that starts a PostgreSQL server")
+def _(context: Context) -> None:
+    context.starter = subprocess.Popen(
+        [sys.executable, "-c", STARTS_ONE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(postgres_server.__file__).parent)},
+    )
+    context.add_cleanup(context.starter.communicate)
+    assert context.starter.stdout is not None
+    port, folder = context.starter.stdout.readline().split()
+    context.port, context.folder = int(port), Path(folder)
+    assert listens(context.port)
+
+
+@when("that process is killed")
+def _(context: Context) -> None:
+    context.starter.send_signal(signal.SIGKILL)
+
+
+@then("its PostgreSQL server is gone, and its folder too")
+def _(context: Context) -> None:
+    until(lambda: not listens(context.port) and not context.folder.exists(), 20)
+
+
+def listens(port: int) -> bool:
+    try:
+        psycopg.connect(f"postgresql://any@127.0.0.1:{port}/postgres", connect_timeout=2).close()
+    except psycopg.OperationalError as error:
+        # Where the server refuses the unknown user, it lives.
+        return "does not exist" in str(error)
+    return True
