@@ -1,0 +1,120 @@
+"""Steps of a proxy that cuts, stalls and swallows, before a private PostgreSQL server."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import random
+from collections.abc import Callable
+
+import cutting_proxy
+import psycopg
+from behave import given, step, then
+from behave.runner import Context
+from cutting_proxy import CuttingProxy
+
+WAITS = 0.3
+"""Seconds after which a client that has no answer is taken to wait."""
+
+
+@given("a proxy before the PostgreSQL server")
+def _(context: Context) -> None:
+    proxy = context.proxy = CuttingProxy(context.postgres.port)
+    context.add_cleanup(proxy.close)
+    context.through = context.url.replace(f":{context.postgres.port}/", f":{proxy.port}/")
+    context.clients = concurrent.futures.ThreadPoolExecutor()
+    # Whoever waits still is freed.
+    context.add_cleanup(lambda: (proxy.close(), context.clients.shutdown()))
+
+
+@given('a COMMIT that adds to "{table}" fails by "{fault}"')
+def _(context: Context, table: str, fault: cutting_proxy.Fault) -> None:
+    context.happened = context.proxy.at_commit(fault, having=f"INSERT INTO {table}")
+
+
+@then("the fault has happened")
+def _(context: Context) -> None:
+    assert context.happened.wait(20)
+
+
+@step("a client reads in the {protocol} protocol, it {sees}")
+def _(context: Context, protocol: str, sees: str) -> None:
+    run(context, lambda: transact(context.through, protocol, "SELECT count(*) FROM marks"), sees)
+
+
+@step("a client commits mark {number:d} in the {protocol} protocol, it {sees}")
+def _(context: Context, number: int, protocol: str, sees: str) -> None:
+    sql = f"INSERT INTO marks VALUES ({number})"
+    run(context, lambda: transact(context.through, protocol, sql), sees)
+
+
+def transact(url: str, protocol: str, sql: str) -> None:
+    if protocol == "simple":
+        with psycopg.connect(url) as connection:
+            connection.execute(sql.encode())
+    elif protocol == "extended":
+        with psycopg.connect(url) as connection, connection.pipeline():
+            connection.execute(sql.encode())
+    else:
+        with psycopg.connect(url, autocommit=True) as connection:
+            # Only the first transaction sends the words of its statements.
+            for statement in ("SELECT 1 FROM marks", sql):
+                connection.execute("BEGIN", prepare=True)
+                connection.execute(statement.encode(), prepare=True)
+                connection.execute("COMMIT", prepare=True)
+
+
+def run(context: Context, action: Callable[[], None], sees: str) -> None:
+    """Run what a client does in a thread of its own, and compare how it ends."""
+    context.ends = context.clients.submit(action)
+    assert outcome(context, WAITS if sees == "waits" else 20) == sees
+
+
+def outcome(context: Context, timeout: float) -> str:
+    try:
+        context.ends.result(timeout)
+    except TimeoutError:
+        return "waits"
+    except psycopg.OperationalError:
+        return "loses its connection"
+    return "sees success"
+
+
+@given("a client in a transaction of mark {number:d}")
+def _(context: Context, number: int) -> None:
+    context.client = psycopg.connect(context.through)
+    context.add_cleanup(context.client.close)
+    context.client.execute("INSERT INTO marks VALUES (%s)", [number])
+    context.ends = None
+
+
+@step("that client commits, it {sees}")
+def _(context: Context, sees: str) -> None:
+    run(context, context.client.commit, sees)
+
+
+@then("that client {sees}")
+def _(context: Context, sees: str) -> None:
+    if context.ends is None:
+        context.ends = context.clients.submit(context.client.commit)
+    assert outcome(context, 20) == sees
+
+
+@step("the proxy is {how}")
+def _(context: Context, how: str) -> None:
+    {"cut": context.proxy.cut, "stalled": context.proxy.stall, "restored": context.proxy.restore}[
+        how
+    ]()
+
+
+@step("the proxy leads to the standby")
+def _(context: Context) -> None:
+    context.proxy.redirect(context.standby.port)
+
+
+@then("{count:d} bytes come back from the server as they were sent")
+def _(context: Context, count: int) -> None:
+    data = random.Random(17).randbytes(count)
+    with psycopg.connect(context.through) as connection:
+        row = connection.execute("SELECT sha256(%s), %s", [data, data]).fetchone()
+    assert row == (hashlib.sha256(data).digest(), data)
