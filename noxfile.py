@@ -258,6 +258,16 @@ def robot_failures(output: Path) -> list[str]:
     ]
 
 
+@nox.session(default=False)
+def fleet(session: nox.Session) -> None:
+    """Three workers on one PostgreSQL, killed, stopped and cut, answer 20,000 requests once each.
+
+    nox -s fleet -- --requests 2000 --faults 3     a smaller one
+    """
+    session.install(".[test]")
+    session.run("python", "robot/resources/fleet.py", *session.posargs, env=environment(session))
+
+
 @nox.session
 def speed_guard(session: nox.Session) -> None:
     """20,000 requests take no more CPU than the bare SDK, and a bounded amount of memory."""

@@ -206,6 +206,8 @@ class CuttingProxy:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             # While the proxy is stalled, neither side learns that the other one has closed.
             await self._flows.wait()
+        except asyncio.CancelledError:
+            pass  # `close` ends it; asyncio's own callback would report a cancelled task
         finally:
             self._links.discard(link)
             # What was passed on before one side closed still arrives.

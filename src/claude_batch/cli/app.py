@@ -25,6 +25,7 @@ from claude_batch.cli.resume_command import (
 from claude_batch.cli.run_command import run_command, submit_command
 from claude_batch.cli.status_command import export_command, results_command, status_command
 from claude_batch.cli.user_messages import print_line, printing_notices, say
+from claude_batch.cli.worker_command import worker_command
 from claude_batch.core.terminal import visible
 from claude_batch.sandbox.command import sandbox
 
@@ -113,6 +114,7 @@ for _command in (
     ledger_group,
     doctor_command,
     gateway_command,
+    worker_command,
     sandbox,
 ):
     group.add_command(_command)

@@ -49,8 +49,16 @@ def show_command(as_json: bool, ledger: str | None) -> None:
         counted = (f"{count:,} {state}" for state, count in by_state.items())
         values[name] = ", ".join(counted) or "none"
     values["waiting_to_be_recovered"] = ", ".join(facts.waiting_to_be_recovered) or "none"
+    del values["workers"]
     for name, value in values.items():
         print_line(f"{name.replace('_', ' ')}: {value}")
+    for worker in facts.workers:
+        drives = ", ".join(map(str, worker.drives))
+        print_line(
+            f"worker {worker.process} on {worker.host}, pid {worker.pid}, heartbeat "
+            f"{worker.seconds_since_heartbeat:.0f} s ago: "
+            + (f"drives workspace {drives}" if drives else "waits")
+        )
     if facts.high_water == "above" or facts.waiting_to_be_recovered:
         say("it is behind its high-water mark; recover it with: claude-batch ledger recover")
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 __all__ = [
     "AccountHaltedError",
@@ -485,3 +485,10 @@ def error_type(error: ActorError) -> str:
     if isinstance(error, LiveRequestError | AccountHaltedError) and error.error_type is not None:
         return error.error_type
     return _OTHERS.get(type(error), "missing_result")
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """Return the first exception of a group of tasks."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error

@@ -62,7 +62,7 @@ workspaces: Table = Table(
     # ``anthropic-workspace-id``; None until the API has sent it.
     Column("name", String),
     # Incremented whenever the leader lock changes hands.
-    Column("epoch", Integer, nullable=False, default=0),
+    Column("epoch", _Long, nullable=False, default=0),
     # Reason and start of a halt of sending; None while there is no halt.
     Column("halt_reason", String),
     Column("halt_type", String),

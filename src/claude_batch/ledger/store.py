@@ -14,7 +14,15 @@ from sqlalchemy import Connection, Insert, delete, insert, select, update
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
-from claude_batch.ledger.backends.backend import Backend, ProcessLock, Query, SeatLock, Size, Watch
+from claude_batch.ledger.backends.backend import (
+    Backend,
+    ProcessLock,
+    Query,
+    SeatLock,
+    Size,
+    Watch,
+    Worker,
+)
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, workspaces
 
 Transaction = Connection
@@ -168,8 +176,12 @@ class Ledger:
                     fault="version",
                 )
             if seat is not None:
+                # Locked where rows can be: read plainly, an epoch would not exclude a transaction
+                # that raises it meanwhile.
                 epoch = connection.scalar(
-                    select(workspaces.c.epoch).where(workspaces.c.id == seat.workspace_id)
+                    select(workspaces.c.epoch)
+                    .where(workspaces.c.id == seat.workspace_id)
+                    .with_for_update(read=True)
                 )
                 if epoch != seat.epoch:
                     raise Deposed
@@ -286,6 +298,11 @@ class Ledger:
         """Return whether a process still lives, or may live."""
         with self._translating_errors("read"):
             return self.backend.is_alive(process)
+
+    def workers(self) -> list[Worker]:
+        """Return the living processes, if the ledger is on a server. Raises `LedgerError`."""
+        with self._translating_errors("read"):
+            return self.backend.workers()
 
     def sweep_locks(self) -> None:
         """Remove what dead processes left. Raises `LedgerError`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Connection, bindparam, exists, insert, select, update
@@ -13,6 +14,9 @@ from claude_batch.ledger import transitions
 from claude_batch.ledger.batch_contents import batch, part_off, recount
 from claude_batch.ledger.schema import batches, lanes, params, requests, results, workspaces
 from claude_batch.ledger.store import Ledger, Record, plain_rows
+
+EPOCH_STEP = 1 << 31
+"""Least rise of an epoch: 63 bits have room for more than a billion drivers."""
 
 INTERRUPTED = "the sending process ended before the API's answer"
 
@@ -27,14 +31,17 @@ does.
 
 
 def take_seat(tx: Connection, workspace_id: int) -> int:
-    """Raise the epoch of a workspace for a new driver; return the new epoch."""
-    tx.execute(
+    """Raise the epoch of a workspace for a new driver; return the new epoch.
+
+    Its last digits are random. A server that took the place of another may have forgotten the last
+    commits, and would give an epoch again that counts only upwards.
+    """
+    rise = EPOCH_STEP + secrets.randbelow(EPOCH_STEP)
+    return tx.execute(
         update(workspaces)
         .where(workspaces.c.id == workspace_id)
-        .values(epoch=workspaces.c.epoch + 1)
-    )
-    return tx.execute(
-        select(workspaces.c.epoch).where(workspaces.c.id == workspace_id)
+        .values(epoch=workspaces.c.epoch + rise)
+        .returning(workspaces.c.epoch)
     ).scalar_one()
 
 

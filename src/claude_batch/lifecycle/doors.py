@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from claude_batch.core.errors import (
     AccountHaltedError,
@@ -152,13 +152,6 @@ def contact_faults(client: BatchesClient, kept: str, again: str) -> Generator[No
         raise EngineStoppedError(
             f"{client.base_url} cannot be reached: {error.reason}. {again}"
         ) from None
-
-
-def first_cause(error: BaseException) -> BaseException:
-    """Return the first exception of a group of tasks."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
 
 
 # Key confirmation ---------------------------------------------------------------------------------

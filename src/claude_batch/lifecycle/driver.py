@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import LedgerError
+from claude_batch.core.errors import LedgerError, first_cause
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
@@ -116,6 +116,8 @@ class Driver:
             )
         self.contact: Contact = Contact()
         self._stopping = False
+        """Whether the loops shall end: for good, or because the ledger cannot be reached."""
+        self._closing = False
         self._contact_task: asyncio.Future[float] | None = None
         self._checkpointed = float("-inf")
         self._released: tuple[int, int] | None = None
@@ -172,6 +174,10 @@ class Driver:
 
     def stop(self) -> None:
         """End soon; an upload in progress is aborted while that is still a definite no."""
+        self._closing = True
+        self._leave()
+
+    def _leave(self) -> None:
         self._stopping = True
         self.wake()
         # Results can be fetched again, but the outcome of a POST in progress must be known first.
@@ -185,7 +191,25 @@ class Driver:
             self._send_task.cancel()
 
     async def run(self) -> None:
-        """Drive until `stop`; take the leader lock whenever it is free."""
+        """Drive until `stop`; take the leader lock whenever it is free.
+
+        Without the server of its ledger, a driver leaves the lock. It knows nothing any more: what
+        it wrote last may be stored or not. So it begins again like any other driver.
+        """
+        while not self._closing:
+            try:
+                await self._drive_until_left()
+            except* LedgerError as errors:
+                error = first_cause(errors)
+                if not (isinstance(error, LedgerError) and error.fault == "unreachable"):
+                    raise
+                _log.warning("%s", error, extra={"for_people": True})
+                self._stopping, self._disk_fault = self._closing, None
+                self._wake_poll.clear()
+                await self._sleep(self._wake_poll, SEAT_RETRY)
+        await self._conversations.let_tools_end()
+
+    async def _drive_until_left(self) -> None:
         while not self._stopping:
             try:
                 self._contact_task = asyncio.ensure_future(self._make_contact())
@@ -213,7 +237,6 @@ class Driver:
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
                     self.contact.made = False
-        await self._conversations.let_tools_end()
 
     async def advance(self) -> bool:
         """Make one pass over all due work; False means that another process holds the lock."""
@@ -335,7 +358,7 @@ class Driver:
             await loop(seat)
         except LedgerError as error:
             self._disk_fault = self._disk_fault or error
-            self.stop()
+            self._leave()
 
     async def _send_loop(self, seat: Seat) -> None:
         while not self._stopping:

@@ -26,6 +26,7 @@ from claude_batch.core.errors import (
     ActorError,
     EngineStoppedError,
     LedgerError,
+    first_cause,
 )
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
@@ -36,7 +37,6 @@ from claude_batch.lifecycle.budget_room import declare_limits, held_of
 from claude_batch.lifecycle.calls import Alone, Call, CallStore, without_repeated
 from claude_batch.lifecycle.doors import (
     Door,
-    first_cause,
     halted_error,
     open_client,
     timed_out_error,
@@ -271,6 +271,9 @@ class Engine:
             try:
                 changed = watch.changed() or changed
             except LedgerError as error:
+                changed = True
+                if error.fault == "unreachable":
+                    continue  # the driver says so, and callers can wait
                 self._fail(error)
                 self._notify()
                 return
@@ -301,7 +304,8 @@ class Engine:
             self._fail_halted()
             self._run_watches.look(self._version)
         except LedgerError as error:
-            self._fail(error)
+            if error.fault != "unreachable":
+                self._fail(error)
 
     def _fail_halted(self) -> None:
         for door in self._doors.values() if self._waiting else ():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.ledger import queries
+from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.high_water import HighWater, is_known, posts_of
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import Ledger
@@ -49,6 +50,8 @@ class LedgerFacts:
     """
     waiting_to_be_recovered: list[str]
     """Base URLs of workspaces that send nothing until the ledger is recovered."""
+    workers: list[Worker]
+    """The living processes of a ledger on PostgreSQL; empty for a file."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -88,6 +91,7 @@ def facts_of(location: str) -> LedgerFacts:
             high_water_mark=str(high_water.path),
             high_water=state,
             waiting_to_be_recovered=behind,
+            workers=ledger.workers(),
         )
     finally:
         ledger.close()

@@ -70,6 +70,18 @@ class Size:
     """Of a log that is not part of the data yet."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A process that uses a ledger on a server."""
+
+    process: str
+    host: str
+    pid: int
+    seconds_since_heartbeat: float
+    drives: list[int]
+    """Ids of the workspaces in which it sends and collects."""
+
+
 class Backend(ABC):
     """One open database, shared by threads."""
 
@@ -190,6 +202,10 @@ class Backend(ABC):
     @abstractmethod
     def is_alive(self, process: str) -> bool:
         """Return whether a process still lives, or may live."""
+
+    def workers(self) -> list[Worker]:
+        """Return the living processes, if the backend knows them."""
+        return []
 
     @abstractmethod
     def sweep_locks(self) -> None:

@@ -17,6 +17,7 @@ import threading
 from sqlalchemy import Connection, Float, delete, literal_column, select
 from sqlalchemy.dialects.postgresql import insert
 
+from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.backends.postgres_connections import PostgresConnections
 from claude_batch.ledger.backends.postgres_sql import processes, seats
 
@@ -114,6 +115,25 @@ class Leases:
             dead = select(processes.c.name).where(processes.c.beat < _now(tx) - _FORGET)
             tx.execute(delete(seats).where(seats.c.process.in_(dead)))
             tx.execute(delete(processes).where(processes.c.name.in_(dead)))
+
+    def workers(self) -> list[Worker]:
+        """Return the living processes, and what they drive."""
+        with self.connections.engine.connect() as connection, connection.begin():
+            now = _now(connection)
+            driven: dict[str, list[int]] = {}
+            for seat in connection.execute(select(seats).order_by(seats.c.workspace_id)):
+                driven.setdefault(seat.process, []).append(seat.workspace_id)
+            return [
+                Worker(
+                    process=row.name,
+                    host=row.host,
+                    pid=row.pid,
+                    seconds_since_heartbeat=max(0.0, now - row.beat),
+                    drives=driven.get(row.name, []),
+                )
+                for row in connection.execute(select(processes).order_by(processes.c.name))
+                if row.beat > now - TAKE_OVER
+            ]
 
     # Seats ------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Insert, inspect, text
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.backends import postgres_sql
-from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Writing
+from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Worker, Writing
 from claude_batch.ledger.backends.commit_notices import CommitNotices
 from claude_batch.ledger.backends.leases import Leases, ProcessLease, SeatLease
 from claude_batch.ledger.backends.postgres_connections import PostgresConnections
@@ -149,6 +149,9 @@ class PostgresBackend(Backend):
 
     def is_alive(self, process: str) -> bool:
         return self._leases.is_alive(process)
+
+    def workers(self) -> list[Worker]:
+        return self._leases.workers()
 
     def sweep_locks(self) -> None:
         self._leases.sweep()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import unquote
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -46,6 +48,23 @@ _BEGIN_LEASE = _BEGIN_WRITE.replace(", pg_notify(%(channel)s, %(sender)s)", "")
 _BEGIN_READ = "SELECT set_config('search_path', %(schema)s, true)"
 
 
+RETURN_SECONDS = 20.0
+"""Seconds that a transaction waits, before it begins, for a server that was there before."""
+
+_RETRY_SECONDS = 0.25
+
+_PATIENCE = {
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "8000",
+}
+"""libpq's settings by which a cut link is noticed within seconds, not within a quarter of an hour
+(https://www.postgresql.org/docs/current/libpq-connect.html). The URL may have others.
+"""
+
+
 class PostgresConnections:
     """Connections to one schema, shared by threads."""
 
@@ -67,10 +86,32 @@ class PostgresConnections:
             "channel": self.channel,
             "sender": self.sender,
         }
-        engine = create_engine(url, hide_parameters=True, pool_pre_ping=True)
+        engine = create_engine(
+            url.update_query_dict({**_PATIENCE, **url.query}),
+            hide_parameters=True,
+            pool_pre_ping=True,
+        )
+        event.listen(engine, "do_connect", self._connect)
         event.listen(engine, "begin", self._begin)
+        self._reached = False
+        """Whether a connection was ever made; a wrong address is then not the cause."""
         # Every transaction of a read sees one state, as in SQLite.
         self.engine: Engine = engine.execution_options(isolation_level="REPEATABLE READ")
+
+    def _connect(self, dialect: Any, _record: object, args: Any, options: Any) -> Any:
+        """Connect; wait for a server that restarts, or that another takes the place of."""
+        begun = time.monotonic()
+        while True:
+            try:
+                connection = dialect.connect(*args, **options)
+            except psycopg.Error as error:
+                waited = time.monotonic() - begun
+                if not self._reached or fault_of(error) != "unreachable" or waited > RETURN_SECONDS:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+            else:
+                self._reached = True
+                return connection
 
     def _begin(self, connection: Connection) -> None:
         kind = connection.get_execution_options().get("claude_batch_write")

@@ -1,0 +1,221 @@
+"""A fleet: one PostgreSQL, three workers, one run, and workers that are killed, stopped and cut.
+
+python robot/resources/fleet.py --requests 20000 --faults 8 --seed 7
+
+Each worker reaches the server through a proxy of its own, so that its link can be cut. Every few
+seconds the worker that drives meets a fault: SIGKILL, SIGSTOP for longer than its lease, or a cut
+link. It ends well if every request was answered, and the sandbox's bill has each of them once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "features"), str(ROOT / "robot" / "resources")]
+
+from cutting_proxy import CuttingProxy  # noqa: E402 - from the scenarios' folder
+from postgres_server import PostgresServer  # noqa: E402
+from SandboxProcess import SandboxProcess  # noqa: E402
+
+FAULTS = ("SIGKILL", "SIGSTOP", "cut link")
+ALLOWED = 15.0
+"""Seconds until another worker drives."""
+
+DOWN = 20.0
+"""Seconds that a worker stays stopped or cut: longer than its lease."""
+
+LONGEST = 1200.0
+SCHEMA = "fleet"
+
+
+class Worker:
+    """One worker's process, and the proxy that is its link to the server."""
+
+    def __init__(self, server: PostgresServer, options: list[str], log: Path) -> None:
+        self.link = CuttingProxy(server.port)
+        self._url = f"{server.url(port=self.link.port)}?schema={SCHEMA}"
+        self._options = options
+        self._log = log.open("ab")
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "claude_batch", "worker", "--ledger", self._url]
+        return subprocess.Popen(
+            [*command, *self._options],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def suffer(self, fault: str) -> None:
+        """Meet a fault."""
+        if fault == "SIGKILL":
+            self.process.kill()
+            self.process.wait()
+        elif fault == "SIGSTOP":
+            self.process.send_signal(signal.SIGSTOP)
+        else:
+            self.link.cut()
+
+    def recover(self, fault: str) -> None:
+        """Be there again: restarted, continued, or linked."""
+        if fault == "SIGSTOP":
+            self.process.send_signal(signal.SIGCONT)
+        elif fault == "cut link":
+            self.link.restore()
+        if self.process.poll() is not None:
+            self.process = self._start()
+
+    def end(self) -> None:
+        """End it for good."""
+        self.process.kill()
+        self.process.wait()
+        self.link.close()
+        self._log.close()
+
+
+def driver(server: PostgresServer) -> int | None:
+    """Return the pid of the process that drives, if one does."""
+    rows = server.execute(
+        f"SELECT p.pid FROM {SCHEMA}.seats s JOIN {SCHEMA}.processes p ON p.name = s.process "
+        "WHERE p.beat > extract(epoch FROM clock_timestamp()) - 10"
+    )
+    return int(rows[0][0]) if rows else None
+
+
+def play(requests: int, faults: int, seed: int, folder: Path) -> list[str]:
+    """Play one; return what is wrong."""
+    chance = random.Random(seed)
+    prompts, answers = folder / "prompts.jsonl", folder / "answers.jsonl"
+    with prompts.open("w") as file:
+        for number in range(requests):
+            file.write(json.dumps({"id": f"r{number}", "prompt": f"say {number}"}) + "\n")
+    sandbox = SandboxProcess()
+    address = sandbox.start_sandbox("--latency", "3s")
+    os.environ |= {
+        "ANTHROPIC_API_KEY": "sk-ant-sandbox",
+        "ANTHROPIC_BASE_URL": address,
+        "CLAUDE_BATCH_STATE_DIR": str(folder / "state"),
+        "NO_PROXY": "127.0.0.1",
+    }
+    options = ["--settling", "2s", "--lookback", "1m"]
+    wrong: list[str] = []
+    workers: list[Worker] = []
+    with PostgresServer() as server:
+        url = f"{server.url()}?schema={SCHEMA}"
+        try:
+            workers += [
+                Worker(server, options, folder / f"worker-{number}.log") for number in range(3)
+            ]
+            wait_for(lambda: has_tables(server) and driver(server) is not None, 60)
+            run = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "claude_batch", "run", str(prompts)),
+                    *("-o", str(answers), "--ledger", url, "--poll-interval", "1s"),
+                    *("--model", "claude-haiku-4-5", "--max-tokens", "64"),
+                    *("--max-requests", str(max(1, requests // 40)), "--parallel-batches", "4"),
+                    *options,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=(folder / "run.log").open("wb"),
+                stderr=subprocess.STDOUT,
+            )
+            begun = time.monotonic()
+            played = 0
+            down: list[tuple[float, Worker, str]] = []
+            while run.poll() is None:
+                now = time.monotonic()
+                if now - begun > LONGEST:
+                    wrong.append(f"it did not end within {LONGEST:g} s")
+                    break
+                for each in [each for each in down if each[0] <= now]:
+                    each[1].recover(each[2])
+                    down.remove(each)
+                pid = driver(server)
+                driving = [w for w in workers if w.process.pid == pid]
+                if played < faults and driving and not down and now - begun > 5 * (played + 1):
+                    played += 1
+                    fault = chance.choice(FAULTS)
+                    victim = driving[0]
+                    victim.suffer(fault)
+                    struck = time.monotonic()
+                    down.append((struck + DOWN, victim, fault))
+                    while driver(server) in (None, pid) and time.monotonic() - struck < 60:
+                        time.sleep(0.1)
+                    took = time.monotonic() - struck
+                    print(f"{fault} of the driving worker: another drives after {took:.1f} s")
+                    if took > ALLOWED:
+                        wrong.append(f"taken over only {took:.1f} s after {fault}")
+                time.sleep(0.2)
+            run.kill()
+            print(f"{played} faults in {time.monotonic() - begun:.0f} s")
+            wrong += judged(answers, requests, sandbox)
+        finally:
+            for worker in workers:
+                worker.end()
+            sandbox.stop_sandbox()
+    return wrong
+
+
+def wait_for(condition: Any, seconds: float) -> None:
+    """Wait until a condition holds. Raises `TimeoutError`."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("the workers did not begin")
+        time.sleep(0.2)
+
+
+def has_tables(server: PostgresServer) -> bool:
+    """Return whether a worker has created the ledger."""
+    rows = server.execute(f"SELECT to_regclass('{SCHEMA}.seats') IS NOT NULL")
+    return bool(rows[0][0])
+
+
+def judged(answers: Path, requests: int, sandbox: SandboxProcess) -> list[str]:
+    """Return what the output and the bill have against it."""
+    wrong: list[str] = []
+    if not answers.exists():
+        return ["there is no output"]
+    lines = [json.loads(line) for line in answers.open()]
+    good = [line for line in lines if line["ok"]]
+    if len(lines) != requests or len(good) != requests:
+        wrong.append(f"{len(lines)} lines, {len(good)} of them succeeded, of {requests} requests")
+    bill = sandbox.billing_summary()
+    print(f"bill: {json.dumps(bill)[:300]}")
+    if bill["paid"] != requests:
+        wrong.append(f"{bill['paid']} requests were paid for, of {requests}")
+    if bill["paid_more_than_once"]:
+        wrong.append(f"{bill['paid_more_than_once']} requests were paid for more than once")
+    return wrong
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--requests", type=int, default=20_000)
+    parser.add_argument("--faults", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="claude-batch-fleet-"))
+    print(f"seed {given.seed}, logs in {folder}", flush=True)
+    wrong = play(given.requests, given.faults, given.seed, folder)
+    for each in wrong:
+        print(f"WRONG: {each}")
+    print("each request was answered, and paid for once" if not wrong else "the fleet failed")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
