@@ -198,8 +198,12 @@ def answers_by_position(
     start: int = 0,
     state: RequestState | None = None,
     page_bytes: int = 1 << 20,
+    page_rows: int = 100_000,
 ) -> Iterator[Answer]:
-    """Return a run's requests from a position on, in order, whatever their state, or of one."""
+    """Return a run's requests from a position on, in order, whatever their state, or of one.
+
+    A transaction reads a page: about ``page_bytes``, and at most ``page_rows`` in hundreds.
+    """
     after = start - 1
     query, values = (_BY_POSITION, {}) if state is None else (_OF_STATE, {"state": state.value})
     while True:
@@ -211,7 +215,7 @@ def answers_by_position(
                     answers = [_answer(row) for row in rows]
                     page += answers
                     size += sum([len(answer.raw or b"") + 200 for answer in answers])
-                    if size >= page_bytes:
+                    if size >= page_bytes or len(page) >= page_rows:
                         break
             page = _with_contexts(tx, page)
         if not page:

@@ -145,7 +145,9 @@ class ResultCursor:
 
     def _in_order(self, held: BudgetExceededError | None) -> list[ActorResult]:
         page: list[ActorResult] = []
-        answers = queries.answers_by_position(self._ledger, self._run_id, start=self._position)
+        answers = queries.answers_by_position(
+            self._ledger, self._run_id, start=self._position, page_rows=PAGE
+        )
         for answer in itertools.islice(answers, PAGE):
             if answer.state.is_final:
                 page.append(self._result(answer))

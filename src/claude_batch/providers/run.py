@@ -317,7 +317,7 @@ class Run(Closing):
 
         def read() -> list[Answer]:
             found = queries.answers_by_position(
-                self._engine.ledger, self.id, start=start, state=state
+                self._engine.ledger, self.id, start=start, state=state, page_rows=PAGE
             )
             return list(itertools.islice(found, PAGE))
 
