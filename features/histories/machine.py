@@ -18,11 +18,13 @@ from claude_batch.actor.request import ActorRequest
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
-from claude_batch.ledger import budgets, collected_batches, halts
+from claude_batch.ledger import collected_batches, deliveries, halts
 from claude_batch.ledger.retries import StillCancelling, send_missing
 from claude_batch.lifecycle import seat
 from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.lifecycle.waiters import CallFuture
+from claude_batch.money.prices import prices_of
+from claude_batch.providers.cost_report import set_budget
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.providers.unknown_sendings import decide_unknown
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, parse_custom_id
@@ -327,10 +329,28 @@ class LifecycleMachine(RuleBasedStateMachine):
         """Of a ledger with a history: what was spent and what is under way fits into it."""
         self._set_budget(self.asked * 9 * RESERVED)
 
+    @precondition(lambda self: self.verdict.budget)
+    @rule()
+    def end_the_budget(self) -> None:
+        set_budget(self.process.ledger, "actor", "model", None, prices_of())
+        self.verdict.budget = 0
+
     def _set_budget(self, amount: int) -> None:
-        with self.process.ledger.write() as tx:
-            budgets.set_amount(tx, "actor", "model", amount)
+        set_budget(self.process.ledger, "actor", "model", amount, prices_of())
         self.verdict.budget = amount
+
+    @precondition(lambda self: self.verdict.removable())
+    @rule(pick=PICK)
+    def remove(self, pick: int) -> None:
+        """A finished run is removed from the ledger; its batches may hold requests of others."""
+        runs = self.verdict.removable()
+        run_id = runs[pick % len(runs)]
+        self.verdict.removed.update(self.verdict.requests_of(run_id))
+        with self.process.ledger.write() as tx:
+            kept = deliveries.begin_pruning(tx, run_id, "a process")
+            assert kept is None, kept
+            while deliveries.remove_some(tx, run_id).more:
+                pass
 
     # Time and passes -----------------------------------------------------------------------
 

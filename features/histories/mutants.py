@@ -119,10 +119,10 @@ MUTANTS: Mapping[str, Mutant] = {
     "does not note that the tail may have left": Mutant(_unarmed),
     "sends a request again whose line is missing": Mutant(_spendthrift, 3),
     "gives up results that three fetches lacked": Mutant(_impatient, 3),
-    "adopts a batch that may be another sending": Mutant(_unrivalled),
+    "adopts a batch that may be another sending": Mutant(_unrivalled, 3),
     "writes although it was deposed": Mutant(_deaf, 3),
     "packs what no budget has room for": Mutant(_generous),
     "sends more batches of a run at once than it may": Mutant(_crowding, 6),
     "asks live again after an error that may hide an answer": Mutant(_careless, live=True),
-    "withdraws what was sent": Mutant(_forgetful, 2),
+    "withdraws what was sent": Mutant(_forgetful, 3),
 }

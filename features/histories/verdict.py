@@ -70,6 +70,8 @@ class Verdict:
         self.given_up: set[str] = set()
         self.withdrawn: set[str] = set()
         """Requests whose callers left before they were sent."""
+        self.removed: set[str] = set()
+        """Requests of runs that were removed from the ledger. What they have cost stays counted."""
         self._seen: dict[str, tuple[str, int | None]] = {}
         self._stamp = 0
         self.budget = 0
@@ -109,6 +111,21 @@ class Verdict:
             remote_id,
         )
         return bool(found)
+
+    def removable(self) -> list[str]:
+        """The runs that may be removed from the ledger: all of them has ended for certain."""
+        rows = self.rows(
+            "SELECT u.id FROM runs u WHERE u.kind = 'run' AND u.stored IS NOT NULL AND NOT EXISTS "
+            "(SELECT 1 FROM requests r WHERE r.run_id = u.id AND (r.finished IS NULL OR "
+            "r.state = 'lost')) AND NOT EXISTS (SELECT 1 FROM batches b WHERE b.state NOT IN "
+            "('collected', 'rejected', 'live') AND (b.id IN (SELECT batch_id FROM batch_runs "
+            "WHERE run_id = u.id) OR b.id IN (SELECT f.batch_id FROM former_members f "
+            "JOIN requests r ON r.seq = f.request_seq WHERE r.run_id = u.id))) ORDER BY u.rowid"
+        )
+        return [row["id"] for row in rows]
+
+    def requests_of(self, run_id: str) -> list[str]:
+        return [row["id"] for row in self.rows("SELECT id FROM requests WHERE run_id = ?", run_id)]
 
     # Orders --------------------------------------------------------------------------------
 
@@ -340,6 +357,8 @@ class Verdict:
             parts = parse_custom_id(identifier)
             if remote.outcomes[identifier] != "succeeded" or parts is None:
                 continue
+            if parts[0] in self.removed:
+                continue
             if not self.rows(
                 "SELECT 1 FROM results s JOIN requests r ON r.seq = s.request_seq WHERE r.id = ? "
                 "AND s.sending = ? AND s.outcome = 'succeeded'",
@@ -520,6 +539,8 @@ class Verdict:
         }
         paid: dict[str, int] = defaultdict(int)
         for request, sent in self.sendings.items():
+            if request in self.removed:
+                continue
             for number, remote in sent.items():
                 [identifier] = [i for i in remote.ids if i.startswith(request)]
                 outcome = remote.outcomes.get(identifier)
