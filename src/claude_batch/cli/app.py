@@ -10,6 +10,7 @@ import click
 
 from claude_batch._version import __version__
 from claude_batch.cli.cost import budget_command, cost_command
+from claude_batch.cli.dashboard_command import dashboard_command
 from claude_batch.cli.doctor_command import doctor_command
 from claude_batch.cli.estimate import estimate_command
 from claude_batch.cli.exits import EXIT_CODES, Exit, printing_errors
@@ -114,6 +115,7 @@ for _command in (
     ledger_group,
     doctor_command,
     gateway_command,
+    dashboard_command,
     worker_command,
     sandbox,
 ):

@@ -32,6 +32,7 @@ from claude_batch.core.settings import (
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.export import Format
+    from claude_batch.sandbox.sandbox_settings import Responder
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
@@ -243,12 +244,12 @@ def _state_in(folder: str) -> Generator[None]:
 
 @contextmanager
 def open_provider(
-    options: ProviderOptions, *, drive: bool = True
+    options: ProviderOptions, *, drive: bool = True, responder: Responder | None = None
 ) -> Generator[ClaudeBatchProvider]:
     """Yield a provider with these options, parked and closed when the block ends.
 
     With ``options.sandbox``, a sandbox with its own ledger runs for this block alone: no data of
-    the user is touched.
+    the user is touched. ``responder`` makes its answers.
     """
     provider_class = import_provider()
     settings = dict(options.settings)
@@ -263,7 +264,9 @@ def open_provider(
     with (
         tempfile.TemporaryDirectory(prefix="claude-batch-sandbox-") as folder,
         _state_in(folder),
-        SandboxServer(SandboxSettings(latency=SANDBOX_LATENCY, uses_tools=True)) as server,
+        SandboxServer(
+            SandboxSettings(latency=SANDBOX_LATENCY, uses_tools=True, responder=responder)
+        ) as server,
     ):
         settings.update(ledger=f"{folder}/ledger.db", base_url=server.url)
         settings["poll_interval"] = settings["poll_interval"] or SANDBOX_POLL_INTERVAL

@@ -9,7 +9,6 @@ both show in the headers ``Origin`` and ``Host``.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import os
 import re
 import secrets
@@ -20,13 +19,12 @@ from typing import NamedTuple
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.gateway.gateway_settings import GatewaySettings
 from claude_batch.gateway.refusals import Refusal
+from claude_batch.serving.hosts import HostCheck, is_loopback
 
 _REAL_KEY = "sk-ant-"
 """Beginning of the API's own keys."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[^:@/\[\]]+))(?::[0-9]+)?")
-_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Caller(NamedTuple):
@@ -39,14 +37,6 @@ class Caller(NamedTuple):
     def actor(self) -> str:
         """The actor of its requests in the ledger."""
         return f"gateway/{self.name}" if self.name else "gateway"
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 # Tokens -------------------------------------------------------------------------------------------
@@ -146,13 +136,13 @@ class Access:
             )
         self._tokens = None if settings.tokens is None else TokenFile(settings.tokens)
         self._own_key = own_key
-        self._hosts = {*_LOCAL, settings.host, *(host.lower() for host in settings.allowed_hosts)}
+        self._hosts = HostCheck(settings.host, settings.allowed_hosts)
         self._origins = {origin.rstrip("/").lower() for origin in settings.allowed_origins}
 
     def check_page(self, headers: Mapping[str, str]) -> None:
         """Refuse calls that a web page has caused. Raises `Refusal`."""
-        host = _without_port(headers.get("host", ""))
-        if host not in self._hosts:
+        host = self._hosts.refused(headers.get("host", ""))
+        if host is not None:
             raise Refusal(
                 421,
                 "invalid_request_error",
@@ -208,9 +198,3 @@ def _credentials(headers: Mapping[str, str]) -> list[str]:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     given = [headers.get("x-api-key", ""), token if scheme.lower() == "bearer" else ""]
     return [each.strip() for each in given if each.strip()]
-
-
-def _without_port(host: str) -> str:
-    found = _HOST.fullmatch(host.lower())
-    # What has another form, such as a user's name, is part of no host and refused as it stands.
-    return host if found is None else found["six"] or found["name"]

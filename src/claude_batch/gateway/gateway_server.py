@@ -6,26 +6,28 @@ import asyncio
 import contextlib
 import logging
 import resource
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Generator
-from types import FrameType, TracebackType
+from collections.abc import Callable
+from types import TracebackType
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.gateway.access import is_loopback
 from claude_batch.gateway.gateway_app import GatewayApp
 from claude_batch.gateway.gateway_settings import GatewaySettings
 from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.providers.batch import ClaudeBatchProvider
-
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+from claude_batch.serving.hosts import is_loopback
+from claude_batch.serving.local_server import (
+    LocalServer,
+    ServerThread,
+    configure,
+    listen,
+    url_of,
+)
 
 _KEEP_ALIVE: Final = 75
 """Seconds that an idle connection is kept: longer than load balancers keep theirs, which would
@@ -47,54 +49,6 @@ class _Protocol(HttpToolsProtocol):
         super().connection_made(transport)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, which begins to end calls at the signal and not after them.
-
-    An ASGI application learns of the end only once all responses are complete, and those of the
-    gateway wait for batches.
-    """
-
-    def __init__(self, config: uvicorn.Config, app: GatewayApp) -> None:
-        super().__init__(config)
-        self.gateway: Gateway = app.gateway
-        self._app = app
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start serving."""
-        self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the port, and wait until the calls have ended."""
-        await super().shutdown(sockets)
-        await self._app.aclose()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle a signal: end the calls that wait, then the server."""
-        self.end()
-
-    def end(self) -> None:
-        """End, from any thread."""
-        self.should_exit = True
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
-                self._loop.call_soon_threadsafe(self.gateway.end)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Handle signals without raising them again afterwards: the end was asked for."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
-        try:
-            yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
-
-
 def _is_news(record: logging.LogRecord) -> bool:
     # A call that is still under way after `grace` is cancelled, and uvicorn logs a traceback.
     kind = record.exc_info[0] if record.exc_info else None
@@ -114,9 +68,9 @@ def serve(
     http://127.0.0.1:8788``, goes to standard output. Raises ``OSError`` if the port is taken,
     `ActorConfigurationError` for unusable settings and `LedgerError`.
     """
-    server, listener = _prepare(provider, settings or GatewaySettings())
+    _, server, listener = _prepare(provider, settings or GatewaySettings())
     with listener:
-        (on_start or _announce)(_url(listener))
+        (on_start or _announce)(url_of(listener))
         server.run(sockets=[listener])
 
 
@@ -136,38 +90,30 @@ class GatewayServer:
     ) -> None:
         self._provider = provider
         self._settings = settings or GatewaySettings()
-        self._server: _Server | None = None
-        self._thread: threading.Thread | None = None
+        self._gateway: Gateway | None = None
+        self._thread: ServerThread | None = None
         self.url: str = ""
         """``http://127.0.0.1:PORT``, once it is started."""
 
     @property
     def gateway(self) -> Gateway:
         """The running gateway."""
-        if self._server is None:
+        if self._gateway is None:
             raise RuntimeError("the gateway has not been started")
-        return self._server.gateway
+        return self._gateway
 
     def start(self) -> Self:
         """Start serving. Raises what `serve` raises."""
-        server, listener = _prepare(self._provider, self._settings)
-        self._server, self.url = server, _url(listener)
-
-        def run() -> None:
-            with listener:
-                server.run(sockets=[listener])
-
-        self._thread = threading.Thread(target=run, name="claude-batch-gateway", daemon=True)
-        # The socket listens already: a call waits until the server accepts it.
-        self._thread.start()
+        self._gateway, server, listener = _prepare(self._provider, self._settings)
+        self._thread = ServerThread(server, listener, "claude-batch-gateway")
+        self.url = self._thread.url
         return self
 
     def stop(self) -> None:
         """End the calls that wait, and the server; the port is free when this returns."""
-        if self._server is not None and self._thread is not None:
-            self._server.end()
-            self._thread.join()
-            self._server = self._thread = None
+        if self._thread is not None:
+            self._thread.stop()
+            self._gateway = self._thread = None
 
     def __enter__(self) -> Self:
         """Run `start`."""
@@ -185,10 +131,10 @@ class GatewayServer:
 
 def _prepare(
     provider: ClaudeBatchProvider, settings: GatewaySettings
-) -> tuple[_Server, socket.socket]:
+) -> tuple[Gateway, LocalServer, socket.socket]:
     entered = provider.opening().result()
     gateway = Gateway(provider, settings, entered.door.client.credential)
-    listener = _listen(settings)
+    listener = listen(settings.host, settings.port)
     try:
         _refuse_own_address(entered.door.client.base_url, listener)
     except ActorConfigurationError:
@@ -197,37 +143,13 @@ def _prepare(
     raise_descriptor_limit()
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     app = GatewayApp(gateway)
-    return _Server(_config(app, settings), app), listener
-
-
-def _config(app: GatewayApp, settings: GatewaySettings) -> uvicorn.Config:
-    return uvicorn.Config(
+    config = configure(
         app,
         http=_Protocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=int(settings.grace),
     )
-
-
-def _listen(settings: GatewaySettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    # With an explicit protocol, asyncio sets TCP_NODELAY on accepted sockets.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((settings.host, settings.port))
-        listener.listen(2048)
-    except OSError:
-        listener.close()
-        raise
-    return listener
+    return gateway, LocalServer(config, end_calls=gateway.end, close=app.aclose), listener
 
 
 def _refuse_own_address(base_url: str, listener: socket.socket) -> None:
@@ -242,11 +164,6 @@ def _refuse_own_address(base_url: str, listener: socket.socket) -> None:
             f"the API's address, {base_url}, is that of the gateway itself; unset "
             "ANTHROPIC_BASE_URL where the gateway starts, and set it where its clients start"
         )
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _announce(url: str) -> None:

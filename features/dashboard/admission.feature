@@ -1,0 +1,49 @@
+Feature: Who may see the dashboard
+  Its pages show prompts and answers, and the browser that shows them visits other sites too.
+
+  Scenario: A browser is told to forbid what could be smuggled in
+    Given a ledger with runs for the dashboard
+    And a dashboard of this ledger with {"allowed_hosts": ["dashboard.test"]}
+    Then each response of the dashboard forbids what is inline, foreign or framed
+    And the dashboard's responses are as follows
+      | method | path    | headers                                 | status | words                                  |
+      | GET    | /       | {"host": "localhost:1"}                 | 200    |                                        |
+      | GET    | /       | {"host": "Dashboard.test"}              | 200    |                                        |
+      | GET    | /       | {"host": "rebound.test"}                | 421    | does not serve the host 'rebound.test' |
+      | GET    | /events | {"host": "127.0.0.1.rebound.test:8790"} | 421    | does not serve the host                |
+      | POST   | /       | {}                                      | 405    |                                        |
+
+  Scenario: With a token, a browser logs in first
+    Given a ledger with runs for the dashboard
+    And a dashboard of this ledger with {"token": "a-token-of-enough-characters"}
+    Then the dashboard's responses are as follows
+      | path               | headers                                                    | status | words                     |
+      | /                  | {}                                                         | 303    |                           |
+      | /events            | {}                                                         | 401    | log in first              |
+      | /                  | {"authorization": "Bearer wrong"}                          | 303    |                           |
+      | /                  | {"authorization": "Bearer a-token-of-enough-characters"}   | 200    | Overview                  |
+      | /login             | {}                                                         | 200    | Token of this dashboard   |
+      | /static/live.js    | {}                                                         | 200    | EventSource               |
+    And a browser sees pages after it has sent the token a-token-of-enough-characters
+
+  Scenario: An address that other machines reach needs a token
+    Given a ledger with runs for the dashboard
+    Then a dashboard for other machines without a token is refused with "0.0.0.0 can be reached by other machines…add --token TOKEN"
+      """
+      {"host": "0.0.0.0", "port": 0}
+      """
+    And a dashboard for other machines without a token is refused with "fewer than 16 characters"
+      """
+      {"host": "0.0.0.0", "port": 0, "token": "short"}
+      """
+
+  Scenario: The libraries in the package are unchanged
+    Then the dashboard's libraries are those of the versions that it names
+
+  Scenario: The command serves a sandbox's runs until SIGINT
+    When "claude-batch dashboard --sandbox --no-open --port 0" is started
+    Then the dashboard's pages say
+      | path | words                                |
+      | /    | review of abstracts papers/reviewer  |
+      | /    | contracts legal/extractor held       |
+    And it ends at SIGINT with 0, while a page is open

@@ -1,0 +1,54 @@
+Feature: The dashboard's pages show the ledger
+  They only read it, and follow it as it changes.
+
+  Background:
+    Given a ledger with runs for the dashboard
+      | run     | prompts                                                                          |
+      | knots   | ["Name a knot.", "[[sandbox:errored:invalid_request_error]] fail", "Name two."] |
+      | letters | <many>                                                                           |
+    And a dashboard of this ledger
+
+  Scenario: The overview lists runs, what they cost, and what they saved
+    Then the dashboard's pages say
+      | path | words                                            |
+      | /    | knots tests/asker finished 1 failed 3 of 3 $0.00 |
+      | /    | letters tests/asker finished 120 of 120 $0.0     |
+      | /    | Spent today $0.0…123 results                     |
+      | /    | Saved by batches $0.0…the same live              |
+    And the dashboard has written nothing to the ledger
+
+  Scenario: A run's page shows its progress, batches, failures and requests
+    Then the dashboard's pages say
+      | path                             | words                                                      |
+      | /runs/<knots>                    | finished 100.0 % 3 of 3 requests ended succeeded 2 errored 1 |
+      | /runs/<knots>                    | msgbatch_…collected 3                                      |
+      | /runs/<knots>                    | Failures Count Type The API's words Examples 1 invalid_request_error…knots-2 |
+      | /runs/<knots>                    | Output tokens Answers…2                                    |
+      | /runs/<letters>                  | 50 letters-50 succeeded claude-haiku-4-5                   |
+      | /runs/<letters>?after=49         | 51 letters-51 succeeded                                    |
+      | /runs/<letters>?after=99         | 120 letters-120 succeeded                                  |
+      | /runs/<letters>?key=ERS-77       | 77 letters-77 succeeded                                    |
+      | /runs/<knots>?state=errored      | 2 knots-2 invalid_request_error                            |
+    And no page of the dashboard says
+      | path                        | words      |
+      | /runs/<letters>             | letters-51 |
+      | /runs/<letters>?after=49    | letters-50 |
+      | /runs/<letters>?key=ERS-77  | letters-78 |
+      | /runs/<letters>?key=%25     | letters-1  |
+      | /runs/<knots>?state=errored | knots-1    |
+
+  Scenario: Pages that do not exist, and addresses that mean nothing
+    Then the dashboard's responses are as follows
+      | path                       | status | words                                 |
+      | /runs/run-nothing          | 404    | There is no such run                  |
+      | /nothing                   | 404    | There is no such page                 |
+      | /runs/<knots>?state=sunny  | 400    | names no state or no position         |
+      | /runs/<knots>?after=sunny  | 400    | names no state or no position         |
+      | /static/../dashboard_app.py | 404   |                                       |
+
+  Scenario: An open page hears of changes
+    Then an open page hears of a run that is added
+    And the dashboard's pages say
+      | path | words                        |
+      | /    | another tests/asker finished |
+    And the dashboard has written nothing to the ledger

@@ -1,0 +1,240 @@
+"""Steps for the dashboard: a real server over a real ledger, read over real HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import urljoin
+
+import httpx2
+from behave import given, then, when
+from behave.runner import Context
+from html_pages import read_html
+from page_code_steps import ROOT
+from staging import make_provider, start_api, until
+
+import claude_batch as cb
+from claude_batch.dashboard.dashboard_server import DashboardServer
+from claude_batch.dashboard.dashboard_settings import DashboardSettings
+
+
+@given("a ledger with runs for the dashboard")
+@given("a ledger with runs for the dashboard, and {settings:JsonObject}")
+def _(context: Context, settings: dict[str, Any] | None = None) -> None:
+    """Each row is a run that has ended; the column `words` is its prompts, `<many>` for 120."""
+    start_api(context, uses_tools=True)
+    make_provider(context, **(settings or {}))
+    context.dashboard_runs = {}
+    for row in context.table or ():
+        prompts = [f"Name knot {n}." for n in range(120)] if row["prompts"] == "<many>" else None
+        requests = [
+            cb.ActorRequest(text, key=f"{row['run']}-{number}")
+            for number, text in enumerate(prompts or json.loads(row["prompts"]), 1)
+        ]
+        run = context.provider.store(context.actor.configuration, requests, label=row["run"])
+        run.wait_sync()
+        context.dashboard_runs[row["run"]] = run
+
+
+@given("a dashboard of this ledger")
+@given("a dashboard of this ledger with {settings:JsonObject}")
+def _(context: Context, settings: dict[str, Any] | None = None) -> None:
+    given_settings = dict(settings or {})
+    hosts = frozenset(given_settings.pop("allowed_hosts", ()))
+    all_ = DashboardSettings(**{"port": 0, "allowed_hosts": hosts, **given_settings})
+    context.dashboard = DashboardServer(os.environ["CLAUDE_BATCH_LEDGER"], all_)
+    context.dashboard.start()
+    context.add_cleanup(context.dashboard.stop)
+    context.browser = httpx2.Client(base_url=context.dashboard.url, timeout=30)
+    context.add_cleanup(context.browser.close)
+    # Until everything is added up.
+    until(lambda: context.dashboard.reader.snapshot.added_up)
+
+
+def _path(context: Context, path: str) -> str:
+    runs: dict[str, Any] = getattr(context, "dashboard_runs", {})
+    return re.sub("<([^>]+)>", lambda found: runs[found[1]].id, path)
+
+
+def _page(context: Context, path: str, **more: Any) -> Any:
+    return context.browser.get(_path(context, path), **more)
+
+
+def _matches(text: str, words: str) -> bool:
+    pattern = words.replace("[", "[[]").replace("…", "*")
+    return fnmatchcase(text, f"*{pattern}*")
+
+
+@then("the dashboard's pages say")
+def _(context: Context) -> None:
+    for row in context.table:
+        until_said(context, row["path"], row["words"])
+
+
+def until_said(context: Context, path: str, words: str) -> None:
+    """Wait until a page says something: it follows the ledger, a moment later."""
+    said = ""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        response = _page(context, path)
+        assert response.status_code == 200, (path, response.status_code, response.text)
+        said = read_html(response.text).text
+        if _matches(said, _path(context, words)):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{path} does not say {words!r}:\n{said}")
+
+
+@then("no page of the dashboard says")
+def _(context: Context) -> None:
+    for row in context.table:
+        said = read_html(_page(context, row["path"]).text).text
+        assert not _matches(said, row["words"]), said
+
+
+@then("the dashboard's responses are as follows")
+def _(context: Context) -> None:
+    for row in context.table:
+        headers = json.loads(row.get("headers") or "{}")
+        method = row.get("method") or "GET"
+        response = context.browser.request(method, _path(context, row["path"]), headers=headers)
+        place = f"{method} {row['path']} {headers}"
+        assert response.status_code == int(row["status"]), (place, response.text)
+        if row.get("words"):
+            assert _matches(response.text, row["words"]), (place, response.text)
+
+
+@then("each response of the dashboard forbids what is inline, foreign or framed")
+def _(context: Context) -> None:
+    for path in ("/", "/nothing", "/static/live.js", "/events?since=0"):
+        with context.browser.stream("GET", path) as response:
+            headers = response.headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy, policy
+            assert "unsafe" not in policy and "http" not in policy, policy
+            assert headers["x-content-type-options"] == "nosniff", path
+            assert not [name for name in headers if name.startswith("access-control")], path
+            assert path.startswith("/static/") or headers["cache-control"] == "no-store", path
+
+
+@then("every page that the dashboard links to is valid HTML with labels")
+def _(context: Context) -> None:
+    left, seen = ["/"], set[str]()
+    while left:
+        path = left.pop()
+        if path in seen or len(seen) > 60:
+            continue
+        seen.add(path)
+        response = _page(context, path)
+        assert response.status_code == 200, (path, response.status_code)
+        if not response.headers["content-type"].startswith("text/html"):
+            continue
+        found = read_html(response.text)
+        assert not found.faults, f"{path}: {found.faults}"
+        links = found.values("href") + found.values("src")
+        left += [urljoin(path, link).partition("#")[0] for link in links]
+    context.dashboard_paths = seen
+    assert len(seen) > 6, seen
+
+
+@then("an open page hears of a run that is added")
+def _(context: Context) -> None:
+    heard: list[str] = []
+    version = context.dashboard.reader.version
+    ready = threading.Event()
+
+    def listen() -> None:
+        with context.browser.stream("GET", f"/events?since={version}", timeout=20) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            for line in response.iter_lines():
+                ready.set()
+                if line.startswith("data: "):
+                    heard.append(line)
+                    return
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    assert ready.wait(10)
+    context.provider.store(context.actor.configuration, ["Another."], label="another").wait_sync()
+    listener.join(20)
+    assert heard and heard[0] != f"data: {version}", (heard, version)
+
+
+@then("the dashboard has written nothing to the ledger")
+def _(context: Context) -> None:
+    assert context.dashboard.reader.ledger.commits == 0
+
+
+@when("the runs' provider is closed")
+def _(context: Context) -> None:
+    context.provider.close()
+
+
+@then("a dashboard for other machines without a token is refused with {words}")
+def _(context: Context, words: str) -> None:
+    settings = DashboardSettings(**json.loads(context.text))
+    try:
+        with DashboardServer(os.environ["CLAUDE_BATCH_LEDGER"], settings):
+            raise AssertionError("it was served")
+    except cb.ActorConfigurationError as error:
+        assert _matches(str(error), json.loads(words)), error
+
+
+@then("a browser sees pages after it has sent the token {token}")
+def _(context: Context, token: str) -> None:
+    browser = context.browser
+    first = browser.get("/")
+    assert (first.status_code, first.headers["location"]) == (303, "/login")
+    wrong = browser.post("/login", data={"token": "x" * 20})
+    assert wrong.status_code == 401 and "not the token" in wrong.text
+    assert browser.get("/").status_code == 303
+    entered = browser.post("/login", data={"token": token})
+    assert (entered.status_code, entered.headers["location"]) == (303, "/")
+    cookie = entered.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and token not in cookie, cookie
+    assert browser.get("/").status_code == 200
+
+
+@then("the dashboard's libraries are those of the versions that it names")
+def _(context: Context) -> None:
+    folder = ROOT / "src/claude_batch/dashboard/static/vendor"
+    record = json.loads((folder / "versions.json").read_text("utf-8"))
+    assert record.keys() == {"htmx.org", "uplot"}
+    files = {"versions.json"}
+    for package in record.values():
+        assert package["license"] in {"0BSD", "MIT"}
+        files |= {package["license_file"], *package["sha256"]}
+        for name, expected in package["sha256"].items():
+            assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == expected, name
+    assert files == {path.name for path in folder.iterdir()}
+
+
+@when('"claude-batch dashboard {words}" is started')
+def _(context: Context, words: str) -> None:
+    command = [sys.executable, "-m", "claude_batch", "dashboard", *words.split()]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    context.add_cleanup(process.kill)
+    context.dashboard_process = process
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = re.fullmatch(r"dashboard listening on (http://127\.0\.0\.1:\d+)\n", line)
+    assert found, (line, process.stderr and process.poll() is not None and process.stderr.read())
+    context.browser = httpx2.Client(base_url=found[1], timeout=30)
+    context.add_cleanup(context.browser.close)
+
+
+@then("it ends at SIGINT with {code:d}, while a page is open")
+def _(context: Context, code: int) -> None:
+    with context.browser.stream("GET", "/events?since=0") as response:
+        next(response.iter_lines())
+        context.dashboard_process.send_signal(signal.SIGINT)
+        assert context.dashboard_process.wait(20) == code, context.dashboard_process.stderr.read()

@@ -1,0 +1,172 @@
+"""The dashboard as an ASGI application: its routes, and the checks before each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from claude_batch._version import __version__
+from claude_batch.core.errors import ActorError, LedgerError, RunNotFoundError
+from claude_batch.dashboard.browser_access import PROTECTION, Access, read_form
+from claude_batch.dashboard.change_stream import MOST_STREAMS, ChangeStreams
+from claude_batch.dashboard.dashboard_settings import DashboardSettings
+from claude_batch.dashboard.ledger_reader import LedgerReader
+from claude_batch.dashboard.overview_page import overview_page
+from claude_batch.dashboard.page_renderer import render
+from claude_batch.dashboard.run_page import run_page
+
+Page = Callable[[LedgerReader, Mapping[str, str]], dict[str, Any]]
+"""Reads what a page shows. Its template has the page's name; its query and its path's parts come in
+one mapping."""
+
+_PAGES: Final[Mapping[str, tuple[str, Page]]] = {
+    "/": ("overview", overview_page),
+    "/runs/{run_id}": ("run", run_page),
+}
+
+_KEPT_PAGES: Final = 200
+"""Pages that are kept until the ledger changes. Everybody who watches a run shares one."""
+
+_LARGEST_KEPT: Final = 512 * 1024
+
+
+class DashboardApp:
+    """The ASGI application."""
+
+    def __init__(self, reader: LedgerReader, settings: DashboardSettings) -> None:
+        """Raises `ActorConfigurationError` for unusable settings."""
+        self._reader = reader
+        self._access = Access(settings)
+        self._settings = settings
+        self.streams = ChangeStreams(lambda: reader.version)
+        self._drawn: tuple[int, dict[str, bytes]] = (0, {})
+        folders = StaticFiles(packages=[("claude_batch.dashboard", "static")])
+        self._app: ASGIApp = Starlette(
+            routes=[
+                *(Route(path, self._page(*page)) for path, page in _PAGES.items()),
+                Route("/events", self._events),
+                Route("/login", self._login, methods=["GET", "POST"]),
+                Mount("/static", folders),
+            ],
+            exception_handlers={404: self._not_found},
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in PROTECTION.items():
+                    headers.setdefault(name, value)
+                if not scope["path"].startswith("/static/"):
+                    headers["cache-control"] = "no-store"
+            await send(message)
+
+        response = self._refusal(request)
+        await (response or self._app)(scope, receive, protected)
+
+    def _refusal(self, request: Request) -> Response | None:
+        host = self._access.refused_host(request)
+        if host is not None:
+            words = (
+                f"this dashboard does not serve the host {host[:200]!r}; "
+                "allow it with --allow-host NAME\n"
+            )
+            return Response(words, 421, media_type="text/plain")
+        path = request.url.path
+        if path == "/login" or path.startswith("/static/") or self._access.is_admitted(request):
+            return None
+        if request.method == "GET" and path != "/events":
+            return RedirectResponse("/login", 303)
+        return Response("log in first, at /login\n", 401, media_type="text/plain")
+
+    # Pages --------------------------------------------------------------------------------------
+
+    def _page(self, template: str, page: Page) -> Callable[[Request], Any]:
+        def draw(address: str, values: Mapping[str, str]) -> bytes:
+            version = self._reader.version
+            of, kept = self._drawn
+            if of != version:
+                kept: dict[str, bytes] = {}
+                self._drawn = (version, kept)
+            if address in kept:
+                return kept[address]
+            with self._reader.drawing():
+                found = page(self._reader, values)
+                body = self._render(template, address, version, found)
+            if len(body) <= _LARGEST_KEPT and len(kept) < _KEPT_PAGES:
+                kept[address] = body
+            return body
+
+        async def answer(request: Request) -> Response:
+            address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            values = {**request.query_params, **request.path_params}
+            try:
+                body = await run_in_threadpool(draw, address, values)
+            except RunNotFoundError as error:
+                return self._problem(404, "There is no such run", str(error))
+            except LedgerError as error:
+                return self._problem(503, "The ledger cannot be read", str(error))
+            except ActorError as error:
+                return self._problem(400, "This page cannot be shown", str(error))
+            return Response(body, media_type="text/html")
+
+        return answer
+
+    def _render(self, template: str, address: str, version: int, values: dict[str, Any]) -> bytes:
+        return render(
+            f"{template}.html",
+            page=template,
+            address_here=address,
+            version=version,
+            package_version=__version__,
+            allow_actions=self._settings.allow_actions,
+            form_token=self._access.form_token,
+            ledger_location=self._reader.ledger.location,
+            **values,
+        )
+
+    def _problem(self, status: int, title: str, words: str) -> Response:
+        body = self._render("problem", "/", 0, {"title": title, "words": words})
+        return Response(body, status, media_type="text/html")
+
+    async def _not_found(self, request: Request, error: Exception) -> Response:
+        return self._problem(404, "There is no such page", request.url.path[:200])
+
+    async def _events(self, request: Request) -> Response:
+        if self.streams.count >= MOST_STREAMS:
+            return Response("too many open pages\n", 503, media_type="text/plain")
+        seen = request.query_params.get("since", "")
+        return StreamingResponse(self.streams.events(seen), media_type="text/event-stream")
+
+    async def _login(self, request: Request) -> Response:
+        if not self._access.has_token:
+            return RedirectResponse("/", 303)
+        wrong = False
+        if request.method == "POST":
+            form = await read_form(request)
+            if self._access.is_token(form.get("token", "")):
+                response = RedirectResponse("/", 303)
+                response.set_cookie(
+                    self._access.cookie(request),
+                    self._access.session,
+                    httponly=True,
+                    samesite="strict",
+                )
+                return response
+            wrong = True
+        body = self._render("login", "/login", 0, {"wrong": wrong})
+        return Response(body, 401 if wrong else 200, media_type="text/html")

@@ -1,0 +1,279 @@
+"""The one reader of the ledger for all open pages: it notices changes, and keeps what needs a walk.
+
+Counting a large run and adding up its results takes most of a page's time. So one thread does it
+for all pages, after a change, and rests for `_RESTS` times as long as that took. What has ended is
+read once: the status of a finished run, and the sums of a collected batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from claude_batch.core.errors import LedgerError
+from claude_batch.dashboard.cost_cells import CostCells
+from claude_batch.ledger import page_queries, queries
+from claude_batch.ledger.page_queries import BatchMark, RunMark
+from claude_batch.ledger.store import Ledger, Record, Watch
+from claude_batch.lifecycle.seat import seat_is_taken
+from claude_batch.providers.cost_report import BudgetStatus, budget_statuses
+from claude_batch.providers.status import RunStatus, find_run_id, status_of
+from claude_batch.providers.unknown_sendings import UnknownSending, unknown_sendings
+
+_log = logging.getLogger(__name__)
+
+NEWEST: Final = 50
+"""Runs on the first page."""
+
+_LOOK: Final = 0.5
+"""Seconds between two looks for a change, each of which reads one page of the file."""
+
+_AGES: Final = 15.0
+"""Seconds after which pages are drawn again without a change, because they show ages."""
+
+_RESTS: Final = 25
+"""The rest after an update, as a multiple of its CPU time and of that of the pages drawn since."""
+
+_KEPT: Final = 300
+"""Statuses of runs that are kept."""
+
+_SLICE: Final = 50
+"""Batches that are added up between two updates of the pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the ledger held at one moment, as far as several pages show it."""
+
+    version: int
+    statuses: tuple[RunStatus, ...]
+    """The newest runs, newest first."""
+    open_batches: tuple[Record, ...]
+    halted: tuple[Record, ...]
+    """Workspaces that send nothing."""
+    unknown: tuple[UnknownSending, ...]
+    budgets: tuple[BudgetStatus, ...]
+    costs: CostCells
+    """Sums of all answers so far."""
+    added_up: bool
+    """Whether `costs` covers every batch."""
+    error: str | None = None
+    """Why the ledger could not be read this time; the rest is as it was before."""
+
+
+@dataclass(slots=True)
+class _Known:
+    mark: RunMark | None
+    status: RunStatus
+    read: int
+    """The version of the snapshot for which it was read."""
+
+
+@dataclass(slots=True)
+class _Pace:
+    """CPU time spent since the last update."""
+
+    spent: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, seconds: float) -> None:
+        with self.lock:
+            self.spent += seconds
+
+    def take(self) -> float:
+        with self.lock:
+            spent, self.spent = self.spent, 0.0
+            return spent
+
+
+class LedgerReader:
+    """Reads a ledger in a thread of its own, in short transactions. It never drives it."""
+
+    def __init__(self, location: str) -> None:
+        """Open the ledger. Raises `LedgerError`."""
+        self.ledger = Ledger(location)
+        # Versions of a restarted server differ from those that open pages have.
+        self._version = int(time.time() * 1000)
+        self._statuses: OrderedDict[str, _Known] = OrderedDict()
+        self._lock = threading.Lock()
+        self._driven: dict[int, bool] = {}
+        self._costs = CostCells()
+        self._summed: dict[int, BatchMark] = {}
+        self._pace = _Pace()
+        self._awake = threading.Event()
+        self._ready = threading.Event()
+        self._ended = False
+        self._on_change: Callable[[], None] = lambda: None
+        self._snapshot = Snapshot(self._version, (), (), (), (), (), self._costs, False)
+        self._thread = threading.Thread(
+            target=self._run, name="claude-batch-dashboard-reader", daemon=True
+        )
+
+    def start(self, on_change: Callable[[], None]) -> None:
+        """Start to read; ``on_change`` is called in the reader's thread after every update."""
+        self._on_change = on_change
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, and close the ledger."""
+        self._ended = True
+        self._awake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.ledger.close()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot; waits for the first one."""
+        self._ready.wait()
+        return self._snapshot
+
+    @property
+    def version(self) -> int:
+        """The version of the newest snapshot."""
+        return self._version
+
+    def wake(self) -> None:
+        """Read again now, because this process has changed the ledger."""
+        self._awake.set()
+
+    @contextmanager
+    def drawing(self) -> Generator[None]:
+        """Count the CPU time of a page that is drawn."""
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self._pace.add(time.thread_time() - began)
+
+    def status(self, run_id: str) -> RunStatus:
+        """Return the status of a run by its id or a prefix of it. Raises `RunNotFoundError`."""
+        run_id = find_run_id(self.ledger, run_id)
+        with self._lock:
+            known = self._statuses.get(run_id)
+        if known is not None and known.read == self._version:
+            return known.status
+        with self.ledger.read() as tx:
+            mark = page_queries.run_marks(tx, [run_id])[run_id]
+        return self._status(run_id, mark)
+
+    def _status(self, run_id: str, mark: RunMark) -> RunStatus:
+        with self._lock:
+            known = self._statuses.get(run_id)
+        if known is None or known.mark != mark or not known.status.finished:
+            with self.ledger.read() as tx:
+                workspace_id = queries.run_row(tx, run_id).workspace_id
+            status = status_of(self.ledger, run_id, driven=self._is_driven(workspace_id))
+            known = _Known(mark, status, self._version)
+        known.read = self._version
+        with self._lock:
+            self._statuses[run_id] = known
+            self._statuses.move_to_end(run_id)
+            while len(self._statuses) > _KEPT:
+                self._statuses.popitem(last=False)
+        return known.status
+
+    def _is_driven(self, workspace_id: int) -> bool:
+        # Asked once an update, because the question itself takes the lock for a moment.
+        if workspace_id not in self._driven:
+            self._driven[workspace_id] = seat_is_taken(self.ledger, workspace_id)
+        return self._driven[workspace_id]
+
+    # The thread ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        watch: Watch | None = None
+        due = 0.0
+        while not self._ended:
+            try:
+                if watch is None:
+                    watch = self.ledger.watch()
+                changed = watch.changed()
+                if changed or not self._snapshot.added_up or time.monotonic() >= due:
+                    self._update()
+                    due = time.monotonic() + _AGES
+            except LedgerError as error:
+                self._fail(error)
+                due = time.monotonic() + _AGES
+            except Exception:
+                _log.exception("the dashboard's pages could not be updated")
+            self._ready.set()
+            self._awake.wait(max(_LOOK, _RESTS * self._pace.take()))
+            if self._awake.is_set():
+                self._awake.clear()
+                due = 0.0
+        if watch is not None:
+            with suppress(LedgerError):
+                watch.close()
+
+    def _update(self) -> None:
+        with self.drawing():
+            self._version += 1
+            self._driven.clear()
+            with self.ledger.read() as tx:
+                rows = queries.recent_runs(tx, NEWEST)
+                marks = page_queries.run_marks(tx, [row.id for row in rows])
+                open_batches = tuple(page_queries.open_batches(tx))
+                halted = tuple(page_queries.halted_workspaces(tx))
+            statuses = tuple(self._status(row.id, marks[row.id]) for row in rows if row.id in marks)
+            added_up = self._add_up()
+            self._snapshot = Snapshot(
+                version=self._version,
+                statuses=statuses,
+                open_batches=open_batches,
+                halted=halted,
+                unknown=tuple(unknown_sendings(self.ledger)),
+                budgets=tuple(budget_statuses(self.ledger)),
+                costs=self._costs,
+                added_up=added_up,
+            )
+        self._ready.set()
+        self._on_change()
+
+    def _add_up(self) -> bool:
+        """Add up some batches; return whether none is left."""
+        costs = self._costs.copy()
+        after, added = 0, 0
+        while added < _SLICE:
+            with self.ledger.read() as tx:
+                marks = page_queries.summable_batches(tx, after, 1000)
+            if not marks:
+                break
+            after = marks[-1].id
+            for mark in marks:
+                if self._summed.get(mark.id) == mark:
+                    continue
+                with self.ledger.read() as tx:
+                    sums = page_queries.sums_of_results(tx, mark.id)
+                    names = page_queries.actors_of_runs(tx, list({each.run_id for each in sums}))
+                costs.put(mark.id, sums, names)
+                self._summed[mark.id] = mark
+                added += 1
+                if added == _SLICE:
+                    break
+        self._costs = costs
+        return added < _SLICE
+
+    def _fail(self, error: LedgerError) -> None:
+        before = self._snapshot
+        if before.error is None:
+            _log.warning("the dashboard cannot read the ledger: %s", error)
+        self._version += 1
+        self._snapshot = Snapshot(
+            self._version,
+            before.statuses,
+            before.open_batches,
+            before.halted,
+            before.unknown,
+            before.budgets,
+            before.costs,
+            before.added_up,
+            str(error),
+        )
+        self._on_change()

@@ -1,0 +1,136 @@
+"""Jinja templates with autoescape, and the functions that pages write values with."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from claude_batch.core.quantities import count_of, dollars, roughly, write_usd
+from claude_batch.core.states import RequestState, RunState
+from claude_batch.core.terminal import visible
+
+TONES: Final[Mapping[str, str]] = {
+    RunState.FINISHED: "good",
+    RunState.RUNNING: "busy",
+    RunState.STORING: "busy",
+    RunState.PARKED: "calm",
+    RunState.HELD: "warn",
+    RunState.UNKNOWN: "warn",
+    RunState.HALTED: "bad",
+    RunState.CANCELLING: "calm",
+    RunState.CANCELLED: "calm",
+    RequestState.SUCCEEDED: "good",
+    RequestState.QUEUED: "calm",
+    RequestState.HELD: "warn",
+    RequestState.PACKED: "busy",
+    RequestState.CONTINUING: "busy",
+    "in_progress": "busy",
+    "submitting": "busy",
+    "ended": "busy",
+    "collected": "good",
+    "live": "good",
+}
+"""The colour of a state. States that are not here are failures."""
+
+
+def _written(value: Any) -> Any:
+    r"""Write control characters and overrides of the writing direction as ``\x1b`` and ``\u202e``.
+
+    Jinja calls it for every value that a template writes, and escapes the result for HTML.
+    """
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def moment(seconds: float | None) -> Markup:
+    """Return a time as ``<time>``; empty for None."""
+    if seconds is None:
+        return Markup("")
+    at = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{}">{}</time>').format(
+        at.isoformat(timespec="seconds"), f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def age(seconds: float | None) -> Markup:
+    """Return how long ago a time was, as ``<time>``; empty for None."""
+    if seconds is None:
+        return Markup("")
+    at = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{0}" title="{1}">{2}</time>').format(
+        at.isoformat(timespec="seconds"),
+        f"{at:%Y-%m-%d %H:%M:%S} UTC",
+        f"{roughly(time.time() - seconds)} ago",
+    )
+
+
+def size(number: float) -> str:
+    """Return bytes as ``1.2 MB``."""
+    for unit in ("B", "kB", "MB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} GB"
+
+
+_QUOTED = re.compile(r"`([^`]+)`")
+
+
+def coded(text: str) -> Markup:
+    """Return a message of ours as HTML, with the commands that it names in backticks as code."""
+    parts = _QUOTED.split(visible(text))
+    marked = (Markup("<code>{}</code>") if place % 2 else "{}" for place in range(len(parts)))
+    return Markup("").join(
+        Markup(form).format(part) for form, part in zip(marked, parts, strict=True)
+    )
+
+
+def money(nano: int) -> str:
+    """Return an amount with the digits that a person needs: ``$0``, ``$0.0042``, ``$12.30``."""
+    return dollars(nano) if nano else "$0"
+
+
+def words(state: str) -> str:
+    """Return a state as people read it: ``in progress``."""
+    return str(state).replace("_", " ")
+
+
+def tone(state: str) -> str:
+    """Return the colour of a state."""
+    return TONES.get(state, "bad")
+
+
+def address(*parts: object) -> str:
+    """Return a path of this server from parts, each of which is escaped."""
+    return "/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+@cache
+def _environment() -> Environment:
+    made: Any = Environment(
+        loader=PackageLoader("claude_batch.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_written,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    filters = (age, coded, moment, money, roughly, size, tone, words)
+    functions = (address, count_of)
+    made.filters.update({each.__name__: each for each in filters}, usd=write_usd)
+    made.globals.update({each.__name__: each for each in functions})
+    return made
+
+
+def render(template: str, **values: Any) -> bytes:
+    """Return a page."""
+    # A lone surrogate in a text of the ledger has been written out by `_written`.
+    return _environment().get_template(template).render(values).encode()

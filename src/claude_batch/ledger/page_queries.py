@@ -1,0 +1,422 @@
+"""Queries of pages that people look at: bounded, paged by key, never a walk of the whole ledger.
+
+What needs a walk, the sums over results, is read a batch at a time, so that a reader can keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Integer, and_, case, cast, func, or_, select
+
+from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
+from claude_batch.ledger.cost_sums import DAY
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    conversations,
+    params,
+    requests,
+    results,
+    runs,
+    tool_calls,
+    workspaces,
+)
+from claude_batch.ledger.store import Record
+from claude_batch.ledger.transitions import REUSED
+
+_MANY = 500
+"""Values in one IN list."""
+
+# Runs ---------------------------------------------------------------------------------------------
+
+
+class RunMark(NamedTuple):
+    """Numbers that stay the same for as long as a finished run does."""
+
+    finished: int
+    """Number of requests with a final state."""
+    last: int
+    """Stamp of the last one."""
+    delivered: float | None
+
+
+def run_marks(tx: Connection, run_ids: Collection[str]) -> dict[str, RunMark]:
+    """Return the marks of runs. Finished requests are counted in their index alone."""
+    of_run = and_(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
+    number = select(func.count()).where(of_run).scalar_subquery()
+    last = select(func.coalesce(func.max(requests.c.finished), 0)).where(of_run).scalar_subquery()
+    query = select(runs.c.id, number, last, runs.c.delivered).where(runs.c.id.in_(run_ids))
+    return {row[0]: RunMark(row[1], row[2], row[3]) for row in tx.execute(query)}
+
+
+def runs_before(
+    tx: Connection, before: tuple[float, str] | None, limit: int, actor: str | None = None
+) -> list[Record]:
+    """Return runs that hold at least one request, newest first, older than ``(created, id)``."""
+    query = select(runs).where(runs.c.request_count > 0)
+    if actor is not None:
+        query = query.where(runs.c.actor == actor)
+    if before is not None:
+        created, run_id = before
+        query = query.where(
+            or_(
+                runs.c.created < created,
+                and_(runs.c.created == created, runs.c.id > run_id),
+            )
+        )
+    return list(tx.execute(query.order_by(runs.c.created.desc(), runs.c.id).limit(limit)))
+
+
+class ActorRuns(NamedTuple):
+    """The runs of an actor."""
+
+    actor: str
+    runs: int
+    requests: int
+    last: float
+    """When the newest one was created."""
+
+
+def actors(tx: Connection, after: str, limit: int) -> list[ActorRuns]:
+    """Return the actors whose names come after one, in order."""
+    rows = tx.execute(
+        select(
+            runs.c.actor,
+            func.count(),
+            func.sum(runs.c.request_count),
+            func.max(runs.c.created),
+        )
+        .where(runs.c.actor > after, runs.c.request_count > 0)
+        .group_by(runs.c.actor)
+        .order_by(runs.c.actor)
+        .limit(limit)
+    )
+    return [ActorRuns(*row) for row in rows]
+
+
+def actors_of_runs(tx: Connection, run_ids: Sequence[str]) -> dict[str, str]:
+    """Return the actors of runs by the runs' ids."""
+    found: dict[str, str] = {}
+    for begin in range(0, len(run_ids), _MANY):
+        query = select(runs.c.id, runs.c.actor).where(runs.c.id.in_(run_ids[begin : begin + _MANY]))
+        found.update((row[0], row[1]) for row in tx.execute(query))
+    return found
+
+
+def halted_workspaces(tx: Connection) -> list[Record]:
+    """Return the workspaces in which sending has stopped."""
+    return list(tx.execute(select(workspaces).where(workspaces.c.halted.is_not(None))))
+
+
+# Batches ------------------------------------------------------------------------------------------
+
+
+def open_batches(tx: Connection) -> list[Record]:
+    """Return the batches that wait for their outcome, oldest first: id, state, requests, times."""
+    return list(
+        tx.execute(
+            select(
+                batches.c.id,
+                batches.c.state,
+                batches.c.remote_id,
+                batches.c.request_count,
+                batches.c.created,
+                batches.c.submitted,
+            )
+            .where(batches.c.state.in_(UNDER_WAY))
+            .order_by(batches.c.id)
+        )
+    )
+
+
+def newest_batches_of_run(tx: Connection, run_id: str, limit: int) -> list[Record]:
+    """Return the newest batches that carried requests of a run, newest first."""
+    return list(
+        tx.execute(
+            select(batches)
+            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+            .where(batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
+            .order_by(batches.c.id.desc())
+            .limit(limit)
+        )
+    )
+
+
+# Sums of a batch ----------------------------------------------------------------------------------
+
+TOKEN_STEPS: Final = (0, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+"""Lower ends of the groups in which answers are counted by their output tokens."""
+
+TIME_STEPS: Final = (0, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 21600, 43200)
+"""The same for the seconds from a request to its answer."""
+
+
+class BatchMark(NamedTuple):
+    """What identifies the results that a batch has by now."""
+
+    id: int
+    collected: float | None
+    live_results: int | None
+    """Number of results of live calls; None for an API batch, whose results come at once."""
+
+
+def summable_batches(tx: Connection, after: int, limit: int) -> list[BatchMark]:
+    """Return batches whose results are in the ledger, by id; also those that are live."""
+    number = select(func.count()).where(results.c.batch_id == batches.c.id).scalar_subquery()
+    rows = tx.execute(
+        select(
+            batches.c.id,
+            batches.c.collected,
+            case((batches.c.state == BatchState.LIVE, number), else_=None),
+        )
+        .where(
+            batches.c.id > after,
+            batches.c.state.in_((BatchState.COLLECTED, BatchState.LIVE)),
+        )
+        .order_by(batches.c.id)
+        .limit(limit)
+    )
+    return [BatchMark(*row) for row in rows]
+
+
+class ResultSums(NamedTuple):
+    """Sums over alike results of one batch. Costs are in nano-dollars."""
+
+    run_id: str
+    day: int | None
+    """The day (UTC, counted since the epoch) of the answers."""
+    model: str | None
+    outcome: str
+    error_type: str | None
+    results: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    unpriced: int
+    cost: int
+    live_cost: int
+    uncached_cost: int
+    by_tokens: tuple[int, ...]
+    """Number of results in each group of `TOKEN_STEPS`."""
+    by_time: tuple[int, ...]
+    """Number of results in each group of `TIME_STEPS`."""
+
+
+def _grouped(value: Any, steps: Sequence[int]) -> list[Any]:
+    ends = [*steps[1:], None]
+    return [
+        func.sum(
+            case((value >= low if end is None else and_(value >= low, value < end), 1), else_=0)
+        )
+        for low, end in zip(steps, ends, strict=True)
+    ]
+
+
+_ANSWERED = func.coalesce(results.c.answered, batches.c.ended)
+_SUCCEEDED = results.c.outcome == RequestState.SUCCEEDED
+_ALIKE = (
+    requests.c.run_id,
+    cast(_ANSWERED / DAY, Integer),
+    results.c.model,
+    results.c.outcome,
+    results.c.error_type,
+)
+_OF_BATCH = (
+    *_ALIKE,
+    func.count(),
+    func.sum(results.c.input_tokens),
+    func.sum(results.c.output_tokens),
+    func.sum(results.c.cache_read_tokens),
+    func.sum(results.c.cache_5m_tokens + results.c.cache_1h_tokens),
+    func.sum(case((and_(_SUCCEEDED, results.c.cost.is_(None)), 1), else_=0)),
+    func.coalesce(func.sum(results.c.cost), 0),
+    func.coalesce(func.sum(results.c.live_cost), 0),
+    func.coalesce(func.sum(results.c.uncached_cost), 0),
+    *_grouped(results.c.output_tokens, TOKEN_STEPS),
+    *_grouped(_ANSWERED - requests.c.created, TIME_STEPS),
+)
+_SUMS = len(_OF_BATCH) - len(TOKEN_STEPS) - len(TIME_STEPS)
+
+
+def sums_of_results(tx: Connection, batch_id: int) -> list[ResultSums]:
+    """Return the sums over a batch's results, of alike ones."""
+    rows: Any = tx.execute(
+        select(*_OF_BATCH)
+        .select_from(results)
+        .join(requests, requests.c.seq == results.c.request_seq)
+        .join(batches, batches.c.id == results.c.batch_id)
+        .where(results.c.batch_id == batch_id, results.c.sending > REUSED)
+        .group_by(*_ALIKE)
+    )
+    tokens = _SUMS + len(TOKEN_STEPS)
+    return [
+        ResultSums(*row[:_SUMS], by_tokens=tuple(row[_SUMS:tokens]), by_time=tuple(row[tokens:]))
+        for row in rows
+    ]
+
+
+# Requests -----------------------------------------------------------------------------------------
+
+SEARCHED: Final = 200_000
+"""Positions of a run that one page of requests looks at."""
+
+
+class RequestRow(NamedTuple):
+    """A request in a list."""
+
+    position: int
+    key: str | None
+    state: RequestState
+    attempts: int
+    size: int
+    outcome: str | None
+    error_type: str | None
+    model: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost: int | None
+    answered: float | None
+
+
+_OF_ANSWER = and_(
+    results.c.request_seq == requests.c.seq, results.c.sending == requests.c.answered_by
+)
+
+
+def requests_after(
+    tx: Connection,
+    run_id: str,
+    after: int,
+    limit: int,
+    *,
+    state: RequestState | None = None,
+    key: str = "",
+) -> list[RequestRow]:
+    """Return a run's requests after a position, in order.
+
+    With a ``state`` or a part of a ``key``, only `SEARCHED` positions are looked at.
+    """
+    query = (
+        select(
+            requests.c.position,
+            requests.c.key,
+            requests.c.state,
+            requests.c.attempts,
+            requests.c.size,
+            results.c.outcome,
+            results.c.error_type,
+            results.c.model,
+            results.c.input_tokens + results.c.cache_read_tokens,
+            results.c.output_tokens,
+            results.c.cost,
+            func.coalesce(results.c.answered, batches.c.ended),
+        )
+        .outerjoin(results, _OF_ANSWER)
+        .outerjoin(batches, batches.c.id == results.c.batch_id)
+        .where(requests.c.run_id == run_id, requests.c.position > after)
+        .order_by(requests.c.position)
+        .limit(limit)
+    )
+    if state is not None or key:
+        query = query.where(requests.c.position <= after + SEARCHED)
+    if state is not None:
+        query = query.where(requests.c.state == state.value)
+    if key:
+        query = query.where(func.lower(requests.c.key).contains(key.lower(), autoescape=True))
+    rows = tx.execute(query)
+    return [RequestRow(row[0], row[1], RequestState(row[2]), *row[3:]) for row in rows]
+
+
+class FailedRequest(NamedTuple):
+    """A request that has ended without an answer of the model."""
+
+    position: int
+    key: str | None
+    state: RequestState
+    error_type: str | None
+    raw: bytes
+    """The result line."""
+
+
+def failed_requests(tx: Connection, run_id: str, limit: int) -> list[FailedRequest]:
+    """Return failed requests of a run that have a result line, found by the run's batches.
+
+    The batches' results are found in their index alone, so that a run with few failures reads few
+    rows.
+    """
+    rows = tx.execute(
+        select(
+            requests.c.position,
+            requests.c.key,
+            requests.c.state,
+            results.c.error_type,
+            results.c.raw,
+        )
+        .select_from(batch_runs)
+        .join(results, results.c.batch_id == batch_runs.c.batch_id)
+        .join(requests, requests.c.seq == results.c.request_seq)
+        .where(
+            batch_runs.c.run_id == run_id,
+            results.c.outcome != RequestState.SUCCEEDED,
+            requests.c.run_id == run_id,
+            requests.c.answered_by == results.c.sending,
+            requests.c.finished.is_not(None),
+        )
+        .limit(limit)
+    )
+    return [FailedRequest(row[0], row[1], RequestState(row[2]), *row[3:]) for row in rows]
+
+
+# One request --------------------------------------------------------------------------------------
+
+
+def request_at(tx: Connection, run_id: str, position: int) -> Record | None:
+    """Return a request by its 0-based position, with its conversation's columns, or None."""
+    return tx.execute(
+        select(
+            requests,
+            conversations.c.turns,
+            conversations.c.rejected,
+            conversations.c.stopped,
+            conversations.c.note,
+        )
+        .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
+        .where(requests.c.run_id == run_id, requests.c.position == position)
+    ).first()
+
+
+def params_of(tx: Connection, seq: int) -> bytes:
+    """Return the params of a request: those of its present turn."""
+    return tx.execute(select(params.c.body).where(params.c.request_seq == seq)).scalar_one()
+
+
+def results_of_request(tx: Connection, seq: int) -> list[Record]:
+    """Return every result of a request, oldest first, each with its batch's id and times."""
+    return list(
+        tx.execute(
+            select(
+                results,
+                batches.c.remote_id,
+                batches.c.submitted,
+                batches.c.ended,
+                batches.c.state.label("batch_state"),
+            )
+            .join(batches, batches.c.id == results.c.batch_id)
+            .where(results.c.request_seq == seq)
+            .order_by(results.c.sending)
+        )
+    )
+
+
+def tool_calls_of(tx: Connection, seq: int) -> list[Record]:
+    """Return the tool calls of a request, in order."""
+    return list(
+        tx.execute(
+            select(tool_calls)
+            .where(tool_calls.c.request_seq == seq)
+            .order_by(tool_calls.c.sending, tool_calls.c.started)
+        )
+    )

@@ -1,0 +1,1 @@
+"""What this package's local HTTP servers have in common: addresses, Host checks, start and end."""

@@ -1,0 +1,132 @@
+"""A uvicorn server that ends open responses at a signal, in this thread or in one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises ``OSError`` if the address is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With an explicit protocol, asyncio sets TCP_NODELAY on accepted sockets.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def configure(app: Any, **more: Any) -> uvicorn.Config:
+    """Return uvicorn's configuration for a server of ours; ``more`` are further settings."""
+    return uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        **more,
+    )
+
+
+class LocalServer(uvicorn.Server):
+    """uvicorn's server, which begins to end calls at the signal and not after them.
+
+    An ASGI application learns of the end only once all responses are complete, and some of ours
+    last for hours.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        end_calls: Callable[[], None],
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Create a server.
+
+        ``end_calls`` makes open responses end; it is called once in the server's event loop.
+        ``close`` is awaited after the last one.
+        """
+        super().__init__(config)
+        self._end_calls = end_calls
+        self._close = close
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start serving."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the port, and wait until the calls have ended."""
+        await super().shutdown(sockets)
+        await self._close()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handle a signal: end the calls that wait, then the server."""
+        self.end()
+
+    def end(self) -> None:
+        """End, from any thread."""
+        self.should_exit = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._end_calls)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Handle signals without raising them again afterwards: the end was asked for."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+
+class ServerThread:
+    """A server in a daemon thread of this process, from its creation until `stop`."""
+
+    def __init__(self, server: LocalServer, listener: socket.socket, name: str) -> None:
+        self._server = server
+        self.url = url_of(listener)
+
+        def run() -> None:
+            with listener:
+                server.run(sockets=[listener])
+
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        # The socket listens already: a call waits until the server accepts it.
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the server; the port is free when this returns."""
+        self._server.end()
+        self._thread.join()
