@@ -1,4 +1,6 @@
-"""The scenarios' ledgers are schemas of a PostgreSQL server, where ``FEATURES_POSTGRES`` names one.
+"""The scenarios' ledgers are schemas of a PostgreSQL server, if ``FEATURES_POSTGRES`` is set.
+
+It is the URL of a server, or 1 for one that is started for the scenarios.
 
 A scenario still names a file: its path becomes the name of the schema, and an empty file at the
 path shows that the ledger was created. So the same scenarios run on both backends. What is about
@@ -12,6 +14,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import postgres_server
+
 from claude_batch.ledger import store
 
 VARIABLE = "FEATURES_POSTGRES"
@@ -22,6 +26,8 @@ _open: Any = store.open_backend
 def url_of(location: str) -> str:
     """Return the URL of the schema that stands for a file."""
     server = os.environ[VARIABLE]
+    if server == "1":
+        server = postgres_server.shared().url()
     schema = "l" + hashlib.blake2b(os.path.abspath(location).encode(), digest_size=8).hexdigest()
     return f"{server}{'&' if '?' in server else '?'}schema={schema}"
 

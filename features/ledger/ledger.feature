@@ -22,9 +22,9 @@ Feature: The ledger is opened with care
     Then locations are opened as ledgers as follows
       | location                 | error                            |
       | /proc/none/ledger.db     | cannot be                        |
-      | nosuchdriver://host/name | only ledgers in a file of SQLite |
-      | postgresql+none://h/n    | only ledgers in a file of SQLite |
-      | sqlite://                | name a file                      |
+      | nosuchdriver://host/name | a path, or a URL of SQLite or PostgreSQL |
+      | postgresql+none://h/n    | a path, or a URL of SQLite or PostgreSQL |
+      | sqlite://                | a path, or a URL of SQLite or PostgreSQL |
       | sqlite+none:////proc/x   | be                               |
 
   Scenario: Two who make the same ledger at once wait for each other

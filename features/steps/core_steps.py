@@ -17,7 +17,7 @@ from behave.runner import Context
 from platformdirs import user_data_path, user_state_path
 from tables import equals, rule
 
-from claude_batch.core import errors, settings
+from claude_batch.core import errors, ledger_location, settings
 from claude_batch.core.ids import new_incarnation, new_request_id, new_run_id
 from claude_batch.core.quantities import format_duration, parse_duration
 from claude_batch.core.states import RequestState
@@ -97,7 +97,7 @@ def _environment(variables: dict[str, str] | None) -> None:
 @rule("the default ledger is found")
 def _(argument: str | None, environment: dict[str, str] | None) -> str:
     _environment(environment)
-    found = settings.default_ledger(argument)
+    found = ledger_location.default_ledger(argument)
     folder = str(user_data_path("claude-batch", appauthor=False))
     return found.replace(folder, "<the user's data>")
 
@@ -106,7 +106,7 @@ def _(argument: str | None, environment: dict[str, str] | None) -> str:
 def _(environment: dict[str, str] | None) -> str:
     _environment(environment)
     folder = str(user_state_path("claude-batch", appauthor=False))
-    return str(settings.default_state_dir()).replace(folder, "<the user's state>")
+    return str(ledger_location.default_state_dir()).replace(folder, "<the user's state>")
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ def _(context: Context) -> None:
     context.add_cleanup(context.standby.close)
 
 
+@given("the standby has everything and is detached")
 @when("the standby has everything and is detached")
 def _(context: Context) -> None:
     context.postgres.wait_for_standby(context.standby)

@@ -88,7 +88,7 @@ class ActorRequest:
             type(self.prompt) is str
             and self.messages is None
             and self.params is None
-            and (self.key is None or (type(self.key) is str and self.key and self.key.isascii()))
+            and (self.key is None or (type(self.key) is str and _is_plain(self.key)))
             and self.prompt
             and not self.prompt.isspace()
             and self.documents == ()
@@ -106,6 +106,10 @@ class ActorRequest:
                 "this key has a lone surrogate, which occurs in file names that are not UTF-8; "
                 "give it another key",
                 key=self.key,
+            )
+        if self.key is not None and "\0" in self.key:
+            raise InvalidRequestError(
+                f"a key must not have a NUL character, and {self.key!r} has one", key=self.key
             )
         if given != 1:
             what = "none is given" if given == 0 else f"{given} are given"
@@ -270,6 +274,10 @@ def json_context(context: object) -> bytes | None:
         return encoded if msgspec.json.decode(encoded) == context else None
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
+
+
+def _is_plain(key: str) -> bool:
+    return bool(key) and key.isascii() and "\0" not in key
 
 
 def is_unicode(text: str) -> bool:

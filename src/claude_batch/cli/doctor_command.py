@@ -13,8 +13,8 @@ import click
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import DURATION, option
 from claude_batch.cli.user_messages import BadInput, BadOutput, print_json, print_line, say
+from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import count_of, dollars, format_duration
-from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
     from claude_batch.providers.health_checks import Finding

@@ -19,8 +19,8 @@ from claude_batch.cli.options import (
 from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import BadInput, BadOutput, print_json, print_line, say
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import count_of, format_duration
-from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
     from claude_batch.lifecycle.recovery import Recovered

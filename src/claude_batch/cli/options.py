@@ -17,6 +17,7 @@ import click
 from click.core import ParameterSource
 
 from claude_batch.cli.user_messages import say
+from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import nano_dollars, parse_duration, usd
 from claude_batch.core.settings import (
     ASKING,
@@ -25,7 +26,6 @@ from claude_batch.core.settings import (
     SETTINGS,
     Commands,
     Kind,
-    default_ledger,
     from_environment,
 )
 

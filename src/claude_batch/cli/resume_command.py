@@ -12,8 +12,8 @@ from claude_batch.cli.options import ProviderOptions, open_provider, option, pro
 from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import BadOutput, print_json, print_line, require_stdout, say
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.ledger_location import default_ledger, has_ledger, without_password
 from claude_batch.core.quantities import count_of, format_duration
-from claude_batch.core.settings import default_ledger, has_ledger
 from claude_batch.core.states import RequestState
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def advance_command(options: ProviderOptions) -> None:
     from claude_batch.core.states import RunState
 
     if not has_ledger(options.location):
-        say(f"there is no ledger at {options.location} yet: nothing is due")
+        say(f"there is no ledger at {without_password(options.location)} yet: nothing is due")
         return
     code = Exit.OK
     with parkable(), open_provider(options, drive=False) as provider:

@@ -23,8 +23,8 @@ from claude_batch.cli.user_messages import (
     unwritable,
 )
 from claude_batch.core.errors import RunNotFoundError
+from claude_batch.core.ledger_location import default_ledger, has_ledger, without_password
 from claude_batch.core.quantities import count_of
-from claude_batch.core.settings import default_ledger, has_ledger
 
 if TYPE_CHECKING:
     from claude_batch.providers.cost_report import CostReport
@@ -41,7 +41,7 @@ def require_ledger(location: str) -> None:
     """Raise `RunNotFoundError` if there is no ledger; reading must not create one."""
     if not has_ledger(location):
         raise RunNotFoundError(
-            f"there is no ledger at {location} yet; `claude-batch run` creates it"
+            f"there is no ledger at {without_password(location)} yet; `claude-batch run` creates it"
         )
 
 

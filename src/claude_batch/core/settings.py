@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast, get_args, get_type_hints
 
 from pydantic import (
@@ -700,34 +699,3 @@ def resolve_ledger_settings(
             except ValueError as error:
                 raise ActorConfigurationError(f"{where}: {error}") from None
     return settings
-
-
-def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
-    """Return the ledger to use: the argument, ``CLAUDE_BATCH_LEDGER``, or the default path.
-
-    The default is in the user's data directory. The result is text: a path, or a URL with ``://``.
-    """
-    if explicit is not None:
-        return os.fspath(explicit)
-    if (variable := from_environment("ledger")) is not None:
-        return variable
-    from platformdirs import user_data_path
-
-    return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
-
-
-def has_ledger(location: str) -> bool:
-    """Return whether there is a ledger, without creating one."""
-    return "://" in location or Path(location).expanduser().exists()
-
-
-def default_state_dir() -> Path:
-    """Return the directory for files that must not be lost with the ledger.
-
-    This is ``CLAUDE_BATCH_STATE_DIR``, or the default directory.
-    """
-    if (variable := from_environment("state_dir")) is not None:
-        return Path(variable)
-    from platformdirs import user_state_path
-
-    return user_state_path("claude-batch", appauthor=False)

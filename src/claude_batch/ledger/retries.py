@@ -211,10 +211,10 @@ def _failures(tx: Connection, run_id: str) -> tuple[dict[str, int], dict[str, in
         (requests.c.state == RequestState.ERRORED, results.c.error_type), else_=requests.c.state
     )
     rows: Sequence[Any] = tx.execute(
-        _with_lines(select(kind, _passes(), func.count()))
+        _with_lines(select(kind.label("kind"), _passes().label("passes"), func.count()))
         .where(requests.c.run_id == run_id, requests.c.state.in_(FAILED))
-        .group_by(kind, _passes())
-        .order_by(func.count().desc(), kind)
+        .group_by("kind", "passes")
+        .order_by(func.count().desc(), "kind")
     ).all()
     for name, passes, count in rows:
         (passing if passes else final)[name or str(RequestState.ERRORED)] = count

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Insert, delete, insert, select, update
 
@@ -25,6 +26,8 @@ from claude_batch.ledger.backends.backend import (
 )
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, workspaces
 
+_T = TypeVar("_T")
+
 Transaction = Connection
 """The transaction type of the ledger's functions. Other packages use this name instead of SQL
 types.
@@ -37,6 +40,11 @@ _BACKEND = "claude_batch_backend"
 """The execution option that leads from a transaction to its backend."""
 
 _FACTS = "SELECT value FROM meta WHERE name IN ('incarnation', 'schema_version') ORDER BY name"
+
+PATIENCE = 20.0
+"""Seconds that a read waits for a server that was lost."""
+
+_RETRY = 0.25
 
 _written: set[str] = set()
 """Ledgers that this process has written to."""
@@ -156,6 +164,20 @@ class Ledger:
         ):
             yield connection
 
+    def patiently(self, read: Callable[[], _T]) -> _T:
+        """Run a function that only reads; again if the ledger's server was lost meanwhile.
+
+        Raises `LedgerError` if it is not back within `PATIENCE` seconds.
+        """
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return read()
+            except LedgerError as error:
+                if error.fault != "unreachable" or time.monotonic() > end:
+                    raise
+            time.sleep(_RETRY)
+
     @contextmanager
     def write(self, seat: Seat | None = None) -> Generator[Connection]:
         """Begin a write transaction: durable when the block ends, rolled back if the block raises.
@@ -253,6 +275,18 @@ class Ledger:
         ):
             tx.execute(delete(meta).where(meta.c.name == name))
             tx.execute(insert(meta).values(name=name, value=value))
+
+    def has_moved(self, tx: Connection) -> bool:
+        """Return whether another server holds the data than at the last call, and note it.
+
+        A restored database, or a standby that was promoted, may have forgotten the last commits.
+        """
+        here = self.backend.server(tx)
+        before = tx.scalar(select(meta.c.value).where(meta.c.name == "server"))
+        if here != (before or ""):
+            tx.execute(delete(meta).where(meta.c.name == "server"))
+            tx.execute(insert(meta).values(name="server", value=here))
+        return before is not None and here != before
 
     def reopen(self) -> None:
         """Read the identifying metadata again."""

@@ -360,6 +360,10 @@ class Engine:
         """Run a function that reads the ledger on one of the engine's reader threads."""
         return self._readers.submit(work)
 
+    def look(self, work: Callable[[], _T]) -> Future[_T]:
+        """Run a function that only reads the ledger there; see `Ledger.patiently`."""
+        return self._readers.submit(self.ledger.patiently, work)
+
     def do(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
         """Run a coroutine that uses a door's client on the engine's event loop."""
         return self._loop.run(work)

@@ -68,25 +68,38 @@ def settle_interrupted(ledger: Ledger) -> None:
 def compare(
     tx: Transaction, ledger: Ledger, settings: LedgerSettings, mark: Mark | None, workspace_id: int
 ) -> None:
-    """Stop sending if the ledger does not know what its mark, read before, counts."""
-    if not is_known(mark, ledger.incarnations, posts_of(tx)):
+    """Stop sending if the ledger may have forgotten a POST.
+
+    It has if it does not know what its mark, read before, counts, or if its server is another one.
+    """
+    moved = ledger.has_moved(tx)
+    if moved or not is_known(mark, ledger.incarnations, posts_of(tx)):
         note_behind(tx, time.time())
     if halts.halt_of(tx, workspace_id).behind is not None:
-        stop_behind(tx, ledger, settings, workspace_id)
+        stop_behind(tx, ledger, settings, workspace_id, _MOVED if moved else "")
+
+
+_MOVED = (
+    "is on another server than before, or on a standby that was promoted, and may have forgotten "
+    "its last sendings"
+)
 
 
 def stop_behind(
-    tx: Transaction, ledger: Ledger, settings: LedgerSettings, workspace_id: int
+    tx: Transaction, ledger: Ledger, settings: LedgerSettings, workspace_id: int, why: str = ""
 ) -> None:
-    """Halt a workspace of a ledger that is behind its mark, and store the reason."""
+    """Halt a workspace of a ledger that is behind, and store the reason."""
+    why = why or (
+        "has forgotten some of its sendings, which its high-water mark "
+        f"{HighWater(ledger).path} counts: it was restored, or copied without its -wal file"
+    )
     halts.halt(
         tx,
         workspace_id,
         reason="ledger_behind",
         error_type=None,
-        message=f"the ledger {ledger.location} has forgotten some of its sendings, which its "
-        f"high-water mark {HighWater(ledger).path} counts: it was restored, or copied "
-        "without its -wal file. Look for them at the API with: claude-batch ledger recover",
+        message=f"the ledger {ledger.location} {why}. Look for them at the API with: "
+        "claude-batch ledger recover",
         now=time.time(),
         interval=settings.probe_interval,
     )

@@ -26,9 +26,9 @@ from claude_batch.actor.request import (
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.events import ObserverLike
+from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.settings import (
     BatchProcessingMode,
-    default_ledger,
     from_environment,
     resolve_ledger_settings,
     resolve_mode,

@@ -19,6 +19,7 @@ from claude_batch.actor.tools import ToolFinder
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError, RunNotFoundError
 from claude_batch.core.events import ObserverLike
+from claude_batch.core.ledger_location import without_password
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
@@ -190,6 +191,8 @@ class Entrance:
         functions: UserFunctions | None = None,
     ) -> None:
         self.location: str = location
+        self.shown_location: str = without_password(location)
+        """For messages."""
         self._functions = functions
         self.settings: LedgerSettings = settings
         self._credentials = credentials
@@ -224,7 +227,7 @@ class Entrance:
     def _acquire(self) -> Engine:
         if self._engine is None:
             if self.closed:
-                raise ActorConfigurationError(closed_words(self.location))
+                raise ActorConfigurationError(closed_words(self.shown_location))
             finder = ToolFinder(imports=self.settings.allow_tools_from_ledger)
             engine = Engine.acquire(self.location, self.settings, finder)
             if self._functions is not None:

@@ -166,7 +166,8 @@ class Run(Closing):
     def status(self) -> RunStatus:
         """Return the current status of the run; needs no API key."""
         driven = True if self._access.drives else None
-        return status_of(self._engine.ledger, self.id, driven=driven)
+        ledger = self._engine.ledger
+        return ledger.patiently(lambda: status_of(ledger, self.id, driven=driven))
 
     def progress(self, status: RunStatus | None = None) -> Progress:
         """Return the run's progress: requests done by outcome, cost, budget, expected end.
@@ -321,7 +322,7 @@ class Run(Closing):
             )
             return list(itertools.islice(found, PAGE))
 
-        while page := (yield Pause(self._engine.read(read))):
+        while page := (yield Pause(self._engine.look(read))):
             start = page[-1].position + 1
             yield [self._result(answer) for answer in page]
 
@@ -616,7 +617,7 @@ class Run(Closing):
         while True:
             version = self._engine.version
             self._engine.check()
-            page, left = yield Pause(self._engine.read(cursor.read))
+            page, left = yield Pause(self._engine.look(cursor.read))
             if page:
                 yield page
                 continue
@@ -633,7 +634,7 @@ class Run(Closing):
                 held = error
             given = False
             while held is not None:
-                page = yield Pause(self._engine.read(partial(cursor.read_held, held)))
+                page = yield Pause(self._engine.look(partial(cursor.read_held, held)))
                 if not page:
                     break
                 given = True

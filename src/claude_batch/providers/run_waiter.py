@@ -61,7 +61,7 @@ class RunAccess:
         if self.entrance.closed:
             raise ActorConfigurationError(
                 f"{self.run_id} is closed, with the provider that it was opened with; open it "
-                f"again with cb.open_run({self.run_id!r}, ledger={self.entrance.location!r})"
+                f"again with cb.open_run({self.run_id!r}, ledger={self.entrance.shown_location!r})"
             )
 
 
@@ -101,7 +101,7 @@ class RunWaiter:
             version = self._engine.version
             self._engine.check()
             begun = time.monotonic()
-            left = yield Pause(self._engine.read(self.unfinished))
+            left = yield Pause(self._engine.look(self.unfinished))
             looked = time.monotonic() - begun
             if not left:
                 if cancelled_at is not None:
@@ -120,7 +120,7 @@ class RunWaiter:
         while True:
             version = self._engine.version
             self._engine.check()
-            unsent, workspace, held = yield Pause(self._engine.read(self._sending))
+            unsent, workspace, held = yield Pause(self._engine.look(self._sending))
             if unsent <= held:
                 return
             if halts.halt_stands(workspace, time.time()):
@@ -202,7 +202,7 @@ class RunWaiter:
         self, cancelled_at: float | None
     ) -> Generator[Pause | Any, Any, float | None]:
         """Raise if the wait cannot succeed, or took too long; return when it cancelled the run."""
-        workspace, at_api, unknown, held = yield Pause(self._engine.read(self._at_api))
+        workspace, at_api, unknown, held = yield Pause(self._engine.look(self._at_api))
         if halts.halt_stands(workspace, time.time()) and not at_api:
             raise halted_error(workspace)
         if held is not None and held.for_good:
@@ -215,7 +215,7 @@ class RunWaiter:
                 return time.time()
             if time.time() < cancelled_at + CANCEL_GRACE:
                 return cancelled_at
-        raise self._timed_out((yield Pause(self._engine.read(self._batch_ids))), unknown)
+        raise self._timed_out((yield Pause(self._engine.look(self._batch_ids))), unknown)
 
     def _timed_out(self, batch_ids: tuple[str, ...], unknown: int) -> BatchTimeoutError:
         cancelled = self._on_timeout == "cancel"

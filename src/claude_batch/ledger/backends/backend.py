@@ -147,6 +147,10 @@ class Backend(ABC):
     def checkpoint(self) -> bool:
         """Move a large write-ahead log into the data; return False if there was nothing to do."""
 
+    def server(self, tx: Connection) -> str:
+        """Return what identifies the server and the history of its data; "" for a file."""
+        return ""
+
     @abstractmethod
     def size(self) -> Size:
         """Return the space that the ledger takes."""

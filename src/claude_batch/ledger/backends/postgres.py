@@ -108,6 +108,19 @@ class PostgresBackend(Backend):
     def checkpoint(self) -> bool:
         return False  # The server does so itself.
 
+    def server(self, tx: Connection) -> str:
+        # The timeline rises when a standby is promoted. pg_control_checkpoint() tells only after
+        # the next checkpoint.
+        return str(
+            tx.scalar(
+                text(
+                    "SELECT (pg_control_system()).system_identifier || '-' || "
+                    "left(pg_walfile_name(pg_current_wal_lsn()), 8) || '-' || "
+                    "(SELECT oid FROM pg_database WHERE datname = current_database())"
+                )
+            )
+        )
+
     def size(self) -> Size:
         with self.engine.connect() as connection:
             found = connection.scalar(

@@ -7,17 +7,18 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import unquote
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError, LedgerFault
+from claude_batch.core.ledger_location import without_password
 
 try:
     import psycopg
     from psycopg import sql
+    from psycopg.types.string import StrBinaryDumper, StrDumperUnknown
 except ImportError:
     raise LedgerError(
         "a ledger on PostgreSQL needs its driver: pip install 'claude-batch[postgres]'"
@@ -48,6 +49,26 @@ _BEGIN_LEASE = _BEGIN_WRITE.replace(", pg_notify(%(channel)s, %(sender)s)", "")
 _BEGIN_READ = "SELECT set_config('search_path', %(schema)s, true)"
 
 
+class _TextDumper(StrDumperUnknown):
+    """Text of whatever an API or a user wrote, for parameters."""
+
+    def dump(self, obj: str) -> Any:
+        return super().dump(_without_nul(obj))
+
+
+class _BinaryTextDumper(StrBinaryDumper):
+    """The same for COPY."""
+
+    def dump(self, obj: str) -> Any:
+        return super().dump(_without_nul(obj))
+
+
+def _without_nul(text: str) -> str:
+    # PostgreSQL cannot store a NUL in text, and a server's error message may have one. Keys, which
+    # must stay as they are, are checked before.
+    return text.replace("\0", "\ufffd") if "\0" in text else text
+
+
 RETURN_SECONDS = 20.0
 """Seconds that a transaction waits, before it begins, for a server that was there before."""
 
@@ -73,7 +94,7 @@ class PostgresConnections:
     def __init__(self, location: str) -> None:
         """Read a URL; nothing is connected yet. Raises `LedgerError` if it cannot be read."""
         url, self.schema = _url_of(location)
-        self.location: str = _without_password(make_url(location))
+        self.location: str = without_password(location)
         lock = postgres_sql.lock_number(self.schema)
         self.channel: str = f"claude_batch_{lock & (1 << 64) - 1:x}"
         """Where commits are notified."""
@@ -111,6 +132,8 @@ class PostgresConnections:
                 time.sleep(_RETRY_SECONDS)
             else:
                 self._reached = True
+                connection.adapters.register_dumper(str, _BinaryTextDumper)
+                connection.adapters.register_dumper(str, _TextDumper)
                 return connection
 
     def _begin(self, connection: Connection) -> None:
@@ -175,18 +198,15 @@ def _url_of(location: str) -> tuple[URL, str]:
     return url.set(drivername="postgresql+psycopg").difference_update_query(["schema"]), schema
 
 
-def _without_password(url: URL) -> str:
-    query = {name: "***" if "password" in name else given for name, given in url.query.items()}
-    shown = url.set(drivername="postgresql", query=query)
-    return unquote(shown.render_as_string(hide_password=True))
-
-
 def fault_of(error: object) -> LedgerFault:
     """Return the fault that an exception of psycopg stands for, by its SQLSTATE."""
     state = str(getattr(error, "sqlstate", None) or "")
     if not state:
-        # Without a SQLSTATE the server was never reached, or the connection was lost.
-        return "unreachable" if isinstance(error, psycopg.OperationalError) else "unusable"
+        # Without a SQLSTATE the server was never reached, or the connection was lost; or it refused
+        # the user or the database, which the driver tells in words only.
+        refused = "FATAL:" in str(error) and "the database system is" not in str(error)
+        passes = isinstance(error, psycopg.OperationalError) and not refused
+        return "unreachable" if passes else "unusable"
     return _FAULTS.get(state) or _FAULTS.get(state[:2]) or "unusable"
 
 

@@ -17,6 +17,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
+from claude_batch.core.ledger_location import without_password
 from claude_batch.ledger.backends import lock_files
 from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Writing
 from claude_batch.ledger.backends.sqlite_file import (
@@ -257,15 +258,21 @@ def _url_of(location: str) -> URL:
         raise _unusable_url(location, error) from None
     if url.get_backend_name() != "sqlite" or not url.database:
         raise LedgerError(
-            f"{location}: only ledgers in a file of SQLite are supported; name a file"
+            f"{without_password(location)}: a ledger is named by a path, or a URL of SQLite or "
+            "PostgreSQL"
         )
     if "uri" in url.query:
-        raise LedgerError(f"{location}: `uri` is not supported in a ledger's URL; name a file")
+        raise LedgerError(
+            f"{without_password(location)}: `uri` is not supported in a ledger's URL; name a file"
+        )
     return url
 
 
 def _unusable_url(location: str, error: Exception) -> LedgerError:
-    return LedgerError(f"the ledger's URL {location!r} cannot be used: {error}")
+    # The exception's words have the whole URL.
+    shown = without_password(location)
+    words = str(error).replace(location, shown)
+    return LedgerError(f"the ledger's URL {shown!r} cannot be used: {words}")
 
 
 class DataVersion:

@@ -1,0 +1,120 @@
+Feature: A ledger on PostgreSQL
+
+  Background:
+    Given a PostgreSQL server
+    And a command's API
+    And a ledger on that server
+
+  Scenario: A run is stored there and answered, and no message has the server's password
+    Given a command's file "prompts.jsonl" of 3 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    When a command runs: status
+    And a command runs: ledger show
+    Then the command line prints
+      """
+      requests: 3 succeeded
+      """
+    And the password of the server was never said
+    And no file has the password of the server
+
+  Scenario: The same command goes on with a run that another process left
+    Given a command's file "prompts.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml prompts.jsonl
+    And a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has processed each of 3 requests once
+
+  Scenario Outline: A ledger that cannot be used is refused with its cause, and without the password
+    Given the ledger's URL is <url>
+    When a command runs: ledger show
+    Then the command line exits with <code> and says
+      """
+      <words>
+      """
+    And the password of the server was never said
+
+    Examples:
+      | url                                              | code | words                                  |
+      | postgresql://claude:PASSWORD@127.0.0.1:1/db           | 3    | Connection refused                     |
+      | postgresql://claude:PASSWORD@127.0.0.1:PORT/nowhere   | 2    | "nowhere" does not exist               |
+      | postgresql://claude:PASSWORD@127.0.0.1:port/db        | 2    | the ledger's URL cannot be read        |
+      | postgresql://127.0.0.1:1/db?password=PASSWORD    | 3    | Connection refused                     |
+      | mysql://u:PASSWORD@127.0.0.1:1/db                | 2    | a path, or a URL of SQLite or PostgreSQL |
+
+  Scenario: A database that is not UTF-8 is refused
+    Given the ledger's URL is that of a database in LATIN1
+    When a command runs: ledger show
+    Then the command line exits with 2 and says
+      """
+      its encoding is LATIN1, and UTF8 is needed; nothing was changed
+      """
+
+  Scenario: A standby is refused until it is promoted
+    Given a standby of it
+    And the ledger's URL is that of the standby
+    When a command runs: ledger show
+    Then the command line exits with 3 and says
+      """
+      is on a standby, which cannot be written
+      """
+
+  Scenario: A backup is the server's own business
+    When a command runs: ledger backup copy.dump
+    Then the command line exits with 2 and says
+      """
+      pg_dump --format=custom --schema=claude_batch --file=copy.dump
+      """
+
+  Scenario: A standby that has lost commits sends nothing before it is recovered, and then nothing twice
+    Given a command's file "prompts.jsonl" of 3 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o first.jsonl
+    Given a standby of it
+    And the standby has everything and is detached
+    And a command's file "more.jsonl"
+      """
+      "the fourth"
+      "the fifth"
+      """
+    When a command runs: run actor.yaml more.jsonl -o more-out.jsonl
+    And the PostgreSQL server crashes, and the standby is promoted
+    And the ledger's URL is that of the standby
+    And a command runs: submit actor.yaml more.jsonl
+    Then the command line says
+      """
+      is on another server than before, or on a standby that was promoted
+      """
+    And the API has processed each of 5 requests once
+    When a command runs until it need not be repeated: ledger recover --settling 1ms
+    Then the command line exits with 0 and says
+      """
+      has the answers to 2 requests that this ledger does not have; submit them again
+      """
+
+  Scenario Outline: A COMMIT whose answer is lost loses nothing and repeats nothing
+    Given a proxy before the ledger's server
+    And a command's file "prompts.jsonl" of 3 prompts
+    And a COMMIT that has "<statement>" fails by "<fault>"
+    When a command runs until it need not be repeated: run actor.yaml prompts.jsonl -o out.jsonl --settling 1s
+    Then the fault has happened
+    And the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has processed each of 3 requests once
+
+    Examples:
+      | statement           | fault       |
+      | SET state           | lose_answer |
+      | remote_id           | lose_answer |
+      | SET armed           | lose_answer |
+      | COPY staged_results | lose_answer |
+
+  Scenario: The server restarts while a run waits
+    Given a command's API with {"latency": 3}
+    And a ledger on that server
+    And a command's file "prompts.jsonl" of 3 prompts
+    When a command runs while the server restarts "immediate": run actor.yaml prompts.jsonl -o out.jsonl --settling 1s
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has processed each of 3 requests once

@@ -1,0 +1,54 @@
+"""Where the ledger and its high-water mark are, and how a location is shown."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from claude_batch.core.settings import from_environment
+
+_PASSWORDS = (
+    # Up to the last @ before the options, because a password may have an @ that was not encoded.
+    re.compile(r"(?<=://)(?P<before>[^:/?#@]*:)[^?#]*@"),
+    re.compile(r"(?P<before>[?&][^=&]*password=)[^&#]*"),
+)
+
+
+def without_password(location: str) -> str:
+    """Return a path or URL as it is shown to people: ``***`` stands for a password."""
+    if "://" not in location:
+        return location
+    authority, options = _PASSWORDS
+    return options.sub(r"\g<before>***", authority.sub(r"\g<before>***@", location))
+
+
+def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
+    """Return the ledger to use: the argument, ``CLAUDE_BATCH_LEDGER``, or the default path.
+
+    The default is in the user's data directory. The result is text: a path, or a URL with ``://``.
+    """
+    if explicit is not None:
+        return os.fspath(explicit)
+    if (variable := from_environment("ledger")) is not None:
+        return variable
+    from platformdirs import user_data_path
+
+    return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
+
+
+def has_ledger(location: str) -> bool:
+    """Return whether there is a ledger, without creating one."""
+    return "://" in location or Path(location).expanduser().exists()
+
+
+def default_state_dir() -> Path:
+    """Return the directory for files that must not be lost with the ledger.
+
+    This is ``CLAUDE_BATCH_STATE_DIR``, or the default directory.
+    """
+    if (variable := from_environment("state_dir")) is not None:
+        return Path(variable)
+    from platformdirs import user_state_path
+
+    return user_state_path("claude-batch", appauthor=False)
