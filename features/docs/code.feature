@@ -58,6 +58,9 @@ Feature: Every block of code on every page is run or checked
       | bash     | pip install 'claude-batch[pdf]'  | …the package has no extra pdf…        |
       | bash     | export CLAUDE_BATCH_LEDGERS=x    | …nothing reads the variable…          |
       | bash     | python examples/gone.py          | …there is no examples/gone.py…        |
+      | bash     | kubectl apply -f deploy/gone     | …there is no deploy/gone…             |
+      | bash     | kubectl exec deployment/claude-batch-worker -- claude-batch stat | …there is no command 'stat'… |
+      | sql      | SELECT 1                         | no scenario runs the SQL of this page |
       | bash     | nox -s speed                     | …nox has no session speed…            |
       | cron     | 0 22 * claude-batch advance      | …not a line of a crontab…             |
       | cron     | 0 22 * * * claude-batch advanced | …there is no command 'advanced'…      |

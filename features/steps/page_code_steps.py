@@ -363,10 +363,25 @@ def _check_command(words: list[str]) -> Iterator[str]:
         case "curl", [url, *_]:
             if not re.match(r"\$ANTHROPIC_BASE_URL/(v1|claude-batch/v1)/", url):
                 yield f"no check for the address {url}"
+        case (("docker" | "kubectl"), _):
+            yield from _check_deployed(words)
         case ("apt", ["install", "python3-venv"]) | ("source", [".venv/bin/activate"]):
             pass
         case _:
             yield f"no check for the command {shlex.join(words)}"
+
+
+def _check_deployed(words: list[str]) -> Iterator[str]:
+    """Its files must exist, and a command inside a container is read as any other."""
+    for path in words:
+        file = re.sub(r"^deployment/claude-batch-(\w+)$", r"deploy/kubernetes/\1.yaml", path)
+        if file.startswith("deploy/") and not (ROOT / file).exists():
+            yield f"there is no {path}"
+    for before in ("worker", "gateway", "--"):
+        if before in words and words[-1] != before:
+            inside = words[words.index(before) + 1 :]
+            yield from parse_problems(inside[inside[0] == "claude-batch" :])
+            return
 
 
 def parse_problems(arguments: list[str]) -> Iterator[str]:
