@@ -233,11 +233,13 @@ class LiveCalls:
         """Send as many calls as allowed; return the seconds until the next check."""
         now = time.time()
         with self._ledger.read() as tx:
-            state = queries.workspace_row(tx, seat.workspace_id)
-            limits = halts.limits_of(tx)
             if not self._page:
                 self._page.extend(live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held))
-        if not self._page or state.behind is not None:
+            if not self._page:
+                return LONGEST_REST
+            state = queries.workspace_row(tx, seat.workspace_id)
+            limits = halts.limits_of(tx)
+        if state.behind is not None:
             return LONGEST_REST
         if halts.halt_stands(state, now):
             return LONGEST_REST if state.next_probe is None else state.next_probe - now

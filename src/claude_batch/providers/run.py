@@ -55,7 +55,7 @@ from claude_batch.providers.progress import (
 )
 from claude_batch.providers.reruns import parse_only, report_rerun, retry_run
 from claude_batch.providers.result_cursor import PAGE, Outcomes, ResultCursor, ResultGroup
-from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter
+from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter, rest_after
 from claude_batch.providers.run_writer import Beside
 from claude_batch.providers.status import RunStatus, status_of
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
@@ -617,7 +617,9 @@ class Run(Closing):
         while True:
             version = self._engine.version
             self._engine.check()
+            begun = time.monotonic()
             page, left = yield Pause(self._engine.look(cursor.read))
+            looked = time.monotonic() - begun
             if page:
                 yield page
                 continue
@@ -640,6 +642,8 @@ class Run(Closing):
                 given = True
                 yield page
             if not given:
+                # With a thousand small batches, every batch is a change.
+                yield rest_after(looked)
                 yield Pause(self._engine.run_change_after(watch, version), patience)
 
     def _result(self, answer: Answer) -> ActorResult:

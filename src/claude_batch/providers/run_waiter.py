@@ -32,6 +32,11 @@ CANCEL_GRACE = 600.0
 _AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
 
 
+def rest_after(looked: float) -> Pause:
+    """Return the pause of a waiting caller whose ledger query took so many seconds."""
+    return Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
+
+
 class RunAccess:
     """A run's access to its ledger and to the API, as long as its provider is open."""
 
@@ -111,7 +116,7 @@ class RunWaiter:
             yield Pause(self._access.entrance.opening())
             cancelled_at = yield from self.check_patience(cancelled_at)
             # Counting the requests of a large run is expensive, so do not count on every change.
-            yield Pause(Future(), min(LONGEST_REST, RESTS_PER_LOOK * looked))
+            yield rest_after(looked)
             changed = self._engine.run_change_after(watch, version)
             yield Pause(changed, self.patience(cancelled_at))
 
@@ -160,18 +165,29 @@ class RunWaiter:
         return own if self._access.drives and not door.driver.contact.made else None
 
     def _at_api(self) -> tuple[Any, bool, int, Held | None]:
-        """Return the workspace, whether the API has a batch, the unknown requests, and a hold."""
-        self._check_key()
-        own = self._untried()
+        """Return the workspace, whether the API has a batch, the unknown requests, and a hold.
+
+        Raises if the run waits for a different key and no process with that key drives it.
+        """
+        door = self._access.door()
+        # Before the ledger is read: the contact may link the run's workspace and the door's.
+        made = door.driver.contact.made
+        own = door.workspace_id
         with self._engine.ledger.read() as tx:
             row = queries.run_row(tx, self._run_id)
             # Not the batches themselves: a run may have a thousand.
             counts = queries.requests_of_batches(tx, self._run_id)
-            workspace = queries.workspace_row(tx, own or row.workspace_id)
+            theirs = queries.workspace_row(tx, row.workspace_id)
+            ours = theirs if theirs.id == own else queries.workspace_row(tx, own)
             under_way = any(state in UNDER_WAY for state in counts)
             held = None if under_way else held_of(tx, self._run_id, time.time())
             if held is not None and conversations.continuing_counts(tx, self._run_id)[0]:
                 held = None  # a conversation still continues
+        # While our own key is untried, the errors of an earlier key do not matter.
+        workspace = ours if self._access.drives and not made else theirs
+        is_other = self._access.drives and made and theirs.id != ours.id
+        if is_other and not seat_is_taken(self._engine.ledger, theirs.id):
+            raise other_key_error(self._run_id, theirs.name, ours.name)
         at_api = any(state in _AT_API for state in counts)
         return workspace, at_api, counts.get(BatchState.UNKNOWN, 0), held
 
@@ -180,18 +196,6 @@ class RunWaiter:
         with self._engine.ledger.read() as tx:
             batches = queries.batches_of_run(tx, self._run_id)
         return tuple(each.remote_id for each in batches if each.state in _AT_API and each.remote_id)
-
-    def _check_key(self) -> None:
-        """Raise if the run waits for a different key and no process with that key drives it."""
-        door = self._access.door()
-        if not self._access.drives or not door.driver.contact.made:
-            return
-        # Read after the contact, because the contact may have linked both workspaces.
-        with self._engine.ledger.read() as tx:
-            theirs = queries.workspace_row(tx, queries.run_row(tx, self._run_id).workspace_id)
-            ours = queries.workspace_row(tx, door.workspace_id)
-        if theirs.id != ours.id and not seat_is_taken(self._engine.ledger, theirs.id):
-            raise other_key_error(self._run_id, theirs.name, ours.name)
 
     def patience(self, cancelled_at: float | None) -> float:
         """Return the seconds that are left; ``cancelled_at``: when the wait cancelled the run."""
