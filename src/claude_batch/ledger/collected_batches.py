@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     and_,
     bindparam,
@@ -144,10 +145,20 @@ def ended_batches(tx: Connection, workspace_id: int, now: float) -> list[int]:
     )
 
 
-def next_check_of(tx: Connection, workspace_id: int) -> float | None:
-    """Return when the next batch of a workspace is due for a check or a fetch; None if none is."""
+def next_check_of(tx: Connection, workspace_id: int, now: float) -> float | None:
+    """Return when a batch of a workspace next needs a check, a fetch or a cancellation.
+
+    None if no batch does. A time that is over is at most ``now``.
+    """
+    check = batches.c.next_check
+    is_due = or_(
+        check.is_(None),
+        # Planned before the clock jumped back.
+        check > now + batches.c.max_poll_interval + 1,
+        _is_to_cancel(),
+    )
     return tx.scalar(
-        select(func.min(func.coalesce(batches.c.next_check, 0.0)))
+        select(func.min(case((is_due, 0.0), else_=check)))
         .join(lanes, _of_workspace(workspace_id))
         .where(batches.c.state.in_((*_OPEN_AT_API, BatchState.ENDED, BatchState.UNKNOWN)))
     )
@@ -561,13 +572,17 @@ def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
         tx.execute(
             select(batches.c.id, batches.c.remote_id)
             .join(lanes, _of_workspace(workspace_id))
-            .where(
-                batches.c.state == BatchState.IN_PROGRESS,
-                batches.c.cancel_requested.is_not(None),
-                # A batch adopted without proof may belong to another client.
-                func.coalesce(batches.c.adopted, "") != "assumed",
-            )
+            .where(_is_to_cancel())
         )
+    )
+
+
+def _is_to_cancel() -> ColumnElement[bool]:
+    return and_(
+        batches.c.state == BatchState.IN_PROGRESS,
+        batches.c.cancel_requested.is_not(None),
+        # A batch adopted without proof may belong to another client.
+        func.coalesce(batches.c.adopted, "") != "assumed",
     )
 
 

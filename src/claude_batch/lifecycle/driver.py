@@ -466,15 +466,22 @@ class Driver:
 
     async def _poll_pass(self, seat: Seat) -> float:
         """Cancel, check and collect what is due; return the seconds until the next pass."""
-        self._look_at_deadlines(seat)
-        await self._observe(seat)
-        await self._collect(seat)
+        again = self._look_at_deadlines(seat)
+        # A pass follows each sending, and usually no batch is due then.
+        if self._until_due(seat) == 0.0:
+            await self._observe(seat)
+            await self._collect(seat)
+            # The collected results may have ended a run, or left work for the live API.
+            again = self._look_at_deadlines(seat)
         self.reporter.measure(seat.workspace_id)
-        # The collected results may have ended a run, or left work for the live API.
-        again = min(self._keep_log_short(), self._look_at_deadlines(seat))
+        return min(again, self._keep_log_short(), self._until_due(seat))
+
+    def _until_due(self, seat: Seat) -> float:
+        """Return the seconds until a batch at the API is due; without one, `LONGEST_SLEEP`."""
+        now = time.time()
         with self._ledger.read() as tx:
-            due = collected_batches.next_check_of(tx, seat.workspace_id)
-        return again if due is None else max(0.0, min(again, due - time.time()))
+            due = collected_batches.next_check_of(tx, seat.workspace_id, now)
+        return LONGEST_SLEEP if due is None else max(0.0, due - now)
 
     async def _observe(self, seat: Seat) -> None:
         """Cancel what the user cancelled, and learn which batches exist and have ended."""

@@ -102,7 +102,7 @@ class Polling:
     async def check_due(self, seat: Seat, now: float) -> None:
         """Check every batch that is due. Raises `Deposed` if the leader lock was lost."""
         with self._ledger.read() as tx:
-            # Asked first, because a pass follows each sending, and most passes find nothing due.
+            # Asked first, because many passes only collect, and the list costs a call.
             if not collected_batches.any_check_due(tx, seat.workspace_id, now):
                 return
             waiting = collected_batches.at_the_api(tx, seat.workspace_id)
