@@ -118,3 +118,14 @@ Feature: A ledger on PostgreSQL
     Then the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has processed each of 3 requests once
+
+  Scenario: A worker answers what another process asks, and probes; the next takes over when it is killed
+    Given two workers with their health on a port
+    Then one of them drives, and each says that it works
+    When the worker that drives is killed
+    Then the other one drives within 15 seconds
+    When a command runs: ledger show
+    Then the command line prints
+      """
+      drives workspace 1
+      """

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import cutting_proxy
@@ -16,6 +20,7 @@ from cutting_proxy import CuttingProxy
 from postgres_server import PASSWORD
 
 from claude_batch.cli.exits import Exit
+from claude_batch.ledger.store import Ledger
 
 
 @given("a ledger on that server")
@@ -83,3 +88,63 @@ def _(context: Context) -> None:
     assert files
     for path in files:
         assert PASSWORD.encode() not in path.read_bytes(), path
+
+
+@given("two workers with their health on a port")
+def _(context: Context) -> None:
+    context.workers = []
+    for number in (1, 2):
+        log = Path(f"worker-{number}.log")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "claude_batch", "worker", "--health", "0"],
+            stdin=subprocess.DEVNULL,
+            stdout=log.open("wb"),
+            stderr=subprocess.STDOUT,
+        )
+        context.add_cleanup(end, process)
+        context.workers.append((process, log))
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def driving(context: Context) -> int | None:
+    """The pid of the process that drives."""
+    ledger = Ledger(context.url)
+    try:
+        return next((each.pid for each in ledger.workers() if each.drives), None)
+    finally:
+        ledger.close()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "it did not happen in time"
+        time.sleep(0.1)
+
+
+@then("one of them drives, and each says that it works")
+def _(context: Context) -> None:
+    wait_for(lambda: all(b" works on " in log.read_bytes() for _, log in context.workers), 30)
+    context.pids = {process.pid: process for process, _ in context.workers}
+    wait_for(lambda: driving(context) in context.pids, 15)
+    for _, log in context.workers:
+        port = int(log.read_text().partition("probes on port ")[2].partition(":")[0])
+        for path in ("/healthz", "/readyz"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+                assert answer.read() == b"ok\n"
+
+
+@when("the worker that drives is killed")
+def _(context: Context) -> None:
+    pid = driving(context)
+    assert pid is not None
+    end(context.pids.pop(pid))
+
+
+@then("the other one drives within {seconds:d} seconds")
+def _(context: Context, seconds: int) -> None:
+    wait_for(lambda: driving(context) in context.pids, seconds)
