@@ -14,14 +14,9 @@ from behave.runner import Context
 from page_code_steps import known_variables, parse_problems
 from pages import ROOT
 
-from claude_batch.cli.app import group
-
 DEPLOY = ROOT / "deploy"
 FOLDER = DEPLOY / "kubernetes"
 VERSION = ".".join(str(kubernetes_validate.latest_version()).split(".")[:2])
-WORKER_OPTIONS = {"--health"}
-"""Checked by hand as long as `claude-batch worker` is no command of this version."""
-
 Manifests = dict[str, dict[str, Any]]
 
 
@@ -136,20 +131,13 @@ def services() -> dict[str, dict[str, Any]]:
     return {name: service for name, service in compose()["services"].items() if "build" in service}
 
 
-def problems(words: list[str]) -> Iterator[str]:
-    if words[0] == "worker" and "worker" not in group.commands:
-        yield from {word for word in words if word.startswith("--")} - WORKER_OPTIONS
-    else:
-        yield from parse_problems(words)
-
-
 @then("each command of the manifests and of Compose can be parsed")
 def commands(context: Context) -> None:
     found = [(each["command"], each["args"]) for each in containers(chosen(context))]
     found += [(each["entrypoint"], each["command"]) for each in services().values()]
     for program, words in found:
         assert program == ["claude-batch"]
-        assert not list(problems(words)), list(problems(words))
+        assert not list(parse_problems(words)), list(parse_problems(words))
 
 
 @then("each variable of them is read by the package or by PostgreSQL")
@@ -161,7 +149,7 @@ def _(context: Context) -> None:
 
 @then("each health check asks the port that its command serves")
 def _(context: Context) -> None:
-    for name, port in (("worker", "8791"), ("gateway", "8788")):
+    for name, port in (("worker", "8791"), ("gateway", "8788"), ("dashboard", "8790")):
         assert f":{port}/" in services()[name]["healthcheck"]["test"][-1]
     assert services()["worker"]["command"] == ["worker", "--health", "8791"]
 

@@ -244,7 +244,7 @@ def run_commands(context: Context, name: str) -> None:
     assert context.ended, f"{name} has no command that is run"
 
 
-SERVERS = ("dashboard", "gateway", "sandbox")
+SERVERS = ("dashboard", "gateway", "sandbox", "worker")
 """Commands that serve until they are ended; features of their own start them."""
 
 

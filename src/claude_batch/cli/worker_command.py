@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import TYPE_CHECKING
+
 import click
 
 from claude_batch.cli.exits import EXIT_CODES
 from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
 from claude_batch.cli.user_messages import say
 
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from claude_batch.providers.batch import ClaudeBatchProvider
+
+TICK = 5.0
+"""Seconds in which the engine's event loop answers, if it does not hang."""
+
 
 @click.command("worker", epilog=EXIT_CODES)
 @provider_options
-def worker_command(options: ProviderOptions) -> None:
+@click.option(
+    "--health",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve the probes /healthz and /readyz on this port of all addresses; 0 takes a free one.",
+)
+def worker_command(options: ProviderOptions, health: int | None) -> None:
     """Send and collect what others store in the ledger, until Ctrl-C or SIGTERM.
 
     Start as many as you like, on as many machines as reach the ledger: one of them drives each
@@ -22,7 +39,7 @@ def worker_command(options: ProviderOptions) -> None:
 
     with open_provider(options) as provider:
         try:
-            with parkable():
+            with parkable(), _health(provider, health):
                 engine, _ = provider.opening().result()
                 say(f"worker {engine.process} works on {engine.ledger.location}")
                 while True:
@@ -30,3 +47,34 @@ def worker_command(options: ProviderOptions) -> None:
                     engine.change_after(engine.version).result()
         except KeyboardInterrupt:
             say("the worker has ended; others, or the next one, go on with what it left")
+
+
+@contextlib.contextmanager
+def _health(provider: ClaudeBatchProvider, port: int | None) -> Generator[None]:
+    """Serve the probes, if there is a port for them."""
+    if port is None:
+        yield
+        return
+    from claude_batch.cli.probe_server import probes
+
+    def why_not_alive() -> str | None:
+        opening = provider.opening()
+        if not opening.done():
+            return None  # it waits for the ledger, which a restart would not bring back
+        try:
+            opening.result()[0].do(_nothing()).result(TICK)
+        except TimeoutError:
+            return f"the event loop has not answered for {TICK:.0f} s"
+        return None
+
+    with contextlib.ExitStack() as stack:
+        try:
+            served = stack.enter_context(probes(port, why_not_alive, provider.why_not_sending))
+        except OSError as error:
+            raise click.UsageError(f"--health {port}: {error.strerror}") from None
+        say(f"probes on port {served}: /healthz and /readyz")
+        yield
+
+
+async def _nothing() -> None:
+    """Prove that the loop runs."""

@@ -1,0 +1,32 @@
+Feature: A worker's probes tell an orchestrator when to restart it, and when it cannot send
+
+  Scenario: A worker answers its probes until it ends
+    Given a reader with a key and a server
+    When a worker is started with probes
+    Then its probes answer as follows
+      | path      | status | text                                |
+      | /healthz  | 200    | ok                                  |
+      | /readyz   | 200    | ok                                  |
+      | /         | 404    | the probes are /healthz and /readyz |
+    When sending is halted, because "the card has expired"
+    # A restart would not help.
+    Then its probes answer as follows
+      | path      | status | text                                        |
+      | /healthz  | 200    | ok                                          |
+      | /readyz   | 503    | sending is halted (…): the card has expired |
+    When the worker is terminated
+    Then it ends with 0 and says "the worker has ended"
+
+  Scenario: A worker without a ledger is alive, but not ready
+    Then probes that find these problems answer as follows
+      | alive            | ready       | healthz | readyz |
+      |                  |             | 200     | 200    |
+      |                  | no database | 200     | 503    |
+      | the loop hangs   | no database | 503     | 503    |
+      # As a ledger that cannot be read.
+      | LedgerError      | LedgerError | 503     | 503    |
+
+  Scenario: A port that is taken is refused in one line
+    Given a reader with a key and a server
+    When a worker is started with probes on the port of the server
+    Then it ends with 2 and says "Address already in use"
