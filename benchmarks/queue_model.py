@@ -41,11 +41,12 @@ TIERS = {
 class Fleet:
     """The machines, by what was measured of them."""
 
-    workers: int = 3
+    workers: int = 1
+    """That collect at the same time: the one that drives the workspace."""
     results_a_second: float = 15_000
     """That one worker collects."""
-    job: float = 0.007
-    """Seconds of CPU for a job of the queue, whatever it does."""
+    batch: float = 0.05
+    """Seconds of CPU to send a batch, and again to collect it, whatever its size."""
     sending: float = 20e-6
     """Seconds a request, to store and to upload it."""
     database: float = 80e-6
@@ -312,7 +313,7 @@ class Model:
             if not first.count:
                 self._queue.popleft()
         self.waiting.move(now, -count)
-        takes = self.fleet.job + count * self.fleet.sending
+        takes = self.fleet.batch + count * self.fleet.sending
         self.worker_seconds += takes
         self._sender_free = now + takes
         sigma = self.load.spread
@@ -354,7 +355,7 @@ class Model:
 
     def _collect(self, now: float, batch: Batch) -> None:
         """Give the batch to the worker that is free first."""
-        takes = self.fleet.job + batch.count / self.fleet.results_a_second
+        takes = self.fleet.batch + batch.count / self.fleet.results_a_second
         begins = max(now, heapq.heappop(self._free))
         heapq.heappush(self._free, begins + takes)
         self.worker_seconds += takes

@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def simulate(requests: float, turnaround: float, days: float, seed: int) -> Outcome:
-    """One load, of the highest tier and three workers."""
+    """One load, of the highest tier."""
     return Model(Load(requests, turnaround, days=days), seed=seed).run()
 
 
@@ -77,7 +77,7 @@ def machines(outcomes: Iterable[Outcome]) -> Iterator[Sequence[str]]:
     """What the fleet has to do."""
     yield (
         "requests a month",
-        "one worker busy",
+        "the worker, busy",
         "database, cores",
         "log, kB a second",
         "log a day",
