@@ -110,9 +110,9 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       """
 
     Examples:
-      | words                        | code | line                                                            |
-      | --base-url http://host:port  | 1    | fault    api: Invalid port                                      |
-      | --ledger postgresql://host/x | 2    | fault    ledger: postgresql://host/x: only ledgers in a file of |
+      | words                       | code | line                                                  |
+      | --base-url http://host:port | 1    | fault    api: Invalid port                            |
+      | --ledger mysql://host/x     | 2    | fault    ledger: mysql://host/x: a ledger is named by |
 
   Scenario: A server in trouble is a warning, because it passes
     Given a command's API with {"faults": {"rules": [{"route": "list", "action": {"type": "error", "status": 529}}]}}

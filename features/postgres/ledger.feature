@@ -61,6 +61,22 @@ Feature: A ledger on PostgreSQL
       is on a standby, which cannot be written
       """
 
+  Scenario: doctor looks at the server, and creates nothing there
+    When a command runs: doctor
+    Then the command line prints
+      """
+      yet; `claude-batch run` creates it
+      """
+    And the server has no ledger
+    Given a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    And a command runs: doctor
+    Then the command line exits with 0
+    And the command line prints
+      """
+      0 processes drive the ledger now
+      """
+
   Scenario: A backup is the server's own business
     When a command runs: ledger backup copy.dump
     Then the command line exits with 2 and says

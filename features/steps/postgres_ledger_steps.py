@@ -20,7 +20,7 @@ from cutting_proxy import CuttingProxy
 from postgres_server import PASSWORD
 
 from claude_batch.cli.exits import Exit
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.store import Ledger, exists_on_server
 
 
 @given("a ledger on that server")
@@ -88,6 +88,11 @@ def _(context: Context) -> None:
     assert files
     for path in files:
         assert PASSWORD.encode() not in path.read_bytes(), path
+
+
+@then("the server has no ledger")
+def _(context: Context) -> None:
+    assert not exists_on_server(context.url)
 
 
 @given("two workers with their health on a port")

@@ -37,6 +37,11 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
     return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
 
 
+def on_server(location: str) -> bool:
+    """Return whether a location names a ledger on PostgreSQL."""
+    return location.startswith(("postgres:", "postgresql:", "postgresql+psycopg:"))
+
+
 def has_ledger(location: str) -> bool:
     """Return whether there is a ledger, without creating one."""
     return "://" in location or Path(location).expanduser().exists()

@@ -474,3 +474,14 @@ def unsent(tx: Connection, run_id: str) -> int:
         )
         or 0
     )
+
+
+def metadata_of(tx: Connection) -> dict[str, str]:
+    """Return the ledger's metadata by name."""
+    return {row.name: row.value for row in tx.execute(select(meta))}
+
+
+def workspaces_of(tx: Connection) -> list[dict[str, Any]]:
+    """Return the rows of all workspaces."""
+    found = tx.execute(select(workspaces).order_by(workspaces.c.id)).mappings()
+    return [dict(row) for row in found]

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Insert, delete, insert, select, update
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
+from claude_batch.core.ledger_location import on_server
 from claude_batch.ledger.backends.backend import (
     Backend,
     ProcessLock,
@@ -52,13 +53,25 @@ _written: set[str] = set()
 
 def open_backend(location: str) -> Backend:
     """Return the backend of a path or URL. Raises `LedgerError`."""
-    if location.startswith(("postgres:", "postgresql:", "postgresql+psycopg:")):
+    if on_server(location):
         from claude_batch.ledger.backends.postgres import PostgresBackend
 
         return PostgresBackend(location)
     from claude_batch.ledger.backends.sqlite import SqliteBackend
 
     return SqliteBackend(location)
+
+
+def exists_on_server(location: str) -> bool:
+    """Return whether a database has a ledger, without creating one. Raises `LedgerError`."""
+    backend = open_backend(location)
+    try:
+        with backend.engine.connect() as connection:
+            return "meta" in backend.tables(connection)
+    except backend.faults as error:
+        raise backend.error("read", error, written=False) from error
+    finally:
+        backend.close()
 
 
 class Deposed(Exception):

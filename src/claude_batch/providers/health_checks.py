@@ -22,14 +22,16 @@ import httpx2
 
 from claude_batch._version import __version__
 from claude_batch.core.errors import LedgerError
+from claude_batch.core.ledger_location import on_server, without_password
 from claude_batch.core.quantities import count_of, format_duration
 from claude_batch.core.temporary_files import create_beside
+from claude_batch.ledger import queries
 from claude_batch.ledger.backends.lock_files import file_lock, seat_files, take
 from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.ledger.backends.sqlite_file import SQLITE_VERSION, Examined, examine
 from claude_batch.ledger.high_water import is_known, mark_file, read_mark
 from claude_batch.ledger.schema import SCHEMA_VERSION
-from claude_batch.ledger.store import identity_of
+from claude_batch.ledger.store import Ledger, exists_on_server, identity_of
 from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
 from claude_batch.wire.error_table import fault_of_response
 from claude_batch.wire.inbound import server_time
@@ -61,6 +63,9 @@ class Finding:
 
 def check_ledger(location: str) -> Iterator[Finding]:
     """Yield what is found about a ledger and its disk."""
+    if on_server(location):
+        yield from _check_server(location)
+        return
     try:
         path = path_of(location)
     except LedgerError as error:
@@ -80,6 +85,37 @@ def check_ledger(location: str) -> Iterator[Finding]:
         yield from _check_content(path, examined)
         yield _check_drivers(path)
     yield from _check_disk(path, _size(path))
+
+
+def _check_server(location: str) -> Iterator[Finding]:
+    try:
+        if not exists_on_server(location):
+            shown = without_password(location)
+            message = f"none at {shown} yet; `claude-batch run` creates it"
+            yield Finding(check="ledger", level="ok", message=message)
+            return
+        ledger = Ledger(location)
+    except LedgerError as error:
+        yield _ledger_fault("ledger", str(error))
+        return
+    try:
+        megabytes = f"{ledger.size().data / 1_000_000:,.1f} MB"
+        yield Finding(check="ledger", level="ok", message=f"{ledger.location}, {megabytes}")
+        with ledger.read() as tx:
+            facts, rows = queries.metadata_of(tx), queries.workspaces_of(tx)
+        yield _check_version(int(facts["schema_version"]))
+        yield _check_mark(facts)
+        yield from _check_workspaces(rows)
+        workers = ledger.workers()
+    except LedgerError as error:
+        yield _ledger_fault("ledger", str(error))
+        return
+    finally:
+        ledger.close()
+    driving = sum(1 for each in workers if each.drives)
+    words = count_of(driving, "process drives", "processes drive")
+    message = f"{words} the ledger now, of {len(workers)} that use it"
+    yield Finding(check="driver", level="ok", message=message)
 
 
 def _ledger_fault(check: str, message: str, remedy: str = "") -> Finding:
