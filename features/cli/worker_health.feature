@@ -18,13 +18,11 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
     Then it ends with 0 and says "the worker has ended"
 
   Scenario: A worker without a ledger is alive, but not ready
-    Then probes that find these problems answer as follows
-      | alive            | ready       | healthz | readyz |
-      |                  |             | 200     | 200    |
-      |                  | no database | 200     | 503    |
-      | the loop hangs   | no database | 503     | 503    |
-      # As a ledger that cannot be read.
-      | LedgerError      | LedgerError | 503     | 503    |
+    Then probes of such a ledger answer as follows
+      | ledger           | healthz | readyz | text                                 |
+      | answers          | 200     | 200    | ok                                   |
+      | cannot be read   | 200     | 503    | it cannot be read                    |
+      | does not answer  | 200     | 503    | the ledger has not answered for 3 s  |
 
   Scenario: A port that is taken is refused in one line
     Given a reader with a key and a server

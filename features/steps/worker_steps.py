@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 from pathlib import Path
@@ -69,18 +70,30 @@ def _(context: Context, path: str) -> dict[str, object]:
     return {"status": response.status_code, "text": response.text.rstrip("\n")}
 
 
-@rule("probes that find these problems answer")
-def _(alive: str, ready: str) -> dict[str, int]:
-    def why(words: str) -> str | None:
-        if words == "LedgerError":
-            raise LedgerError("it cannot be read")
-        return words or None
+@rule("probes of such a ledger answer")
+def _(ledger: str) -> dict[str, object]:
+    answers, asked = threading.Event(), list[None]()
 
-    with probes(0, lambda: why(alive), lambda: why(ready)) as port:
-        asked = {
-            path: httpx2.get(f"http://127.0.0.1:{port}/{path}") for path in ("healthz", "readyz")
-        }
-    return {path: response.status_code for path, response in asked.items()}
+    def why() -> str | None:
+        asked.append(None)
+        if ledger == "cannot be read":
+            raise LedgerError("it cannot be read")
+        if ledger == "does not answer":
+            answers.wait(60)
+        return None
+
+    with probes(0, why) as port:
+        ready = [httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=30) for _ in range(2)]
+        alive = httpx2.get(f"http://127.0.0.1:{port}/healthz", timeout=30)
+        answers.set()
+    # One that waits is enough.
+    assert len(asked) == (1 if ledger == "does not answer" else 2)
+    assert ready[0].text == ready[1].text
+    return {
+        "healthz": alive.status_code,
+        "readyz": ready[0].status_code,
+        "text": ready[0].text.rstrip("\n"),
+    }
 
 
 @when("the worker is terminated")

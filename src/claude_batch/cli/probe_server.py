@@ -1,7 +1,7 @@
 """HTTP probes of a worker, for an orchestrator such as Kubernetes.
 
-``/healthz`` says whether the process works, so that one that hangs is restarted. ``/readyz`` says
-whether requests are sent. They are apart, because an outage of the database must restart no worker.
+``/healthz`` says whether the process serves, and ``/readyz`` whether requests are sent. They are
+apart, because an outage of the database must restart no worker.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -17,6 +18,38 @@ from claude_batch.core.errors import ActorError
 
 _TIMEOUT: Final = 10.0
 """Seconds in which a caller sends its request."""
+
+ANSWERS: Final = 3.0
+"""Seconds in which the ledger answers; an orchestrator often waits for five."""
+
+
+class _Readiness:
+    """Asks for the reason once at a time, so that an outage does not pile up threads."""
+
+    def __init__(self, why_not_ready: Callable[[], str | None]) -> None:
+        self._why_not_ready = why_not_ready
+        self._lock = threading.Lock()
+        self._asked: Future[str | None] | None = None
+
+    def why_not(self) -> str | None:
+        """Return the reason, or None; at most `ANSWERS` seconds later."""
+        with self._lock:
+            asked = self._asked
+            if asked is None or asked.done():
+                asked = self._asked = Future()
+                threading.Thread(target=self._ask, args=(asked,), daemon=True).start()
+        try:
+            return asked.result(ANSWERS)
+        except TimeoutError:
+            return f"the ledger has not answered for {ANSWERS:.0f} s"
+
+    def _ask(self, asked: Future[str | None]) -> None:
+        try:
+            asked.set_result(self._why_not_ready())
+        except ActorError as error:
+            asked.set_result(str(error))
+        except BaseException as error:
+            asked.set_exception(error)  # the handler's caller gets no answer, and the next one asks
 
 
 class _Server(ThreadingHTTPServer):
@@ -30,15 +63,13 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def probes(
-    port: int, why_not_alive: Callable[[], str | None], why_not_ready: Callable[[], str | None]
-) -> Generator[int]:
+def probes(port: int, why_not_ready: Callable[[], str | None]) -> Generator[int]:
     """Serve both probes on all addresses of this machine; yields the port.
 
-    Each function returns None, or the reason why its probe fails, and may raise `ActorError`.
+    ``why_not_ready`` returns None, or the reason why nothing is sent, and may raise `ActorError`.
     Raises ``OSError`` if the port is taken.
     """
-    checks = {"/healthz": why_not_alive, "/readyz": why_not_ready}
+    checks = {"/healthz": lambda: None, "/readyz": _Readiness(why_not_ready).why_not}
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _TIMEOUT
@@ -48,10 +79,7 @@ def probes(
             if check is None:
                 self._answer(404, "the probes are /healthz and /readyz")
                 return
-            try:
-                why = check()
-            except ActorError as error:
-                why = str(error)
+            why = check()
             self._answer(200 if why is None else 503, why or "ok")
 
         def log_message(self, format: str, *args: Any) -> None:

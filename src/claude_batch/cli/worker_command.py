@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from claude_batch.providers.batch import ClaudeBatchProvider
 
-TICK = 5.0
-"""Seconds in which the engine's event loop answers, if it does not hang."""
-
 
 @click.command("worker", epilog=EXIT_CODES)
 @provider_options
@@ -57,24 +54,10 @@ def _health(provider: ClaudeBatchProvider, port: int | None) -> Generator[None]:
         return
     from claude_batch.cli.probe_server import probes
 
-    def why_not_alive() -> str | None:
-        opening = provider.opening()
-        if not opening.done():
-            return None  # it waits for the ledger, which a restart would not bring back
-        try:
-            opening.result()[0].do(_nothing()).result(TICK)
-        except TimeoutError:
-            return f"the event loop has not answered for {TICK:.0f} s"
-        return None
-
     with contextlib.ExitStack() as stack:
         try:
-            served = stack.enter_context(probes(port, why_not_alive, provider.why_not_sending))
+            served = stack.enter_context(probes(port, provider.why_not_sending))
         except OSError as error:
             raise click.UsageError(f"--health {port}: {error.strerror}") from None
         say(f"probes on port {served}: /healthz and /readyz")
         yield
-
-
-async def _nothing() -> None:
-    """Prove that the loop runs."""
