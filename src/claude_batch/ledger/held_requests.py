@@ -395,7 +395,7 @@ def hold_back(ledger: Ledger, run_id: str) -> int:
         first = (
             select(func.min(requests.c.seq), requests.c.run_id, requests.c.prefix)
             .where(mine, requests.c.prefix.is_not(None))
-            .group_by(requests.c.prefix)
+            .group_by(requests.c.run_id, requests.c.prefix)
             .having(func.count() > 1)
         )
         names = ["request_seq", "run_id", "prefix"]
