@@ -14,6 +14,15 @@ Feature: A request more costs three rows, and neither a transaction nor a call o
       | reading statements | 500   |
       | API calls          | 5     |
 
+  Scenario: Resuming a run takes no statement for each answer that it has
+    Given an API
+    When the work of resuming a run of 510 prompts is counted, of which 10 lack
+    And the work of resuming a run of 2510 prompts is counted, of which 10 lack
+    Then a thousand prompts more take at most
+      | work               | times |
+      | reading statements | 50    |
+      | writing statements | 5     |
+
   Scenario: A poll takes one list call and one transaction, however many batches wait
     Given an API that takes 3600 seconds for a batch
     When 3 batches wait at the API, and one pass is counted

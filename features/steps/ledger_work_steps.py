@@ -13,13 +13,14 @@ from typing import Any
 
 from behave import then, when
 from behave.runner import Context
-from sqlalchemy import event, select
+from sqlalchemy import delete, event, func, select, update
 from sqlalchemy.pool import Pool
 from staging import QUICK, ledger_values, make_provider
 
 import claude_batch as cb
+from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import collected_batches
-from claude_batch.ledger.schema import batches
+from claude_batch.ledger.schema import batches, requests, results
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
 from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
@@ -69,6 +70,38 @@ def _(context: Context, count: int) -> None:
         context.provider.close()
     work["API calls"] = len(context.api.log()) - calls
     context.work = {**getattr(context, "work", {}), count: work}
+
+
+@when("the work of resuming a run of {count:d} prompts is counted, of which {missing:d} lack")
+def _(context: Context, count: int, missing: int) -> None:
+    make_provider(context, max_requests=500, drive=False)
+    prompts = [f"prompt {n} of {count}" for n in range(count)]
+    run = context.provider.store(context.actor.configuration, prompts)
+    while not run.status().finished:
+        assert context.provider.advance_sync()
+    context.provider.close()
+    _take_back_the_last_batch(missing)
+    with counted_work() as work:
+        make_provider(context, drive=False)
+        run = context.provider.open_run(run.id)
+        assert context.provider.advance_sync()
+        context.work = {**getattr(context, "work", {}), count: Counter(work)}
+    assert run.status().finished
+    context.provider.close()
+
+
+def _take_back_the_last_batch(count: int) -> None:
+    """Make the ledger that of a process which died before it fetched the last batch's results."""
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        last = tx.scalar(select(func.max(batches.c.id)))
+        ended = {"state": BatchState.ENDED, "collected": None}
+        tx.execute(update(batches).where(batches.c.id == last).values(ended))
+        tx.execute(delete(results).where(results.c.batch_id == last))
+        waits = {"state": RequestState.PACKED, "finished": None, "answered_by": None}
+        found = tx.execute(update(requests).where(requests.c.batch_id == last).values(waits))
+        assert found.rowcount == count, found.rowcount
+    ledger.close()
 
 
 @then("a thousand prompts more take at most")
