@@ -219,6 +219,13 @@ for other_version, other_path in OTHER_PYTHONS.items():
 
 
 @nox.session
+def postgres_tests(session: nox.Session) -> None:
+    """The features tagged @both_backends again, with their ledgers on a PostgreSQL server."""
+    session.install(".[test]")
+    features(session, [], tags="@both_backends", FEATURES_POSTGRES="1")
+
+
+@nox.session
 def integration_tests(session: nox.Session) -> None:
     """Robot: real processes and real HTTP, a few suites side by side."""
     session.install(".[test]")

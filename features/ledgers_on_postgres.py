@@ -26,8 +26,6 @@ _open: Any = store.open_backend
 def url_of(location: str) -> str:
     """Return the URL of the schema that stands for a file."""
     server = os.environ[VARIABLE]
-    if server == "1":
-        server = postgres_server.shared().url()
     schema = "l" + hashlib.blake2b(os.path.abspath(location).encode(), digest_size=8).hexdigest()
     return f"{server}{'&' if '?' in server else '?'}schema={schema}"
 
@@ -42,5 +40,7 @@ def _open_there(location: str) -> Any:
 
 
 def begin() -> None:
-    """Open them there from now on."""
+    """Open them there from now on, in commands that are forked from here too."""
+    if os.environ[VARIABLE] == "1":
+        os.environ[VARIABLE] = postgres_server.shared().url()
     store.open_backend = _open_there

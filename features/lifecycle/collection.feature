@@ -1,3 +1,4 @@
+@both_backends
 Feature: Collection stores every line once, whatever the stream does
 
   Scenario Outline: A results stream that is <action> loses and doubles nothing

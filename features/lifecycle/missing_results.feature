@@ -1,3 +1,4 @@
+@both_backends
 Feature: Results that are missing are fetched again for a day before they are lost
 
   Scenario: Results that end early again and again are complete once the API gives all of them

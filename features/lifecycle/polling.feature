@@ -1,3 +1,4 @@
+@both_backends
 Feature: Polling looks as often as it is worth
 
   Scenario: The wait before the next check is a tenth of the age, within both intervals

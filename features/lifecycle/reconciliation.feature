@@ -1,4 +1,4 @@
-@long
+@long @both_backends
 Feature: Reconciliation finds out what became of a sending that had no answer
 
   Scenario Outline: What was accepted after all is found, and paid for once: <action>

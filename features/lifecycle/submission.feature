@@ -1,3 +1,4 @@
+@both_backends
 Feature: Submission sends nothing twice, and knows what it does not know
 
   Scenario: The newest batches are listed before each create

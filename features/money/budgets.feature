@@ -1,3 +1,4 @@
+@both_backends
 Feature: What a run, an actor or a day may cost is never passed
   Before a request is packed the most that it can cost is reserved; what does not fit is held.
 
