@@ -52,3 +52,6 @@ Feature: The dashboard's pages show the ledger
       | path | words                        |
       | /    | another tests/asker finished |
     And the dashboard has written nothing to the ledger
+
+  Scenario: Every page is valid HTML, has labels, and nothing inline
+    Then every page that the dashboard links to is valid HTML with labels

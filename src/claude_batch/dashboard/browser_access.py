@@ -52,7 +52,7 @@ class Access:
         self._token = None if token is None else token.encode("utf-8", "surrogateescape")
         self._hosts = HostCheck(settings.host, settings.allowed_hosts)
         # For the forms of this process. A page of another origin can send a form, but not read one.
-        self.form_token = secrets.token_urlsafe(32)
+        self.form_token: str = secrets.token_urlsafe(32)
 
     @property
     def has_token(self) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -16,13 +18,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from claude_batch._version import __version__
 from claude_batch.core.errors import ActorError, LedgerError, RunNotFoundError
+from claude_batch.dashboard.actors_page import actor_page, actors_page
 from claude_batch.dashboard.browser_access import PROTECTION, Access, read_form
 from claude_batch.dashboard.change_stream import MOST_STREAMS, ChangeStreams
+from claude_batch.dashboard.costs_page import costs_page
 from claude_batch.dashboard.dashboard_settings import DashboardSettings
+from claude_batch.dashboard.ledger_page import ledger_page
 from claude_batch.dashboard.ledger_reader import LedgerReader
 from claude_batch.dashboard.overview_page import overview_page
 from claude_batch.dashboard.page_renderer import render
+from claude_batch.dashboard.request_page import raw_of, request_page
 from claude_batch.dashboard.run_page import run_page
+from claude_batch.providers.export import chunks, final_answers
+from claude_batch.providers.status import find_run_id
 
 Page = Callable[[LedgerReader, Mapping[str, str]], dict[str, Any]]
 """Reads what a page shows. Its template has the page's name; its query and its path's parts come in
@@ -31,12 +39,32 @@ one mapping."""
 _PAGES: Final[Mapping[str, tuple[str, Page]]] = {
     "/": ("overview", overview_page),
     "/runs/{run_id}": ("run", run_page),
+    "/runs/{run_id}/requests/{number}": ("request", request_page),
+    "/actors": ("actors", actors_page),
+    "/actors/{actor:path}": ("actor", actor_page),
+    "/costs": ("costs", costs_page),
+    "/ledger": ("ledger", ledger_page),
 }
 
 _KEPT_PAGES: Final = 200
 """Pages that are kept until the ledger changes. Everybody who watches a run shares one."""
 
 _LARGEST_KEPT: Final = 512 * 1024
+
+
+_FAILURES: Final[tuple[tuple[type[Exception], int, str], ...]] = (
+    (RunNotFoundError, 404, "There is no such run or request"),
+    (LedgerError, 503, "The ledger cannot be read"),
+    (ActorError, 400, "This cannot be done"),
+)
+
+_FORMS: Final = {"jsonl": "application/jsonl", "csv": "text/csv"}
+
+
+def _saved_as(name: str) -> dict[str, str]:
+    """Return headers with which a browser stores a response, and never shows it as a page."""
+    plain = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII)
+    return {"content-disposition": f'attachment; filename="{plain}"'}
 
 
 class DashboardApp:
@@ -47,17 +75,19 @@ class DashboardApp:
         self._reader = reader
         self._access = Access(settings)
         self._settings = settings
-        self.streams = ChangeStreams(lambda: reader.version)
+        self.streams: ChangeStreams = ChangeStreams(lambda: reader.version)
         self._drawn: tuple[int, dict[str, bytes]] = (0, {})
         folders = StaticFiles(packages=[("claude_batch.dashboard", "static")])
         self._app: ASGIApp = Starlette(
             routes=[
                 *(Route(path, self._page(*page)) for path, page in _PAGES.items()),
+                Route("/runs/{run_id}/results.{form}", self._results),
+                Route("/runs/{run_id}/requests/{number}/{what}.json", self._raw),
                 Route("/events", self._events),
                 Route("/login", self._login, methods=["GET", "POST"]),
                 Mount("/static", folders),
             ],
-            exception_handlers={404: self._not_found},
+            exception_handlers={404: self._not_found, ActorError: self._failed},
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,14 +144,7 @@ class DashboardApp:
         async def answer(request: Request) -> Response:
             address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             values = {**request.query_params, **request.path_params}
-            try:
-                body = await run_in_threadpool(draw, address, values)
-            except RunNotFoundError as error:
-                return self._problem(404, "There is no such run", str(error))
-            except LedgerError as error:
-                return self._problem(503, "The ledger cannot be read", str(error))
-            except ActorError as error:
-                return self._problem(400, "This page cannot be shown", str(error))
+            body = await run_in_threadpool(draw, address, values)
             return Response(body, media_type="text/html")
 
         return answer
@@ -145,6 +168,27 @@ class DashboardApp:
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
         return self._problem(404, "There is no such page", request.url.path[:200])
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        status, title = next(each[1:] for each in _FAILURES if isinstance(error, each[0]))
+        return self._problem(status, title, str(error))
+
+    # Downloads ----------------------------------------------------------------------------------
+
+    async def _results(self, request: Request) -> Response:
+        form = request.path_params["form"]
+        if form not in _FORMS:
+            raise HTTPException(404)
+        ledger = self._reader.ledger
+        run_id = await run_in_threadpool(find_run_id, ledger, request.path_params["run_id"])
+        # A spreadsheet would compute a text that begins like a formula.
+        pieces = chunks(final_answers(ledger, run_id), "csv-safe" if form == "csv" else "jsonl")
+        headers = _saved_as(f"{run_id}.{form}")
+        return StreamingResponse(pieces, headers=headers, media_type=_FORMS[form])
+
+    async def _raw(self, request: Request) -> Response:
+        name, body = await run_in_threadpool(raw_of, self._reader, request.path_params)
+        return Response(body, headers=_saved_as(name), media_type="application/json")
 
     async def _events(self, request: Request) -> Response:
         if self.streams.count >= MOST_STREAMS:

@@ -97,7 +97,7 @@ class LedgerReader:
 
     def __init__(self, location: str) -> None:
         """Open the ledger. Raises `LedgerError`."""
-        self.ledger = Ledger(location)
+        self.ledger: Ledger = Ledger(location)
         # Versions of a restarted server differ from those that open pages have.
         self._version = int(time.time() * 1000)
         self._statuses: OrderedDict[str, _Known] = OrderedDict()
@@ -169,7 +169,7 @@ class LedgerReader:
         if known is None or known.mark != mark or not known.status.finished:
             with self.ledger.read() as tx:
                 workspace_id = queries.run_row(tx, run_id).workspace_id
-            status = status_of(self.ledger, run_id, driven=self._is_driven(workspace_id))
+            status = status_of(self.ledger, run_id, driven=self.is_driven(workspace_id))
             known = _Known(mark, status, self._version)
         known.read = self._version
         with self._lock:
@@ -179,7 +179,8 @@ class LedgerReader:
                 self._statuses.popitem(last=False)
         return known.status
 
-    def _is_driven(self, workspace_id: int) -> bool:
+    def is_driven(self, workspace_id: int) -> bool:
+        """Return whether a process drives a workspace."""
         # Asked once an update, because the question itself takes the lock for a moment.
         if workspace_id not in self._driven:
             self._driven[workspace_id] = seat_is_taken(self.ledger, workspace_id)

@@ -211,7 +211,7 @@ def _words_of(raw: bytes) -> str:
 # Distributions ------------------------------------------------------------------------------------
 
 
-def _plot(counts: list[int], names: list[str]) -> list[tuple[str, int]]:
+def _plot(counts: list[int], names: list[str]) -> list[tuple[str, tuple[int]]]:
     """Return the counted groups with their names, without empty ones at both ends."""
     filled = [place for place, count in enumerate(counts) if count]
     if not filled:
@@ -220,7 +220,8 @@ def _plot(counts: list[int], names: list[str]) -> list[tuple[str, int]]:
         f"from {name}" if place == len(names) - 1 else f"{name} – {names[place + 1]}"
         for place, name in enumerate(names)
     ]
-    return list(zip(named, counts, strict=True))[filled[0] : filled[-1] + 1]
+    rows = [(name, (count,)) for name, count in zip(named, counts, strict=True)]
+    return rows[filled[0] : filled[-1] + 1]
 
 
 # Requests -----------------------------------------------------------------------------------------

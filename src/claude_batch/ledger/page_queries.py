@@ -110,6 +110,32 @@ def halted_workspaces(tx: Connection) -> list[Record]:
     return list(tx.execute(select(workspaces).where(workspaces.c.halted.is_not(None))))
 
 
+class LedgerCounts(NamedTuple):
+    """How much a ledger holds."""
+
+    runs: int
+    requests: int
+    batches: dict[str, int]
+    """Number of batches by state."""
+
+
+def ledger_counts(tx: Connection) -> LedgerCounts:
+    """Return how much a ledger holds, without reading its requests."""
+    number, total = tx.execute(
+        select(func.count(), func.coalesce(func.sum(runs.c.request_count), 0)).where(
+            runs.c.request_count > 0
+        )
+    ).one()
+    query = select(batches.c.state, func.count()).group_by(batches.c.state)
+    by_state = tx.execute(query.order_by(batches.c.state))
+    return LedgerCounts(number, total, {row[0]: row[1] for row in by_state})
+
+
+def workspace_rows(tx: Connection) -> list[Record]:
+    """Return all workspaces, oldest first."""
+    return list(tx.execute(select(workspaces).order_by(workspaces.c.id)))
+
+
 # Batches ------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import GenericFunction
+from sqlalchemy.types import TypeEngine
 
 __all__ = ["contains", "json_number", "upsert"]
 # ``upsert(table)`` is an INSERT with ON CONFLICT, a clause that PostgreSQL and SQLite write alike.
@@ -17,8 +18,8 @@ __all__ = ["contains", "json_number", "upsert"]
 class contains(GenericFunction[bool]):  # noqa: N801 - a function of SQL
     """Whether bytes contain other bytes."""
 
-    type = Boolean()
-    inherit_cache = True
+    type: TypeEngine[bool] = Boolean()
+    inherit_cache: bool | None = True
 
 
 @compiles(contains)
@@ -29,8 +30,8 @@ def _contains(element: contains, compiler: SQLCompiler, **how: Any) -> str:
 class json_number(GenericFunction[int]):  # noqa: N801 - a function of SQL
     """The whole number of a name in a JSON object that is stored as text."""
 
-    type = BigInteger()
-    inherit_cache = True
+    type: TypeEngine[int] = BigInteger()
+    inherit_cache: bool | None = True
 
 
 @compiles(json_number)

@@ -332,6 +332,11 @@ class Ledger:
         """Return the leader lock of a workspace, not taken yet."""
         return self.backend.seat_lock(workspace_id)
 
+    def seat_is_taken(self, workspace_id: int) -> bool:
+        """Return whether any process drives the workspace now. Raises `LedgerError`."""
+        with self._translating_errors("read"):
+            return self.backend.seat_is_taken(workspace_id)
+
     def every_seat(self, workspace_ids: Iterable[int], why: str) -> AbstractContextManager[None]:
         """Hold leader locks inside the block, so that no process drives; see `Backend`."""
         return self.backend.every_seat(workspace_ids, why)

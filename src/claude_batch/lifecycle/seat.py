@@ -19,11 +19,7 @@ _log = logging.getLogger(__name__)
 
 def seat_is_taken(ledger: Ledger, workspace_id: int) -> bool:
     """Return whether any process, including this one, drives the workspace now."""
-    lock = ledger.seat_lock(workspace_id)
-    if not lock.take():
-        return True
-    lock.release()
-    return False
+    return ledger.seat_is_taken(workspace_id)
 
 
 def interrupted_workspaces(ledger: Ledger) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.ledger import queries
@@ -58,6 +58,30 @@ class LedgerFacts:
         return asdict(self)
 
 
+class MarkFacts(NamedTuple):
+    """A ledger's relation to its high-water mark; the fields are those of `LedgerFacts`."""
+
+    posts: int
+    path: str
+    state: str
+
+
+def mark_of(ledger: Ledger) -> MarkFacts:
+    """Return a ledger's relation to its high-water mark. Raises `LedgerError`."""
+    high_water = HighWater(ledger)
+    try:
+        mark, state = high_water.read(), "missing"
+    except LedgerError:
+        mark, state = None, "unreadable"
+    with ledger.read() as tx:
+        posts = posts_of(tx)
+    if mark is not None:
+        state = "reached" if mark.posts == posts else "below"
+        if not is_known(mark, ledger.incarnations, posts):
+            state = "above"
+    return MarkFacts(posts, str(high_water.path), state)
+
+
 def facts_of(location: str) -> LedgerFacts:
     """Return a ledger's contents and its relation to its high-water mark; needs no key.
 
@@ -65,19 +89,10 @@ def facts_of(location: str) -> LedgerFacts:
     """
     ledger = Ledger(location)
     try:
-        high_water = HighWater(ledger)
-        try:
-            mark, state = high_water.read(), "missing"
-        except LedgerError:
-            mark, state = None, "unreadable"
+        mark = mark_of(ledger)
         with ledger.read() as tx:
-            posts = posts_of(tx)
             requests, batches = queries.counts_by_state(tx)
             behind = queries.behind(tx)
-        if mark is not None:
-            state = "reached" if mark.posts == posts else "below"
-            if not is_known(mark, ledger.incarnations, posts):
-                state = "above"
         size = ledger.size()
         return LedgerFacts(
             path=ledger.backend.address,
@@ -87,9 +102,9 @@ def facts_of(location: str) -> LedgerFacts:
             log_size=size.log,
             requests=requests,
             batches=batches,
-            posts=posts,
-            high_water_mark=str(high_water.path),
-            high_water=state,
+            posts=mark.posts,
+            high_water_mark=mark.path,
+            high_water=mark.state,
             waiting_to_be_recovered=behind,
             workers=ledger.workers(),
         )

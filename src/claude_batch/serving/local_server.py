@@ -116,7 +116,7 @@ class ServerThread:
 
     def __init__(self, server: LocalServer, listener: socket.socket, name: str) -> None:
         self._server = server
-        self.url = url_of(listener)
+        self.url: str = url_of(listener)
 
         def run() -> None:
             with listener:

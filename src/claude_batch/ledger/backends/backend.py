@@ -182,6 +182,14 @@ class Backend(ABC):
     def seat_lock(self, workspace_id: int) -> SeatLock:
         """Return the leader lock of a workspace, not taken yet."""
 
+    def seat_is_taken(self, workspace_id: int) -> bool:
+        """Return whether any process, including this one, drives the workspace now."""
+        lock = self.seat_lock(workspace_id)
+        if not lock.take():
+            return True
+        lock.release()
+        return False
+
     @contextmanager
     def every_seat(self, workspace_ids: Iterable[int], why: str) -> Generator[None]:
         """Hold leader locks while the block runs, so that no process drives meanwhile.

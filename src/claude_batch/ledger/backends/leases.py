@@ -152,6 +152,14 @@ class Leases:
             )
         return True
 
+    def is_taken(self, workspace_id: int) -> bool:
+        """Return whether a living process has a seat."""
+        with self.connections.engine.connect() as connection, connection.begin():
+            there = connection.scalar(
+                select(seats.c.process).where(seats.c.workspace_id == workspace_id)
+            )
+            return there is not None and _lives(connection, there)
+
     def leave(self, workspace_id: int, holder: str) -> None:
         """Leave a seat, unless another has taken it meanwhile."""
         with self.connections.leasing() as tx:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Insert, inspect, text
+from sqlalchemy import Connection, Engine, Insert, inspect, text
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.backends import postgres_sql
@@ -23,13 +23,14 @@ OLDEST_SERVER = 14
 class PostgresBackend(Backend):
     """A ledger's schema in a database. A forked process cannot share it."""
 
-    faults = PostgresConnections.faults
+    faults: tuple[type[BaseException], ...] = PostgresConnections.faults
 
     def __init__(self, location: str) -> None:
         """Read the URL of a schema, which `create` makes. Raises `LedgerError`."""
         self._connections = PostgresConnections(location)
-        self.location = self.address = self._connections.location
-        self.engine = self._connections.engine
+        self.location: str = self._connections.location
+        self.address: str = self.location
+        self.engine: Engine = self._connections.engine
         self._schema = self._connections.schema
         self._checked = False
         self._leases = Leases(self._connections)
@@ -156,6 +157,9 @@ class PostgresBackend(Backend):
 
     def seat_lock(self, workspace_id: int) -> SeatLease:
         return SeatLease(self._leases, workspace_id)
+
+    def seat_is_taken(self, workspace_id: int) -> bool:
+        return self._leases.is_taken(workspace_id)
 
     def process_lock(self) -> ProcessLease:
         return ProcessLease(self._leases)

@@ -93,7 +93,8 @@ class PostgresConnections:
 
     def __init__(self, location: str) -> None:
         """Read a URL; nothing is connected yet. Raises `LedgerError` if it cannot be read."""
-        url, self.schema = _url_of(location)
+        url, schema = _url_of(location)
+        self.schema: str = schema
         self.location: str = without_password(location)
         lock = postgres_sql.lock_number(self.schema)
         self.channel: str = f"claude_batch_{lock & (1 << 64) - 1:x}"

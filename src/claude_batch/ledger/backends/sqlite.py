@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Insert, create_engine, event, inspect
+from sqlalchemy import Connection, Engine, Insert, create_engine, event, inspect
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
@@ -51,22 +51,22 @@ long.
 class SqliteBackend(Backend):
     """A ledger's file. A forked process cannot share it."""
 
-    faults = (DBAPIError, sqlite3.Error)
+    faults: tuple[type[BaseException], ...] = (DBAPIError, sqlite3.Error)
     path: Path
 
     def __init__(self, location: str) -> None:
         """Open or create the file at a path or SQLAlchemy URL. Raises `LedgerError`."""
-        self.location = location
+        self.location: str = location
         self.path = path_of(location)
         file = str(self._file(self.path))
-        self.address = file
+        self.address: str = file
         if "://" in location:
             url = _url_of(location).set(database=file)
         else:
             # Not as text, because a `?` in the path would begin the URL's options.
             url = URL.create("sqlite", database=file)
         try:
-            self.engine = create_engine(url, hide_parameters=True)
+            self.engine: Engine = create_engine(url, hide_parameters=True)
         except (ArgumentError, ImportError) as error:
             raise _unusable_url(location, error) from None
         event.listen(self.engine, "connect", _on_connect)

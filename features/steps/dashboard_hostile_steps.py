@@ -1,0 +1,125 @@
+"""Steps for the dashboard's pages of hostile texts."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+from behave import given, then
+from behave.runner import Context
+from html_pages import read_html
+from staging import make_provider, start_api
+
+import claude_batch as cb
+
+_HOSTILE = "<script>alert('{0}')</script> <img src=x onerror=alert('{0}')> \x1b[2J \u202egnp.exe"
+
+_ANSWER = (
+    _HOSTILE.format("answer")
+    + "\n\n# Heading\n\n[script](javascript:alert(1)) [data](data:text/html,x) "
+    + "[fine](https://a.test/) <https://b.test/> ![picture](https://evil.test/who-reads.png)\n\n"
+    + "<iframe src='https://evil.test'></iframe>\n\n<style>body { display: none }</style>\n\n"
+    + "| a | b |\n|---|---|\n| <form action=x> | `<b>` |\n\n"
+    + "[" * 3000
+)
+
+_LARGE = 256_000
+"""Characters: the sandbox makes no longer answer of 64,000 tokens."""
+
+
+def _answer(params: dict[str, Any]) -> Any:
+    text = str(params["messages"][-1]["content"])
+    if "large" in text:
+        return {"content": "> * [x](y) `" * (_LARGE // 12)}
+    return {"content": "answer " + _ANSWER}
+
+
+@given("an API whose answers are those of a hostile model")
+def _(context: Context) -> None:
+    start_api(context, responder=_answer)
+
+
+@given("a ledger with hostile texts in its prompts, keys, labels and actors")
+def _(context: Context) -> None:
+    make_provider(context)
+    actor = cb.ActorConfiguration(
+        name="tests/hostile",
+        provider="anthropic",
+        model="claude-haiku-4-5",
+        options={"max_tokens": 64_000},
+        batch_processing=True,
+    )
+    requests = [
+        cb.ActorRequest("prompt " + _HOSTILE.format("prompt"), key=_HOSTILE.format("key")),
+        cb.ActorRequest("large"),
+        cb.ActorRequest("[[sandbox:errored:invalid_request_error]] \x9b31m \u2066"),
+    ]
+    run = context.provider.store(actor, requests, label=_HOSTILE.format("label"))
+    run.wait_sync()
+    context.dashboard_runs = {"hostile": run}
+
+
+@then("no page of the dashboard has an element or a character of the hostile texts")
+def _(context: Context) -> None:
+    for path in context.dashboard_paths:
+        response = context.browser.get(path)
+        if not response.headers["content-type"].startswith("text/html"):
+            continue
+        found = read_html(response.text)
+        names = {tag for tag, _ in found.tags}
+        assert not names & {"img", "iframe", "style", "b"}, (path, names)
+        assert all(
+            given.get("src", "").startswith("/") for tag, given in found.tags if tag == "script"
+        )
+        steering = re.findall(
+            "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", response.text
+        )
+        assert not steering, (path, steering)
+
+
+def _request_page(context: Context, number: int) -> str:
+    return f"/runs/{context.dashboard_runs['hostile'].id}/requests/{number}"
+
+
+@then("the answer of request {number:d} on the dashboard has only links to https, and no picture")
+def _(context: Context, number: int) -> None:
+    body = context.browser.get(_request_page(context, number)).text
+    answer = body.partition('<div class="markdown">')[2].partition("</section>")[0]
+    links = re.findall(r'<a href="([^"]*)"([^>]*)>', answer)
+    # The words of a picture stay as a link to it.
+    pictures = ["https://evil.test/who-reads.png"]
+    assert [link for link, _ in links] == ["https://a.test/", "https://b.test/", *pictures], links
+    assert all('rel="noopener noreferrer nofollow"' in rest for _, rest in links), links
+    assert "<h3>Heading</h3>" in answer and "<table>" in answer and "<img" not in answer, answer
+
+
+@then(
+    "the page of request {number:d} on the dashboard has at most {kilobytes:d} KB and takes at "
+    "most {seconds:g} seconds of CPU"
+)
+def _(context: Context, number: int, kilobytes: int, seconds: float) -> None:
+    path = _request_page(context, number)
+    taken: list[float] = []
+    for again in range(3):
+        began = time.process_time()
+        # Another address each time, so that the page is drawn again.
+        body = context.browser.get(f"{path}?again={again}").text
+        taken.append(time.process_time() - began)
+    assert len(body) <= 1000 * kilobytes, len(body)
+    assert "more characters are not shown" in body
+    assert min(taken) <= seconds, taken
+
+
+@then("the downloads of request {number:d} on the dashboard are whole")
+def _(context: Context, number: int) -> None:
+    response = context.browser.get(f"{_request_page(context, number)}/result-1.json")
+    assert response.headers["content-disposition"].startswith("attachment; "), response.headers
+    message = json.loads(response.content)["result"]["message"]
+    assert len(message["content"][0]["text"]) > 0.9 * _LARGE, len(message["content"][0]["text"])
+    run = context.dashboard_runs["hostile"].id
+    lines = context.browser.get(f"/runs/{run}/results.jsonl").text.splitlines()
+    assert [json.loads(line)["ok"] for line in lines] == [True, True, False], len(lines)
+    table = context.browser.get(f"/runs/{run}/results.csv")
+    assert table.headers["content-type"].startswith("text/csv") and table.text.startswith("id,ok,")
