@@ -96,13 +96,14 @@ def driver(server: PostgresServer) -> int | None:
 
 def play(requests: int, faults: int, seed: int, folder: Path) -> list[str]:
     """Play one; return what is wrong."""
-    chance = random.Random(seed)
+    # Each kind as often as the others, in an order of the seed.
+    order = random.Random(seed).sample(FAULTS, len(FAULTS))
     prompts, answers = folder / "prompts.jsonl", folder / "answers.jsonl"
     with prompts.open("w") as file:
         for number in range(requests):
             file.write(json.dumps({"id": f"r{number}", "prompt": f"say {number}"}) + "\n")
     sandbox = SandboxProcess()
-    address = sandbox.start_sandbox("--latency", "3s")
+    address = sandbox.start_sandbox("--latency", "6s")
     os.environ |= {
         "ANTHROPIC_API_KEY": "sk-ant-sandbox",
         "ANTHROPIC_BASE_URL": address,
@@ -145,8 +146,8 @@ def play(requests: int, faults: int, seed: int, folder: Path) -> list[str]:
                 pid = driver(server)
                 driving = [w for w in workers if w.process.pid == pid]
                 if played < faults and driving and not down and now - begun > 5 * (played + 1):
+                    fault = order[played % len(order)]
                     played += 1
-                    fault = chance.choice(FAULTS)
                     victim = driving[0]
                     victim.suffer(fault)
                     struck = time.monotonic()
