@@ -23,7 +23,7 @@ from claude_batch.wire.messages import UnreadableLine, decode_line
 ROWS: Final = 50
 """Requests on a page."""
 
-_BATCHES: Final = 40
+_BATCHES: Final = 20
 """Batches of the timeline: the newest."""
 
 _SAMPLE: Final = 1000

@@ -10,7 +10,7 @@
     columns.map((_, top) => columns[0].map((_, x) => columns.slice(0, top + 1).reduce((sum, column) => sum + column[x], 0)));
 
   const draw = (figure) => {
-    const table = figure.querySelector("table");
+    const table = figure.querySelector("details table");
     const canvas = figure.querySelector(".canvas");
     drawn.get(figure)?.destroy();
     drawn.delete(figure);
@@ -32,7 +32,7 @@
       legend: { live: true },
       scales: { x: { time: false, range: () => [-0.6, names.length - 0.4] }, y: { range: (_, low, high) => [0, high || 1] } },
       axes: [
-        { ...axis, grid: { show: false }, splits: () => names.map((_, at) => at), values: (_, at) => at.map((x) => (names.length > 8 && x % Math.ceil(names.length / 8) ? "" : names[x].split(" – ")[0])) },
+        { ...axis, grid: { show: false }, splits: () => names.map((_, at) => at), values: (_, at) => at.map((x) => (names.length > 8 && x % Math.ceil(names.length / 8) ? "" : names[x].split(" – ")[0].replace(/^\d{4}-/, ""))) },
         { ...axis, size: 48, values: (_, at) => at.map((value) => (figure.dataset.prefix || "") + short.format(value)) },
       ],
       series: [
