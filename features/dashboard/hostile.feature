@@ -20,6 +20,6 @@ Feature: What users and models wrote cannot do anything on a page
   Scenario: An answer's Markdown is shown without links to scripts, and without pictures
     Then the answer of request 1 on the dashboard has only links to https, and no picture
 
-  Scenario: An answer of 256 KB is cut on its page, and whole in its download
+  Scenario: An answer of 10 MB is cut on its page, and whole in its download
     Then the page of request 2 on the dashboard has at most 400 KB and takes at most 0.3 seconds of CPU
     And the downloads of request 2 on the dashboard are whole

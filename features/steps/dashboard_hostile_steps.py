@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from typing import Any
@@ -10,29 +11,32 @@ from typing import Any
 from behave import given, then
 from behave.runner import Context
 from html_pages import read_html
+from sqlalchemy import update
 from staging import make_provider, start_api
 
 import claude_batch as cb
+from claude_batch.ledger.schema import runs
+from claude_batch.ledger.store import Ledger
 
 _HOSTILE = "<script>alert('{0}')</script> <img src=x onerror=alert('{0}')> \x1b[2J \u202egnp.exe"
 
 _ANSWER = (
     _HOSTILE.format("answer")
-    + "\n\n# Heading\n\n[script](javascript:alert(1)) [data](data:text/html,x) "
-    + "[fine](https://a.test/) <https://b.test/> ![picture](https://evil.test/who-reads.png)\n\n"
+    + "\n\n# Heading\n\n[script](javascript:alert(1)) [data](data:text/html,x) [fine](https://a.test/)"
+    + " <https://b.test/> ![picture](https://evil.test/who-reads.png)\n\n"
     + "<iframe src='https://evil.test'></iframe>\n\n<style>body { display: none }</style>\n\n"
     + "| a | b |\n|---|---|\n| <form action=x> | `<b>` |\n\n"
     + "[" * 3000
 )
 
-_LARGE = 256_000
-"""Characters: the sandbox makes no longer answer of 64,000 tokens."""
+_LARGE = 10_000_000
 
 
 def _answer(params: dict[str, Any]) -> Any:
     text = str(params["messages"][-1]["content"])
     if "large" in text:
-        return {"content": "> * [x](y) `" * (_LARGE // 12)}
+        # As a block, because the sandbox cuts a text at `max_tokens`.
+        return [{"type": "text", "text": "> * [x](y) `" * (_LARGE // 12)}]
     return {"content": "answer " + _ANSWER}
 
 
@@ -58,6 +62,11 @@ def _(context: Context) -> None:
     ]
     run = context.provider.store(actor, requests, label=_HOSTILE.format("label"))
     run.wait_sync()
+    # A name that no actor may have: who can write the ledger can write this too.
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        tx.execute(update(runs).values(actor=f"../{_HOSTILE.format('actor')}"))
+    ledger.close()
     context.dashboard_runs = {"hostile": run}
 
 
@@ -88,9 +97,9 @@ def _(context: Context, number: int) -> None:
     body = context.browser.get(_request_page(context, number)).text
     answer = body.partition('<div class="markdown">')[2].partition("</section>")[0]
     links = re.findall(r'<a href="([^"]*)"([^>]*)>', answer)
-    # The words of a picture stay as a link to it.
-    pictures = ["https://evil.test/who-reads.png"]
-    assert [link for link, _ in links] == ["https://a.test/", "https://b.test/", *pictures], links
+    # A picture's address is a link like any other: it is opened only by a person.
+    expected = ["https://a.test/", "https://b.test/", "https://evil.test/who-reads.png"]
+    assert [link for link, _ in links] == expected, links
     assert all('rel="noopener noreferrer nofollow"' in rest for _, rest in links), links
     assert "<h3>Heading</h3>" in answer and "<table>" in answer and "<img" not in answer, answer
 
@@ -117,7 +126,7 @@ def _(context: Context, number: int) -> None:
     response = context.browser.get(f"{_request_page(context, number)}/result-1.json")
     assert response.headers["content-disposition"].startswith("attachment; "), response.headers
     message = json.loads(response.content)["result"]["message"]
-    assert len(message["content"][0]["text"]) > 0.9 * _LARGE, len(message["content"][0]["text"])
+    assert len(message["content"][0]["text"]) > 0.9 * _LARGE
     run = context.dashboard_runs["hostile"].id
     lines = context.browser.get(f"/runs/{run}/results.jsonl").text.splitlines()
     assert [json.loads(line)["ok"] for line in lines] == [True, True, False], len(lines)

@@ -62,8 +62,9 @@ def _(context: Context, settings: dict[str, Any] | None = None) -> None:
 
 def _path(context: Context, path: str) -> str:
     runs: dict[str, Any] = getattr(context, "dashboard_runs", {})
-    names = "|".join(map(re.escape, runs))
-    return re.sub(f"<({names})>", lambda found: runs[found[1]].id, path)
+    for name, run in runs.items():
+        path = path.replace(f"<{name}>", run.id)
+    return path
 
 
 def _page(context: Context, path: str, **more: Any) -> Any:
@@ -142,8 +143,8 @@ def _(context: Context) -> None:
         found = read_html(response.text)
         assert not found.faults, f"{path}: {found.faults}"
         links = found.values("href") + found.values("src")
-        local = [link for link in links if "://" not in link]
-        left += [urljoin(path, link).partition("#")[0] for link in local]
+        followed = (urljoin(path, link).partition("#")[0] for link in links)
+        left += [link for link in followed if link.startswith("/")]
     context.dashboard_paths = seen
     assert len(seen) > 6, seen
 

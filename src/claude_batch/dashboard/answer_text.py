@@ -19,7 +19,7 @@ _TAGS: Final = {
     *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a"),
     *("h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
 }
-_SCHEMES: Final = {"http", "https", "mailto"}
+_SCHEMES: Final = ("https://", "http://", "mailto:")
 _DEEPER: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
 """An answer's headings stand below those of the page."""
 
@@ -31,12 +31,13 @@ def _markdown() -> MarkdownIt:
     made.enable(["table", "strikethrough"])
     # A picture from elsewhere would tell its server who reads this. Its words stay as a link.
     made.disable("image")
+    # A relative address would be one of the dashboard's own pages.
+    made.validateLink = _is_elsewhere
     return made
 
 
-def _attribute(_tag: str, name: str, value: str) -> str | None:
-    # A link without a scheme would lead to a page of the dashboard.
-    return None if name == "href" and value.partition(":")[0] not in _SCHEMES else value
+def _is_elsewhere(url: str) -> bool:
+    return url.lower().startswith(_SCHEMES)
 
 
 def render_markdown(text: str) -> Markup:
@@ -54,8 +55,7 @@ def render_markdown(text: str) -> Markup:
             html,
             tags=_TAGS,
             attributes={"a": {"href"}, "th": {"scope"}, "ol": {"start"}},
-            url_schemes=_SCHEMES,
-            attribute_filter=_attribute,
+            url_schemes={"http", "https", "mailto"},
             link_rel="noopener noreferrer nofollow",
         )
     )

@@ -20,12 +20,10 @@ def ledger_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, An
         counts = page_queries.ledger_counts(tx)
         workspaces = page_queries.workspace_rows(tx)
         limits = halts.limits_of(tx)
-    size = ledger.size()
     return {
         "snapshot": reader.snapshot,
         "path": ledger.backend.address,
-        "size": size.data,
-        "log_size": size.log,
+        "size": ledger.size(),
         "workers": ledger.workers(),
         "schema_version": SCHEMA_VERSION,
         "incarnation": ledger.incarnation,
