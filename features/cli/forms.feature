@@ -74,7 +74,7 @@ Feature: Results are written as people want them
       {"id": "ZWEI-A\u0308", "prompt": "2"}
       {"id": "日本/語", "prompt": "3"}
       {"id": "कि", "prompt": "4"}
-      {"id": "a\u202eb\u0000c\\d\u2028e", "prompt": "5"}
+      {"id": "a\u202eb\u0007c\\d\u2028e", "prompt": "5"}
       {"id": "…", "prompt": "6"}
       {"id": "名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名名end", "prompt": "7"}
       """
@@ -90,6 +90,18 @@ Feature: Results are written as people want them
       | 000006.json           |
     And no two files of the folder "kept" are one where letters' case and form do not count
     And the last file of the folder "kept" ends with "名end.json", and has 220 bytes at most
+
+  Scenario: An id with a NUL character is refused, because not every ledger can store it
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      {"id": "a\u0000b", "prompt": "1"}
+      """
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 2 and says
+      """
+      a key must not have a NUL character
+      """
 
   Scenario: A folder without a summary is not complete
     Given a command's API

@@ -19,7 +19,7 @@ from staging import QUICK, make_provider
 from tables import rule
 
 import claude_batch as cb
-from claude_batch.ledger import store
+from claude_batch.ledger.backends import sqlite
 from claude_batch.lifecycle import engine
 from claude_batch.providers.registry import default_registry
 
@@ -42,7 +42,7 @@ def locked(context: Context) -> Iterator[Callable[[], None]]:
     connection.execute("BEGIN EXCLUSIVE")
     connection.execute("UPDATE meta SET value = value WHERE name = 'stamp'")
     try:
-        with mock.patch.object(store, "_BUSY_SECONDS", PATIENCE):
+        with mock.patch.object(sqlite, "_BUSY_SECONDS", PATIENCE):
             yield connection.close
     finally:
         connection.close()
