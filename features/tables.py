@@ -144,3 +144,34 @@ def _fits(cell: str, text: str) -> bool:
 
 def _shown(row: Row) -> str:
     return " | ".join(cell[:60] for cell in row.cells)
+
+
+def check_fields(context: Context, whole: Any) -> None:
+    """Compare a table of `field` and `value` with a value's fields.
+
+    A field is a path such as `usage.cost` or `content.0.text`, a value is JSON, in whose texts …
+    stands for any words. An empty cell means that there is no such field.
+    """
+    for row in context.table:
+        found, cell = _reached(whole, row["field"]), row["value"]
+        if not cell:
+            assert found is _MISSING, (row["field"], found)
+            continue
+        expected = json.loads(cell)
+        if isinstance(expected, str) and isinstance(found, str):
+            assert _fits(expected, found), (row["field"], found)
+        else:
+            assert found == expected, (row["field"], found)
+
+
+def _reached(whole: Any, path: str) -> Any:
+    found = whole
+    for name in path.split("."):
+        if isinstance(found, Mapping):
+            found = found.get(name, _MISSING)
+        elif isinstance(found, list | tuple):
+            found = dict(enumerate(found)).get(int(name), _MISSING)
+        else:
+            found = getattr(found, name, _MISSING)
+            found = found() if inspect.ismethod(found) else found
+    return found

@@ -16,7 +16,7 @@ Feature: What an answer cites is shown, for the whole and for each field
          {"type": "of_tomorrow", "cited_text": "f"}]},
        {"type": "text", "text": ".", "citations": null}]
       """
-    Then the actor response cites
+    Then every answer cites
       | claim | text | kind          | document | title | place             | file_id | url               |
       | so    | a    | characters    | 0        | A     | characters 3 to 9 |         |                   |
       | so    | b    | pages         | 1        |       | page 2            | file_1  |                   |
@@ -28,12 +28,51 @@ Feature: What an answer cites is shown, for the whole and for each field
 
   Scenario: a shape and citations together are asked for as labelled fields
     Given an actor made with {"model": "m", "system_prompt": "Be brief.", "options": {"output_config": {"effort": "low"}}}
-    Then the actor asked for a Receipt of a cited document receives the fields after "Be brief.", and sends no schema
-    And the actor asked for a Receipt of a cited document, its system prompt in blocks, receives the fields in one more block
-    And the actor asked for a Receipt of a document that is not cited sends its schema
+    And the documents
+      | file | content |
+      | r.md | text R  |
+    Then the actor asked for Receipt with {"prompt": "What?", "documents": ["r.md"], "citations": true} sends
+      | field         | value                                     |
+      | system        | "Be brief.\n\nAnswer with the fields…"    |
+      | output_config | {"effort": "low"}                         |
+    And the actor asked for Receipt with {"prompt": "What?", "documents": ["r.md"], "citations": true} tells the model
+      """
+      Answer with the fields
+      [[number]] {
+      "description":"As printed"
+      [[issued]] {"type":"string","format":"date"}
+      [[currency]] {"enum":["EUR","USD"]
+      """
+    And the actor asked for Receipt with {"prompt": "What?", "documents": ["r.md"]} sends
+      | field                                            | value                                |
+      | output_config.effort                             | "low"                                |
+      | output_config.format.schema.properties.tags.type | "array"                              |
+
+  Scenario: a system prompt in blocks gets the labelled fields as one more block
+    Given an actor made with {"model": "m", "options": {"system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]}}
+    And the documents
+      | file | content |
+      | r.md | text R  |
+    Then the actor asked for Receipt with {"prompt": "What?", "documents": ["r.md"], "citations": true} sends
+      | field         | value                                                                 |
+      | system.0      | {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}} |
+      | system.1.type | "text"                                                                |
+      | system.2      |                                                                       |
+      | output_config |                                                                       |
+    And the actor asked for Receipt with {"prompt": "What?", "documents": ["r.md"], "citations": true} tells the model
+      """
+      [[number]] {
+      "description":"As printed"
+      [[issued]] {"type":"string","format":"date"}
+      [[currency]] {"enum":["EUR","USD"]
+      """
 
   Scenario: nested values are asked for by their paths
-    Then the actor asked for an Order of a cited document receives
+    Given an actor made with {"model": "m"}
+    And the documents
+      | file | content |
+      | r.md | text R  |
+    Then the actor asked for Order with {"prompt": "What?", "documents": ["r.md"], "citations": true} tells the model
       """
       counted from 0, and write all lines of one object before those of the next: [[items[0].what]] and its other lines, then [[items[1].what]], and so on.
       [[number]] {"type":"string"}
@@ -51,10 +90,14 @@ Feature: What an answer cites is shown, for the whole and for each field
       """
 
   Scenario: What fits behind no label is refused with the reason
-    Then models are asked for of a cited document as follows
-      | model      | error                                                                                                                                                                                        |
-      | Mixed      | request 'k': field `of[]`: with citations, the answer is requested as labelled fields, because the API does not accept a schema together with citations. Its type is not known, or it is one |
-      | list[Flat] | request 'k': with citations, …This format has no fields                                                                                                                                      |
+    Given an actor made with {"model": "m"}
+    And the documents
+      | file | content |
+      | r.md | text R  |
+    Then the actor is asked for these shapes as follows
+      | shape      | request                                                                         | error |
+      | Mixed      | {"id": "k", "prompt": "What?", "documents": ["r.md"], "citations": true} | request 'k': field `of[]`: with citations, the answer is requested as labelled fields, because the API does not accept a schema together with citations. Its type is not known, or it is one |
+      | list[Flat] | {"id": "k", "prompt": "What?", "documents": ["r.md"], "citations": true} | request 'k': with citations, …This format has no fields |
 
   Scenario Outline: labelled fields are read into the model, each with its citations
     Given an actor response with the blocks

@@ -43,11 +43,31 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | {"path": "notes.md", "title": "N", "context": "of 2026"} | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "# Notes"}, "title": "N", "context": "of 2026"} |
 
   Scenario: bytes are documents too, and what is given first stands first
-    Then a request of "Which?" about bytes, a path and "file_1" has a text, a PDF, a file and the prompt, in this order
+    Then requests about documents are encoded as follows
+      | documents                               | sources                    |
+      | [{"bytes": "Bytes."}, "a.pdf", "file_1"] | ["text", "base64", "file"] |
+      | ["file_1", "a.pdf"]                     | ["file", "base64"]         |
 
   Scenario: documents go before a conversation's first text, and all of them are cited
-    Then a request of messages about "notes.md" and "b.jpg", with citations, has them in its first user's message
-    And a request of messages without a user about "notes.md" is refused with "`documents` need a message of the user"
+    Then the actor's params for {"documents": ["notes.md", "https://e.example/b.jpg"], "citations": true, "messages": [{"role": "user", "content": "First"}, {"role": "assistant", "content": "Second"}, {"role": "user", "content": "Third"}]} are
+      """
+      {"model": "m", "max_tokens": 4096, "messages": [
+        {"role": "user", "content": [
+          {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "# Notes"}, "title": "notes.md", "citations": {"enabled": true}},
+          {"type": "image", "source": {"type": "url", "url": "https://e.example/b.jpg"}},
+          {"type": "text", "text": "First"}]},
+        {"role": "assistant", "content": "Second"},
+        {"role": "user", "content": "Third"}]}
+      """
+    And the actor's params for {"documents": ["notes.md"], "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Third"}]}]} are
+      """
+      {"model": "m", "max_tokens": 4096, "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [
+          {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "# Notes"}, "title": "notes.md"},
+          {"type": "text", "text": "Third"}]}]}
+      """
+    And the actor's request {"id": "k", "documents": ["notes.md"], "messages": [{"role": "assistant", "content": "Second"}]} is refused with "`documents` need a message of the user"
 
   Scenario Outline: what the API would refuse is refused, and the document is named
     Given the documents
@@ -86,7 +106,7 @@ Feature: Documents stand before the text, and what the API would refuse is refus
     Given the documents
       | file        | content     |
       | report.docx | docx report |
-    Then the text of the document "report.docx" is
+    Then the document "report.docx" becomes a text
       """
       # Invoice 17
 
@@ -107,7 +127,12 @@ Feature: Documents stand before the text, and what the API would refuse is refus
     Given the documents
       | file        | content     |
       | report.docx | docx report |
-    Then citing the document "report.docx" gives no passage with "<p>" or "**"
+    And an API
+    And a batch provider
+    When "What?" about "report.docx" is asked for as text in every way, with citations
+    Then every answer cites
+      | text                                                         | title       | place              |
+      | # Invoice 17…Billed to ACME <Ltd> & Sons.…## Positions…\|… | report.docx | characters 0 to 60 |
 
   Scenario: HTML becomes Markdown
     Then HTML becomes Markdown as follows
@@ -125,10 +150,13 @@ Feature: Documents stand before the text, and what the API would refuse is refus
     Given the documents
       | file     | content       |
       | pic.docx | docx pictured |
-    Then the document "pic.docx" becomes {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Beforeafter"}, "title": "pic.docx"}
+    Then the document "pic.docx" becomes a text
+      """
+      Beforeafter
+      """
 
   Scenario: a DOCX that would fill the memory is refused
-    Given a DOCX may unpack to 100 bytes
+    Given a limit of 100 bytes in an unpacked DOCX
     And the documents
       | file     | content    |
       | big.docx | docx hello |
@@ -146,7 +174,7 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | file           | content    |
       | desk/rules.txt | text Rules |
       | desk/more.txt  | text More  |
-    And the actor file clerk.yaml in desk
+    And an actor file in "desk"
       """
       model: claude-haiku-4-5
       documents:
@@ -168,10 +196,11 @@ Feature: Documents stand before the text, and what the API would refuse is refus
     And a request of {"params": {"messages": [{"role": "user", "content": "Raw"}]}} to that actor is about
       | title | cited |
       | Raw   | false |
-    And that actor written as YAML and read again is the same
+    When the actor file is loaded
+    Then the actor reads back equal from its own YAML, mapping and pickled copy
 
   Scenario: an actor that cites needs documents only where a request has some
-    Given the actor file clerk.yaml in desk
+    Given an actor file in "desk"
       """
       actors:
         clerk:
@@ -187,22 +216,24 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | Is it so? | false |
 
   Scenario Outline: an invalid setting for documents in an actor's YAML is reported with its line
-    Given the actor file clerk.yaml in desk
+    Given an actor file
       """
       model: claude-haiku-4-5
       <written>
       """
-    Then the actor file is refused with "<says>"
+    When the actor file is loaded
+    Then the actor error is at line 2
+    And the actor error says "<says>"
 
     Examples:
       | written                | says                                                                         |
-      | documents: rules.txt   | clerk.yaml:2: `documents` must be a list, not 'rules.txt'                         |
-      | documents: [{name: a}] | clerk.yaml:2: `documents`: a document has one of `path`, `url` and `file_id` |
-      | citations: 1           | clerk.yaml:2: `citations` must be true or false, not 1                            |
+      | documents: rules.txt   | `documents` must be a list, not 'rules.txt'                         |
+      | documents: [{name: a}] | `documents`: a document has one of `path`, `url` and `file_id` |
+      | citations: 1           | `citations` must be true or false, not 1                            |
       | document: [a]          | unknown key `document`; did you mean `documents`?                            |
 
   Scenario: What is too much together is refused
-    Then requests about many documents are encoded as follows
+    Then requests about documents are encoded as follows
       | model            | documents                      | error                                                                         |
       | claude-haiku-4-5 | 2 PDFs of 51 pages             | its PDFs have 102 pages together, but in a request to claude-haiku-4-5 the API accepts 100 |
       | claude-opus-5-5  | 2 PDFs of 51 pages             |                                                                               |

@@ -18,7 +18,13 @@ Feature: An answer is judged by the shape that was asked for, and says no more t
 
   Scenario: An unknown parameter is logged once, and sent
     Given a program that logs
-    Then raw params with "of_tomorrow" are sent as they are, and told once
+    And an actor made with {"model": "claude-haiku-4-5"}
+    When the actor's request {"params": {"messages": [{"role": "user", "content": "hello"}], "of_tomorrow": 7}} is encoded
+    Then the actor's encoded params are
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 4096, "messages": [{"role": "user", "content": "hello"}], "of_tomorrow": 7}
+      """
+    And the log has 1 line that says "`of_tomorrow` is not a known parameter of the Messages API"
 
   Scenario: An actor is asked for more shapes than are kept
     Given an API

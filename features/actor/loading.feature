@@ -188,8 +188,15 @@ Feature: An actor is read from its YAML
         c: {type: graph, nodes: [a, b]}
       """
     When all actors of the file are loaded
-    Then the actors are "local/a, local/b, local/c" of types "llm, tool, graph"
-    And each of the actors reads back equal from its own YAML's mapping
+    Then the actors's fields are
+      | field  | value     |
+      | 0.name | "local/a" |
+      | 0.type | "llm"     |
+      | 1.name | "local/b" |
+      | 1.type | "tool"    |
+      | 2.name | "local/c" |
+      | 2.type | "graph"   |
+    And each of the actors reads back equal from its own YAML, mapping and pickled copy
 
   Scenario: messages parameters beside the model count as options
     Given an actor file
@@ -249,5 +256,5 @@ Feature: An actor is read from its YAML
     Then the actor error says "is of type 'tool'"
 
   Scenario: a host's mapping whose keys are no text is refused
-    When the actor mapping with the key 5 is loaded
+    When the actor mapping {"model": "m", 5: "x"} is loaded
     Then the actor error says "the key 5 is not a text"

@@ -3,8 +3,18 @@ Feature: The shape of an answer is checked before it is asked for, and when it i
 
   Scenario: a model with all that a schema may hold becomes a schema that the API takes
     Given an actor made with {"model": "m", "options": {"output_config": {"effort": "low"}}}
-    Then the actor asked for an Invoice sends a strict schema, beside its effort
-    And the actor asked for an Invoice tells the model in words what the schema cannot say
+    Then the actor asked for Invoice with "a" sends
+      | field                                                      | value                   |
+      | output_config.effort                                       | "low"                   |
+      | output_config.format.type                                  | "json_schema"           |
+      | output_config.format.schema.additionalProperties           | false                   |
+      | output_config.format.schema.properties.issued.format       | "date"                  |
+      | output_config.format.schema.$defs.Card.additionalProperties | false                   |
+      | output_config.format.schema.$defs.Line.additionalProperties | false                   |
+      | output_config.format.schema.$defs.Transfer.additionalProperties | false               |
+      | output_config.format.schema.$defs.Currency.enum            | ["EUR", "USD"]          |
+      | output_config.format.schema.$defs.Card.properties.number.maxLength |                 |
+      | output_config.format.schema.$defs.Card.properties.number.description | "…maxLength: 500…" |
 
   Scenario: A model that the API cannot take is refused, and its field is named
     Then output formats are checked as follows
@@ -48,11 +58,19 @@ Feature: The shape of an answer is checked before it is asked for, and when it i
 
   Scenario: an output format takes the place of the actor's own, and holds for raw params too
     Given an actor made with {"model": "m", "response_format": {"type": "object", "properties": {}}}
-    Then the actor asked for a Flat with {"params": {"messages": [{"role": "user", "content": "a"}], "output_config": {"effort": "low"}}} sends the schema of Flat
-    And the actor asked for a Flat with {"prompt": "a"} sends the schema of Flat
-    And the actor asked for a Flat with {"id": "k", "params": {"messages": [{"role": "user", "content": "a"}], "output_config": {"format": {"type": "json_schema", "schema": {}}}}} is refused with "request 'k': `output_format` and its own"
+    Then the actor asked for Flat with {"params": {"messages": [{"role": "user", "content": "a"}], "output_config": {"effort": "low"}}} sends
+      | field                                | value               |
+      | output_config.format.schema.required | ["number", "total"] |
+      | output_config.effort                 | "low"               |
+    And the actor asked for Flat with {"prompt": "a"} sends
+      | field                                | value               |
+      | output_config.format.schema.required | ["number", "total"] |
+      | output_config.effort                 |                     |
+    And the actor is asked for these shapes as follows
+      | shape | request | error |
+      | Flat | {"id": "k", "params": {"messages": [{"role": "user", "content": "a"}], "output_config": {"format": {"type": "json_schema", "schema": {}}}}} | request 'k': `output_format` and its own |
 
-  Scenario Outline: an answer is read as what it is
+  Scenario Outline: an answer is read once as what it is, and keeps its shape in another process
     Given an actor response of the text <text>, stopped by <reason>
     Then the actor response read as <model> <outcome>
 
@@ -69,8 +87,3 @@ Feature: The shape of an answer is checked before it is asked for, and when it i
       | 'Hello'                                 | end_turn                      | JSON  | is refused with "the answer is not valid JSON: it is not valid JSON"                         |
       | 'I look.' '{"number": "7", "total": 2}' | end_turn                      | Flat  | is {"number": "7", "total": 2.0}                                                     |
       | 'a' 'b'                                 | end_turn                      | Flat  | is refused with "Invalid JSON"                                                       |
-
-  Scenario: a parsed answer keeps its shape in another process
-    Given an actor response of the text '{"number": "7", "total": 2}', stopped by end_turn
-    Then the actor response read as Flat comes back from pickling with its parsed output
-    And the actor response read as Flat gives the same object each time

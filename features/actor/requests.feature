@@ -39,9 +39,6 @@ Feature: A request and its actor become Messages params
       """
     And the actor's lane has the headers {"anthropic-version": "2023-06-01", "anthropic-beta": "b-1,b-2"}
 
-  Scenario: equal requests have equal bytes
-    Then the actor's requests "Hello" and {"id": 7, "prompt": "Hello"} have equal bytes
-
   Scenario: a user profile goes to its header
     Given an actor made with {"model": "m", "options": {"user_profile_id": "u-1"}}
     When the actor's request "Hello" is encoded
@@ -59,7 +56,11 @@ Feature: A request and its actor become Messages params
        "messages": [{"role": "user", "content": "Hello"}]}
       """
     And the actor's lane has the headers {"anthropic-version": "2023-06-01", "anthropic-beta": "b-1,b-2"}
-    And the actor's params for "Hello" with the defaults {"top_k": 2} have the key "top_k"
+    And the actor's params with the defaults {"top_k": 2} for "Hello" are
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 4096, "temperature": 0.2, "system": "You review.", "top_k": 2,
+       "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-2", "b-1"]}
+      """
 
   Scenario: a provider's default betas serve an actor that has none
     Given an actor made with {"model": "m"}
@@ -76,9 +77,14 @@ Feature: A request and its actor become Messages params
 
   Scenario: a default that the model does not take is dropped, with one warning for all requests
     Given an actor made with {"model": "claude-opus-5-5"}
-    When 50 requests of the actor are encoded with the defaults {"temperature": 0.5, "top_k": 1}
-    Then none of the actor's encoded params has "temperature" or "top_k"
-    And the actor's log has 2 warnings, which name claude-opus-5-5 and the parameter
+    And a program that logs
+    When the actor's request "Hello" is encoded with the defaults {"temperature": 0.5, "top_k": 1}
+    Then the actor's encoded params are
+      """
+      {"model": "claude-opus-5-5", "max_tokens": 4096, "messages": [{"role": "user", "content": "Hello"}]}
+      """
+    And the log has 1 line that says "claude-opus-5-5 does not accept `temperature`"
+    And the log has 1 line that says "claude-opus-5-5 does not accept `top_k`"
 
   Scenario: A request overrides its actor's model, options and format
     Then the actor's params for {"prompt": "Hello", "model": "anthropic/claude-opus-5-5", "options": {"temperature": null, "max_tokens": 9, "effort": "x"}} are
@@ -106,7 +112,7 @@ Feature: A request and its actor become Messages params
     Given an actor made with {"model": "claude-3-haiku-20240307", "model_capabilities": {"structured_outputs": true}}
     Then the actor's request {"prompt": "a", "model": "claude-3-5-haiku-20241022", "response_format": {"type": "object"}} is refused with "claude-3-5-haiku-20241022"
 
-  Scenario Outline: a prompt is encoded to the same bytes as its params in full
+  Scenario Outline: a prompt is encoded to the same bytes as its params in full, with a key or without
     Given an actor made with <actor>
     Then each odd prompt of the actor has the bytes that its params have, with the defaults <defaults>
 
@@ -118,8 +124,7 @@ Feature: A request and its actor become Messages params
 
   Scenario: an option that the model does not take is refused before anything is sent
     Given an actor made with {"model": "claude-opus-5-5", "options": {"temperature": 0.5}}
-    When the actor's request {"id": "k-1", "prompt": "Hello"} is encoded
-    Then the actor's request is refused with "request 'k-1': claude-opus-5-5 does not accept `temperature`"
+    Then the actor's request {"id": "k-1", "prompt": "Hello"} is refused with "request 'k-1': claude-opus-5-5 does not accept `temperature`"
 
   Scenario Outline: a request that the API would refuse hours later is refused at once
     Then the actor's request <request> is refused with "<says>"
@@ -156,24 +161,20 @@ Feature: A request and its actor become Messages params
       | {"prompt": "a", "response_format": {"type": "text"}}                         | output_format: is not a JSON schema |
       | {"params": {"messages": [{"role": "user", "content": "a"}]}, "model": "m"}   | in raw `params`, write them there |
       | 5                                                                            | a request must be a text, an ActorRequest or a mapping, not int                   |
+      | {"id": "k", "prompt": "a \ud800 b"}                                          | request 'k': the params cannot be written as JSON                                 |
 
-  Scenario: text that is no Unicode is refused with its key
-    Then the actor's request with the key "k" and a lone surrogate is refused with "request 'k': the params cannot be written as JSON"
+  Scenario: a key that is no Unicode text is refused, and shown escaped
+    Then a lone surrogate in the key is taken as follows
+      | where                   | error                                                |
+      | a request               | request 'a\udc00b': this key has a lone surrogate |
+      | a request with messages | request 'a\udc00b': this key has a lone surrogate |
+      | a mapping               | request 'a\udc00b': this key has a lone surrogate |
+      | beside a prompt         | request 'a\udc00b': this key has a lone surrogate |
+      | a call                  | request 'a\udc00b': this key has a lone surrogate |
+      | a live call             | request 'a\udc00b': this key has a lone surrogate |
+      | a run                   | request 'a\udc00b': this key has a lone surrogate |
 
-  Scenario Outline: a key that is no Unicode text is refused, and shown escaped: <how>
-    Then a lone surrogate in the key is refused as "request 'a\udc00b': this key has a lone surrogate", <how>
-
-    Examples:
-      | how                        |
-      | in a request               |
-      | in a request with messages |
-      | in a mapping               |
-      | beside a prompt            |
-      | of a single call           |
-      | of a single call made live |
-      | of a run                   |
-
-  Scenario: A key is taken from the mapping or from the caller
+  Scenario: A key is taken from the mapping or from the caller, and a request serves as itself
     Then the key of a request is found as follows
       | request                                | key of the caller | key | error                      |
       | "a"                                    | k                 | k   |                            |
@@ -183,16 +184,16 @@ Feature: A request and its actor become Messages params
       | {"id": "k", "key": "k", "prompt": "a"} | k                 | k   |                            |
       | {"id": "x", "prompt": "a"}             | k                 |     | it already has the key 'x' |
 
-  Scenario: an actor request serves as itself
-    Then an actor request coerced twice is the same object
-
   Scenario: what the requests of an actor share is worked out once
-    Then encoding 100 requests of the actor makes one encoder
-    And 200 actors asked in turn keep no more than 64 encoders
+    Then encoders are made and kept as follows
+      | actors | requests of each | made | kept |
+      | 1      | 100              | 1    | 1    |
+      | 64     | 2                | 64   | 64   |
+      | 200    | 1                | 200  | 8    |
 
   Scenario: an actor of another type is refused when it is asked
     Given an actor made with {"type": "tool"}
-    Then asking the actor is refused with "is of type 'tool', which claude-batch cannot run"
+    Then the actor's request "Hello" is refused with "is of type 'tool', which claude-batch cannot run"
 
   Scenario: One request is refused if many are expected
     Then many requests are taken as follows

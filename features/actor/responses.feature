@@ -16,7 +16,7 @@ Feature: An answer shows what the API said
       """
 
   Scenario: Text, blocks, reason, model, usage, batch and attempt can be read
-    Then the actor response shows
+    Then the actor response's fields are
       | field | value |
       | text | "Hello" |
       | id | "msg_1" |
@@ -34,30 +34,54 @@ Feature: An answer shows what the API said
       | usage.cache_creation_1h_input_tokens | 6 |
       | usage.service_tier | "batch" |
 
-  Scenario: the raw bytes and the SDK's message are there on demand
-    Then the actor response's raw bytes are those that came
-    And the actor response's message is the SDK's, with 4 blocks and a tool call
+  Scenario: the SDK's message is there on demand
+    Then the actor response's fields are
+      | field                                 | value       |
+      | message.__class__.__module__          | "anthropic.types.message" |
+      | message.__class__.__name__            | "Message"   |
+      | message.content.1.__class__.__name__  | "TextBlock" |
+      | message.content.1.text                | "Hel"       |
+      | message.content.2.__class__.__name__  | "ToolUseBlock" |
+      | message.content.2.input               | {"a": 1}    |
+      | message.content.3.text                | "lo"        |
+      | message.usage.cache_read_input_tokens | 20          |
 
-  Scenario: an answer becomes plain values for an output line
-    Then the actor response's plain values have the keys "text, content, stop_reason, model, usage, batch_id, attempt, via, reused, cost_usd"
-    And the actor response's plain values survive JSON
+  Scenario: an answer becomes plain values for an output line, and is short in a log
+    Then the actor response's plain values are
+      """
+      {"text": "Hello",
+       "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "Hel"},
+                   {"type": "tool_use", "id": "t", "name": "n", "input": {"a": 1}}, {"type": "text", "text": "lo"}],
+       "stop_reason": "end_turn", "model": "claude-haiku-4-5",
+       "usage": {"input_tokens": 3, "output_tokens": 4, "cache_creation_input_tokens": 10, "cache_read_input_tokens": 20,
+                 "cache_creation_5m_input_tokens": 4, "cache_creation_1h_input_tokens": 6, "web_search_requests": 0,
+                 "service_tier": "batch", "inference_geo": null, "speed": null},
+       "batch_id": "msgbatch_1", "attempt": 2, "via": "batch", "reused": false, "cost_usd": null}
+      """
 
   Scenario: answers are equal by value, and survive pickling
-    Then the actor response equals its pickled copy, also after it was read
-    And the actor response differs from one of another batch, attempt or text, and from a string
-    And the actor response can be told in a log by its repr
+    Then the response and another one, read and pickled, are compared as follows
+      | batch      | attempt | first text | equal |
+      | msgbatch_1 | 2       | Hel        | yes   |
+      | msgbatch_2 | 2       | Hel        | no    |
+      | msgbatch_1 | 1       | Hel        | no    |
+      | msgbatch_1 | 2       | Yel        | no    |
 
   Scenario: bytes that are no message give one clear error, and stay readable
-    Given an actor response of batch "msgbatch_1", attempt 1
-      """
-      {"no": "message"}
-      """
-    Then reading the actor response's text raises a missing result of batch "msgbatch_1", and raw is kept
+    Then bytes are read as a message as follows
+      | raw                           | way     | found | error                         |
+      | {"no": "message"}             | text    |       | cannot be read as a Message   |
+      | {"no": "message"}             | message |       | cannot be read as a Message   |
+      | {"no": "message"}             | to_dict |       | cannot be read as a Message   |
+      | {"content": [], "usage": {}, "model": "m", "stop_reason": "end_turn"} | text |  |   |
 
   Scenario: a result has a response or an error, and unwraps to it
-    Then an actor result with a response is ok and unwraps to it
-    And an actor result with an error is not ok and unwraps by raising it
-    And an actor result with both or neither cannot be made
+    Then results are made as follows
+      | response | error given | ok  | unwrapped        | error                        |
+      | yes      | no          | yes | its response     |                              |
+      | no       | yes         | no  | raises its error |                              |
+      | yes      | yes         |     |                  | either a response or an error |
+      | no       | no          |     |                  | either a response or an error |
 
   Scenario: reading actors imports neither the SDK nor the ledger's database
     When Python imports "claude_batch.actor, claude_batch.providers.actor"

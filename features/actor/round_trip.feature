@@ -94,7 +94,10 @@ Feature: What is written of an actor reads back as the same actor
     Then the actor's mapping is {"model": "m", "batch_processing": {"linger": "90s", "max_wait": "2h"}}
 
   Scenario: a value that YAML cannot hold is one clear error
-    Then the actor made with an option that is an object cannot be written as YAML or digested
+    Then actors with an option that is an object are written as follows
+      | way           | error                                    |
+      | to_yaml       | actor local/actor cannot be written as   |
+      | digest_fields | actor local/actor: its options cannot be written as |
 
   Scenario: the digest tells what changes the answers, and nothing else
     Given an actor file

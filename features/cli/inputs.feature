@@ -233,7 +233,7 @@ Feature: The command line reads requests from files, and names each fault by its
       prompt
       far too long for the limit
       """
-    And a command's limit of 10 characters for a field
+    And a limit of 10 characters in a field
     When the command line reads "asks.csv"
     Then the command line refuses the input: asks.csv:2: field larger than field limit
 

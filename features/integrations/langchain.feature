@@ -106,7 +106,7 @@ Feature: LangChain's ChatAnthropic is answered from batches
       | {"temperature": 0.5} | 2023-06-01 |
 
   Scenario: Without the extra the error names what to install
-    Given LangChain is not installed
+    Given the extra langchain is not installed
     And a batch provider
     Then LangChain models of claude-opus-5-5 are made as follows
       | kind    | settings | kind of error           | error                                 |

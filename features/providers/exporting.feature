@@ -67,12 +67,17 @@ Feature: Results as files, from Python
     Given an API
     And a command's folder
     And a batch provider
-    When a cited text "Receipt 7" titled "R" is asked about as Receipt into the folder "kept"
+    And the documents
+      | file        | content        |
+      | receipt.txt | text Receipt 7 |
+    When the prompts are asked as Receipt into the folder "kept", by respond_all_sync
+      | prompt           | document    |
+      | What does it say? | receipt.txt |
     Then the file "kept/000001.json" of JSON has
       | field                                | value       |
       | parsed.paid                          | true        |
       | field_citations.number.0.text        | "Receipt 7" |
-      | field_citations.number.0.title       | "R"         |
+      | field_citations.number.0.title       | "receipt.txt" |
     And to_dict has the same, if it is parsed
     And a text that was asked for without a format has nothing parsed
 

@@ -276,7 +276,7 @@ Feature: Conversations go on by themselves in the next batch
   Scenario: A conversation that outgrows a batch stops
     Given an API
     And a batch provider
-    And no batch may have more than 700 bytes
+    And a limit of 700 bytes in a batch
     When the actor is asked in vain: "Search [[sandbox:pause:50]]"
     Then it fails as ConversationStoppedError and says "more than a batch can carry"
 

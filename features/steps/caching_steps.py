@@ -173,12 +173,6 @@ def _(context: Context) -> None:
     assert sum(number is not None for (_, number), _ in context.pairs) == 3 * 2
 
 
-@given("there is room for {count:d} prefixes")
-def _(context: Context, count: int) -> None:
-    before, caching._KEPT = caching._KEPT, count
-    context.add_cleanup(setattr, caching, "_KEPT", before)
-
-
 @when("{count:d} requests are looked at, of which every second has a prefix of its own")
 def _(context: Context, count: int) -> None:
     look(

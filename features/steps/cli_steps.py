@@ -608,13 +608,6 @@ def _(context: Context) -> None:
 # Inputs that need help to fail
 
 
-@given("a command's limit of {count:d} characters for a field")
-def _(context: Context, count: int) -> None:
-    patch = mock.patch("claude_batch.cli.inputs._LONGEST_FIELD", count)
-    patch.start()
-    context.add_cleanup(patch.stop)
-
-
 @when('the command line reads "{inputs}" and the file cannot be opened')
 def _(context: Context, inputs: str) -> None:
     context.refusal = None

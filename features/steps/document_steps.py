@@ -6,27 +6,23 @@ import contextlib
 import json
 import os
 import re
-import sys
 import tracemalloc
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import papers
-from behave import given, then, use_step_matcher, when
+from behave import given, then, use_step_matcher
 from behave.runner import Context
 from sqlalchemy import select
-from staging import QUICK, ledger_values, start_api, until
+from staging import ledger_values, until
 from tables import rule
 
 import claude_batch as cb
 from claude_batch.actor import documents as document_module
-from claude_batch.actor.documents import markdown_of, text_of_docx
+from claude_batch.actor.documents import markdown_of
 from claude_batch.actor.loader import ActorLoader
 from claude_batch.actor.request import RequestEncoder
 from claude_batch.cli.inputs import Inputs
 from claude_batch.ledger.schema import params
-from claude_batch.wire import media
 
 use_step_matcher("parse")
 
@@ -151,7 +147,17 @@ def encoded(context: Context, request: cb.ActorRequest) -> list[dict[str, Any]]:
         return json.loads(RequestEncoder(context.actor).encode(request).params)["messages"]
 
 
-@then('the document "{document}" becomes {block}')
+@then('the document "{name}" becomes a text')
+def _(context: Context, name: str) -> None:
+    [message] = encoded(context, cb.ActorRequest("What is it?", documents=[name]))
+    assert message["content"][0] == {
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": context.text},
+        "title": name,
+    }
+
+
+@then('the document "{document}" becomes {block:Json}')
 def _(context: Context, document: str, block: str) -> None:
     given_as = json.loads(document) if document.startswith("{") else document
     [message] = encoded(context, cb.ActorRequest("What is it?", documents=[given_as]))
@@ -164,91 +170,39 @@ def _(context: Context, document: str, block: str) -> None:
     assert found == expected, found
 
 
-@then(
-    'a request of "{prompt}" about bytes, a path and "{file_id}" has a text, a PDF, a file and the '
-    "prompt, in this order"
-)
-def _(context: Context, prompt: str, file_id: str) -> None:
-    request = cb.ActorRequest(prompt, documents=[b"Bytes.", Path("a.pdf"), file_id])
-    [message] = encoded(context, request)
-    sources = [block.get("source", {}).get("type") for block in message["content"]]
-    assert sources == ["text", "base64", "file", None], message
-    assert "title" not in message["content"][0] and message["content"][-1]["text"] == prompt
-
-
-MESSAGES = [
-    {"role": "user", "content": "First"},
-    {"role": "assistant", "content": "Second"},
-    {"role": "user", "content": [{"type": "text", "text": "Third"}]},
-]
-
-
-@then(
-    'a request of messages about "{first}" and "{second}", with citations, has them in its first '
-    "user's message"
-)
-def _(context: Context, first: str, second: str) -> None:
-    documents = [first, second]
-    request = cb.ActorRequest(messages=MESSAGES, documents=documents, citations=True)
-    found = encoded(context, request)
-    assert found[1:] == MESSAGES[1:], found
-    text, image, words = found[0]["content"]
-    assert text["citations"] == {"enabled": True} and "citations" not in image
-    assert words == {"type": "text", "text": "First"}
-    system = {"role": "system", "content": "Be brief."}
-    request = cb.ActorRequest(messages=[system, *MESSAGES[2:]], documents=documents)
-    blocks = encoded(context, request)[1]["content"]
-    assert [block["type"] for block in blocks] == ["document", "image", "text"]
-    assert "citations" not in blocks[0]
-
-
-def check_refused(context: Context, make: Any, text: str) -> None:
+@then('the document "{name}" is refused with "{text}"')
+def _(context: Context, name: str, text: str) -> None:
     try:
-        encoded(context, make())
+        encoded(context, cb.ActorRequest("a", documents=[name], key="k"))
     except cb.InvalidRequestError as error:
-        assert text in str(error), error
-        assert error.key == "k", error
+        assert text in str(error) and error.key == "k", error
     else:
         raise AssertionError("it was encoded")
 
 
-@then('a request of messages without a user about "{name}" is refused with "{text}"')
-def _(context: Context, name: str, text: str) -> None:
-    messages = MESSAGES[1:2]
-    make = lambda: cb.ActorRequest(messages=messages, documents=[name], key="k")  # noqa: E731
-    check_refused(context, make, text)
-
-
-@then('the document "{name}" is refused with "{text}"')
-def _(context: Context, name: str, text: str) -> None:
-    check_refused(context, lambda: cb.ActorRequest("a", documents=[name], key="k"), text)
-
-
-def _many(words: str) -> list[bytes]:
+def _documents(words: str) -> Any:
+    """Documents as JSON, in which {"bytes": …} are bytes, or such as `2 PDFs of 51 pages`."""
+    if words[0] in '["':
+        hook = lambda each: each["bytes"].encode() if "bytes" in each else each  # noqa: E731
+        return json.loads(words, object_hook=hook)
     count, *numbers = map(int, re.findall(r"\d+", words))
     if "PDFs" in words:
         return [papers.pdf("Hello", pages=numbers[0])] * count
     return [papers.image("png", *numbers)] * count
 
 
-@rule("requests about many documents are encoded")
-def _(context: Context, model: str, documents: str) -> dict[str, Any]:
-    context.actor = context.actor.model_copy(update={"model": model})
-    return _encoded_or_refused(context, _many(documents))
-
-
 @rule("requests about documents are encoded")
-def _(context: Context, documents: Any) -> dict[str, Any]:
-    return _encoded_or_refused(context, documents)
-
-
-def _encoded_or_refused(context: Context, documents: Any) -> dict[str, Any]:
+def _(context: Context, documents: str, model: str = "m") -> list[str]:
+    context.actor = context.actor.model_copy(update={"model": model})
     try:
-        encoded(context, cb.ActorRequest("a", documents=documents, key="k"))
+        request = cb.ActorRequest("a", documents=_documents(documents), key="k")
+        [message] = encoded(context, request)
     except cb.InvalidRequestError as error:
         assert error.key == "k", error
         raise
-    return {}
+    *blocks, prompt = message["content"]
+    assert prompt == {"type": "text", "text": "a"}, prompt
+    return [block["source"]["type"] for block in blocks]
 
 
 @then('the document "{name}" is read once for {count:d} requests, and again when it has changed')
@@ -264,73 +218,9 @@ def _(context: Context, name: str, count: int) -> None:
     assert message["content"][0]["source"]["data"] == "# Other notes"
 
 
-@when('"{prompt}" about "{name}" is asked for as {shape}, with citations')
-def _(context: Context, prompt: str, name: str, shape: str) -> None:
-    import shapes
-
-    request = cb.ActorRequest(prompt, documents=[context.tmp / name], citations=True)
-    kind = getattr(shapes, shape)
-    context.outcomes = [context.actor.respond_sync(request, output_format=kind)]
-
-
-@then('every field cites {place} of "{title}"')
-def _(context: Context, place: str, title: str) -> None:
-    [answer] = context.outcomes
-    found = [c for cited in answer.field_citations.values() for c in cited]
-    assert found and all((c.place, c.title) == (place, title) for c in found), found
-
-
-@then('the text of the document "{name}" is')
-def _(context: Context, name: str) -> None:
-    assert text_of_docx((context.tmp / name).read_bytes()) == context.text
-
-
-@then('citing the document "{name}" gives no passage with "{tag}" or "{mark}"')
-def _(context: Context, name: str, tag: str, mark: str) -> None:
-    start_api(context)
-    request = cb.ActorRequest("What?", documents=[context.tmp / name], citations=True)
-    configuration = cb.ActorConfiguration(
-        name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
-    )
-    with cb.ClaudeBatchProvider(**QUICK) as provider:
-        answer = provider.respond_sync(configuration, request)
-    assert answer.citations
-    for citation in answer.citations:
-        assert tag not in citation.text and mark not in citation.text, citation
-    assert any("Invoice 17" in citation.text for citation in answer.citations), answer.citations
-
-
 @rule("HTML becomes Markdown")
 def _(html: str) -> str:
     return json.dumps(markdown_of(json.loads(html)))
-
-
-@given("a DOCX may unpack to {size:d} bytes")
-def _(context: Context, size: int) -> None:
-    patch = mock.patch.object(media, "_LARGEST_DOCX", size)
-    patch.start()
-    context.add_cleanup(patch.stop)
-
-
-@given("the extra docx is not installed")
-def _(context: Context) -> None:
-    known = sys.modules.get("mammoth")
-    sys.modules["mammoth"] = None  # type: ignore[assignment]
-
-    def put_back() -> None:
-        del sys.modules["mammoth"]
-        if known is not None:
-            sys.modules["mammoth"] = known
-
-    context.add_cleanup(put_back)
-
-
-@given("the actor file {name} in {folder}")
-def _(context: Context, name: str, folder: str) -> None:
-    path = context.tmp / folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(context.text)
-    context.actor_file = path
 
 
 @then("a request of {request} to that actor is about")
@@ -349,22 +239,3 @@ def _(context: Context, request: str) -> None:
         for block in blocks
     ]
     assert found == [row.as_dict() for row in context.table], found
-
-
-@then('the actor file is refused with "{text}"')
-def _(context: Context, text: str) -> None:
-    try:
-        ActorLoader.load(context.actor_file)
-    except cb.ActorConfigurationError as error:
-        assert text in str(error), error
-    else:
-        raise AssertionError("it was loaded")
-
-
-@then("that actor written as YAML and read again is the same")
-def _(context: Context) -> None:
-    actor = ActorLoader.load(context.actor_file)
-    again = context.actor_file.with_name("again.yaml")
-    again.write_text(actor.to_yaml())
-    assert ActorLoader.load(again) == actor
-    assert again.read_text() == actor.to_yaml()

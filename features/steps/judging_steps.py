@@ -8,14 +8,12 @@ from typing import Any
 import shapes
 from behave import then
 from behave.runner import Context
-from event_steps import _lines
 from output_steps import answer_of
 from pydantic import create_model
 from tables import rule
 
 import claude_batch as cb
 from claude_batch.actor.output import output_format_of
-from claude_batch.actor.request import RequestEncoder
 from claude_batch.actor.response import OutputJudge
 
 
@@ -37,17 +35,6 @@ def _(context: Context) -> None:
     error = cb.BatchRequestError("it expired", outcome="expired")
     result = cb.ActorResult(key="k", position=3, error=error)
     assert result.with_output(output_format_of(shapes.Flat)) == result
-
-
-@then('raw params with "{name}" are sent as they are, and told once')
-def _(context: Context, name: str) -> None:
-    configuration = cb.ActorConfiguration(name="tests/asker", model="claude-haiku-4-5")
-    encoder = RequestEncoder(configuration)
-    messages = [{"role": "user", "content": "hello"}]
-    asked = cb.ActorRequest(params={"messages": messages, name: 7})
-    for _ in range(2):
-        assert json.loads(encoder.encode(asked).params)[name] == 7
-    assert len(_lines(context, f"`{name}` is not a known parameter of the Messages API")) == 1
 
 
 @then("it can be asked for {count:d} shapes, each with its own schema")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -40,22 +39,6 @@ def _(context: Context) -> None:
     patched = mock.patch.object(langchain, "BatchedChatAnthropic", WithDefault)
     patched.start()
     context.add_cleanup(patched.stop)
-
-
-@given("LangChain is not installed")
-def _(context: Context) -> None:
-    modules = {"langchain_anthropic": None, "claude_batch.integrations.langchain": None}
-    patched = mock.patch.dict(sys.modules, modules)
-    patched.start()
-    del sys.modules["claude_batch.integrations.langchain"]
-    context.add_cleanup(patched.stop)
-    # `from package import module` would find what an earlier scenario has left on the package.
-    from claude_batch import integrations
-
-    if hasattr(integrations, "langchain"):
-        known = integrations.langchain
-        del integrations.langchain
-        context.add_cleanup(setattr, integrations, "langchain", known)
 
 
 @when("a LangChain model with with_retry is asked {times:d} times for an overloaded answer")

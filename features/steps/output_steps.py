@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import pickle
 import shlex
@@ -13,7 +14,7 @@ import shapes
 from behave import given, register_type, then, use_step_matcher, when
 from behave.runner import Context
 from pydantic import TypeAdapter
-from tables import rule
+from tables import check_fields, rule
 
 import claude_batch as cb
 from claude_batch.actor.output import output_format_of
@@ -31,54 +32,44 @@ def _written(text: str) -> str:
 register_type(Written=_written)
 
 
-def _asked_for(context: Context, name: str, request: str) -> dict[str, Any]:
-    schema = output_format_of(getattr(shapes, name)).schema
+def shape_of(name: str) -> Any:
+    return list[shapes.Flat] if name == "list[Flat]" else getattr(shapes, name)
+
+
+def _asked_for(context: Context, shape: str, request: Any) -> dict[str, Any]:
+    schema = output_format_of(shape_of(shape)).schema
     encoder = RequestEncoder(context.actor.with_response_schema(schema))
-    return json.loads(encoder.encode(json.loads(request)).params)
+    with contextlib.chdir(context.tmp):
+        return json.loads(encoder.encode(request).params)
 
 
-@then("the actor asked for an Invoice sends a strict schema, beside its effort")
-def _(context: Context) -> None:
-    config = _asked_for(context, "Invoice", '"a"')["output_config"]
-    assert config["effort"] == "low" and config["format"]["type"] == "json_schema"
-    schema = config["format"]["schema"]
-    objects = [schema, *(d for d in schema["$defs"].values() if d.get("type") == "object")]
-    assert len(objects) == 4 and all(o["additionalProperties"] is False for o in objects), schema
-    assert schema["properties"]["issued"]["format"] == "date"
-    assert schema["$defs"]["Currency"]["enum"] == ["EUR", "USD"]
-    assert "maxLength" not in schema["$defs"]["Card"]["properties"]["number"], schema
+@then("the actor asked for {shape} with {request:Written} sends")
+def _(context: Context, shape: str, request: str) -> None:
+    check_fields(context, _asked_for(context, shape, json.loads(request)))
 
 
-@then("the actor asked for an Invoice tells the model in words what the schema cannot say")
-def _(context: Context) -> None:
-    schema = _asked_for(context, "Invoice", '"a"')["output_config"]["format"]["schema"]
-    number = schema["$defs"]["Card"]["properties"]["number"]
-    assert "maxLength: 500" in number["description"], number
+@then("the actor asked for {shape} with {request:Written} tells the model")
+def _(context: Context, shape: str, request: str) -> None:
+    system = _asked_for(context, shape, json.loads(request))["system"]
+    told, at = system if isinstance(system, str) else system[-1]["text"], 0
+    for line in context.text.splitlines():
+        at = told.find(line, at)
+        assert at >= 0, (line, told)
+
+
+@rule("the actor is asked for these shapes")
+def _(context: Context, shape: str, request: Any) -> dict[str, Any]:
+    try:
+        return _asked_for(context, shape, request)
+    except cb.InvalidRequestError as error:
+        assert error.key == request["id"], error
+        raise
 
 
 @rule("output formats are checked")
 def _(model: str) -> dict[str, Any]:
     output_format_of(getattr(shapes, model))
     return {}
-
-
-@then("the actor asked for a Flat with {request:Written} sends the schema of Flat")
-def _(context: Context, request: str) -> None:
-    params = _asked_for(context, "Flat", request)
-    schema = params["output_config"]["format"]["schema"]
-    assert list(schema["properties"]) == ["number", "total"], schema
-    effort = json.loads(request).get("params", {}).get("output_config", {}).get("effort")
-    assert params["output_config"].get("effort") == effort, params
-
-
-@then('the actor asked for a Flat with {request:Written} is refused with "{text}"')
-def _(context: Context, request: str, text: str) -> None:
-    try:
-        _asked_for(context, "Flat", request)
-    except cb.InvalidRequestError as error:
-        assert str(error).startswith(text), error
-    else:
-        raise AssertionError("it was encoded")
 
 
 @given("an actor response of the text {texts}, stopped by {reason}")
@@ -109,9 +100,15 @@ def _read_as(context: Context, name: str) -> cb.ActorResponse[Any]:
 
 @then("the actor response read as {name} is {expected:Written}")
 def _(context: Context, name: str, expected: str) -> None:
-    value = _read_as(context, name).parsed_output
+    response = _read_as(context, name)
+    value = response.parsed_output
     plain = TypeAdapter(Any).dump_python(value, mode="json")
     assert plain == json.loads(expected), value
+    assert response.parsed_output is value
+    copy = pickle.loads(pickle.dumps(response))
+    assert copy == response and copy.parsed_output == value
+    assert type(copy.parsed_output) is type(value)
+    assert name == "JSON" or type(value) is getattr(shapes, name)
 
 
 @then('the actor response read as {name} is refused with "{text}"')
@@ -125,20 +122,6 @@ def _(context: Context, name: str, text: str) -> None:
         assert error.stop_reason == response.stop_reason
     else:
         raise AssertionError("it was read")
-
-
-@then("the actor response read as {name} comes back from pickling with its parsed output")
-def _(context: Context, name: str) -> None:
-    response = _read_as(context, name)
-    copy = pickle.loads(pickle.dumps(response))
-    assert copy == response and copy.parsed_output == response.parsed_output
-    assert type(copy.parsed_output) is getattr(shapes, name)
-
-
-@then("the actor response read as {name} gives the same object each time")
-def _(context: Context, name: str) -> None:
-    response = _read_as(context, name)
-    assert response.parsed_output is response.parsed_output
 
 
 @then("a schema of {levels:d} levels that each point twice to the next is taken")

@@ -19,7 +19,6 @@ from unittest import mock
 import shapes
 from behave import given, then, when
 from behave.runner import Context
-from citation_steps import about
 from event_steps import keep_log
 from staging import make_provider
 from tables import equals, rule
@@ -282,10 +281,17 @@ def _(context: Context) -> None:
 # Files
 
 
-@when('the prompts are asked as Flat into the folder "{folder}", by {way}')
-def _(context: Context, folder: str, way: str) -> None:
-    prompts = [row["prompt"] for row in context.table]
-    given = {"output_format": shapes.Flat, "results_dir": folder}
+@when('the prompts are asked as {shape} into the folder "{folder}", by {way}')
+def _(context: Context, shape: str, folder: str, way: str) -> None:
+    prompts: list[Any] = [row["prompt"] for row in context.table]
+    if "document" in context.table.headings:
+        prompts = [
+            cb.ActorRequest(
+                row["prompt"], documents=[context.tmp / row["document"]], citations=True
+            )
+            for row in context.table
+        ]
+    given = {"output_format": getattr(shapes, shape), "results_dir": folder}
     actor = context.actor
     if way == "submit and wait":
         context.run = actor.submit_sync(prompts, **given)
@@ -369,13 +375,6 @@ def _(context: Context) -> None:
     make_provider(context)
     context.run = context.provider.open_run(run_id)
     context.run.wait_sync()
-
-
-@when('a cited text "{text}" titled "{title}" is asked about as Receipt into the folder "{folder}"')
-def _(context: Context, text: str, title: str, folder: str) -> None:
-    request = cb.ActorRequest(messages=about(text, title))
-    given = {"output_format": shapes.Receipt, "results_dir": folder}
-    context.results = list(context.actor.respond_all_sync([request], **given))
 
 
 @then("a text that was asked for without a format has nothing parsed")

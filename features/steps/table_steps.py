@@ -1,12 +1,27 @@
-"""The step behind every table of a pure function: see features/tables.py."""
+"""The steps behind tables of pure functions and of fields: see features/tables.py."""
 
 from __future__ import annotations
 
+import json
+
 from behave import then
 from behave.runner import Context
-from tables import check
+from tables import check, check_fields
 
 
 @then("{sentence} as follows")
 def _(context: Context, sentence: str) -> None:
     check(context, sentence)
+
+
+@then("the {thing}'s fields are")
+def _(context: Context, thing: str) -> None:
+    """Compare what a path of attributes, keys and positions leads to; a method is called."""
+    check_fields(context, getattr(context, thing.replace(" ", "_")))
+
+
+@then("the {thing}'s plain values are")
+def _(context: Context, thing: str) -> None:
+    """Compare what an output line holds, with the order of its keys."""
+    found = getattr(context, thing.replace(" ", "_")).to_dict()
+    assert json.dumps(found) == json.dumps(json.loads(context.text)), found

@@ -25,7 +25,6 @@ from claude_batch.actor.output import output_format_of
 from claude_batch.ledger import queries, submissions
 from claude_batch.ledger.schema import batches, conversations, requests, results, tool_calls
 from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle import conversation_driver
 from claude_batch.lifecycle.conversation_driver import Conversations
 from claude_batch.lifecycle.seat import seat_is_taken
 
@@ -338,14 +337,6 @@ def _(context: Context) -> None:
     context.notes = context.tmp / "notes.txt"
     context.notes.touch()
     _with_tools(context, [toolbox.slow(context.notes)])
-
-
-@given("no batch may have more than {size:d} bytes")
-def _(context: Context, size: int) -> None:
-    context.add_cleanup(
-        setattr, conversation_driver, "MAX_BODY_BYTES", conversation_driver.MAX_BODY_BYTES
-    )
-    conversation_driver.MAX_BODY_BYTES = size
 
 
 def _stored(context: Context, prompt: str) -> str:

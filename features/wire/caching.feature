@@ -77,7 +77,7 @@ Feature: What requests share at their beginning is marked for the prompt cache
     Then both have become the same
 
   Scenario: No more prefixes are remembered than there is room for
-    Given there is room for 10 prefixes
+    Given a limit of 10 prefixes that are remembered
     When 300 requests are looked at, of which every second has a prefix of its own
     Then the shared prefix is marked all the same
     And no more than 10 prefixes are remembered

@@ -1,0 +1,46 @@
+"""Steps that replace a part of the program: a limit by a lower one, an extra by nothing."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from unittest import mock
+
+from behave import given
+from behave.runner import Context
+
+LIMITS = {
+    "bytes in a batch": "claude_batch.lifecycle.conversation_driver.MAX_BODY_BYTES",
+    "bytes in an unpacked DOCX": "claude_batch.wire.media._LARGEST_DOCX",
+    "characters in a field": "claude_batch.cli.inputs._LONGEST_FIELD",
+    "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
+}
+
+EXTRAS = {
+    "docx": ("mammoth",),
+    "langchain": ("langchain_anthropic", "claude_batch.integrations.langchain"),
+}
+
+
+@given("a limit of {count:d} {what}")
+def _(context: Context, count: int, what: str) -> None:
+    patch = mock.patch(LIMITS[what], count)
+    patch.start()
+    context.add_cleanup(patch.stop)
+
+
+@given("the extra {name} is not installed")
+def _(context: Context, name: str) -> None:
+    patch = mock.patch.dict(sys.modules, dict.fromkeys(EXTRAS[name]))
+    patch.start()
+    context.add_cleanup(patch.stop)
+    for module in EXTRAS[name]:
+        package, _, own = module.rpartition(".")
+        if not package:
+            continue
+        del sys.modules[module]  # it is imported again, and fails as if for the first time
+        # `from package import module` would find what an earlier scenario has left on the package.
+        whole = importlib.import_module(package)
+        if hasattr(whole, own):
+            context.add_cleanup(setattr, whole, own, getattr(whole, own))
+            delattr(whole, own)
