@@ -58,6 +58,9 @@ Feature: An answer shows what the API said
                  "service_tier": "batch", "inference_geo": null, "speed": null},
        "batch_id": "msgbatch_1", "attempt": 2, "via": "batch", "reused": false, "cost_usd": null}
       """
+    And the actor response's fields are
+      | field    | value |
+      | __repr__ | "ActorResponse('{\"id\": \"msg_1\", \"type\": \"message\", \"role\": \"assistant\", \"mod'…, batch_id='msgbatch_1', attempt=2)" |
 
   Scenario: answers are equal by value, and survive pickling
     Then the response and another one, read and pickled, are compared as follows
