@@ -3,8 +3,7 @@
 It is the URL of a server, or 1 for one that is started for the scenarios.
 
 A scenario still names a file: its path becomes the name of the schema, and an empty file at the
-path shows that the ledger was created. So the same scenarios run on both backends. What is about
-the file itself is tagged @sqlite, and is not run.
+path shows that the ledger was created. So the scenarios that are tagged @both_backends run on both.
 """
 
 from __future__ import annotations

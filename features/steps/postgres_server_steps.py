@@ -67,6 +67,16 @@ def _(context: Context, mode: postgres_server.Mode) -> None:
     context.postgres.restart(mode)
 
 
+@when("the PostgreSQL server ends")
+def _(context: Context) -> None:
+    context.postgres.stop("immediate")
+
+
+@when("the PostgreSQL server is started")
+def _(context: Context) -> None:
+    context.postgres.start()
+
+
 @given("a standby of it")
 def _(context: Context) -> None:
     context.standby = context.postgres.standby()

@@ -615,6 +615,40 @@ class LedgerSettings:
     ] = None
     """What all requests that are sent on one day (UTC) may cost, in dollars. It is stored in the
     ledger. Default: the stored value."""
+    heartbeat: Annotated[
+        Duration, Flag("How often a process tells a ledger on a server that it lives")
+    ] = 3.0
+    """How often a process tells a ledger on PostgreSQL that it lives."""
+    take_over: Annotated[
+        Duration, Flag("How long without a heartbeat until others do its work")
+    ] = 10.0
+    """How long after its last heartbeat a process counts as dead, so that another does its work. A
+    heartbeat and `arm_window` together must be shorter. Only for a ledger on PostgreSQL.
+    """
+
+    def agreed(self) -> dict[str, str]:
+        """Return the settings in which all processes of a ledger must agree, as people write them.
+
+        They decide what counts as sent and as lost: what one process waits for, another would send
+        again.
+        """
+        return {
+            name: format_duration(value) if isinstance(value, float) else str(value)
+            for name in _AGREED
+            if (value := getattr(self, name)) is not None
+        }
+
+
+_AGREED = (
+    "settling",
+    "arm_window",
+    "lookback",
+    "not_found_after",
+    "missing_after",
+    "on_unknown",
+    "resubmit_after",
+    "exclusive_workspace",
+)
 
 
 # The table

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     and_,
     delete,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     update,
 )
 
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import budgets
@@ -295,11 +297,13 @@ def add_requests(
     created: float,
     due: float,
     prefixed: bool = False,
+    process: str | None = None,
 ) -> int:
     """Store at least one request of a run, queued, in order of position.
 
     ``prefixed``: their prefixes are stored too. Returns the row number of the first request; the
-    others follow it.
+    others follow it. Raises `LedgerError` if the run is gone, or if another process than the given
+    one has it.
     """
     # Row numbers are assigned here. That is safe because only writers assign them, and this
     # transaction is the only writer.
@@ -328,12 +332,28 @@ def add_requests(
         rows = [(*row, *more) for row, more in zip(rows, extra, strict=True)]
     insert_many(tx, _INSERTS[prefixed, reserved], rows)
     insert_many(tx, _INSERT_PARAMS, [(seq, each.params) for seq, each in enumerate(new, first)])
-    tx.execute(
+    grown = tx.execute(
         update(runs)
-        .where(runs.c.id == run_id)
+        .where(*_of(run_id, process))
         .values(request_count=runs.c.request_count + len(new))
     )
+    _check_ours(grown.rowcount)
     return first
+
+
+def _of(run_id: str, process: str | None) -> tuple[ColumnElement[bool], ...]:
+    """Select a run, which one process stores if it is named."""
+    return (runs.c.id == run_id, *(() if process is None else (runs.c.process == process,)))
+
+
+def _check_ours(found: int) -> None:
+    if not found:
+        # On one machine a lock proves that a process lives. On several it is only a heartbeat.
+        raise LedgerError(
+            "this process gave no sign of life for so long that another one has removed the "
+            "requests that it was storing; none of them was sent. Repeat the command",
+            fault="busy",
+        )
 
 
 def set_trace(tx: Connection, seq: int, trace: str) -> None:
@@ -376,17 +396,25 @@ def run_by_digest(tx: Connection, digest: str) -> Any | None:
 
 
 def finish_storing(
-    tx: Connection, run_id: str, *, digest: str, stored: float, prefixed: bool = False
+    tx: Connection,
+    run_id: str,
+    *,
+    digest: str,
+    stored: float,
+    prefixed: bool = False,
+    process: str | None = None,
 ) -> None:
     """Mark a run as fully stored; from then on it may be packed.
 
-    ``prefixed``: some of its requests have a prefix.
+    ``prefixed``: some of its requests have a prefix. Raises `LedgerError` if the run is gone, or if
+    another process than the given one has it.
     """
-    tx.execute(
+    finished = tx.execute(
         update(runs)
-        .where(runs.c.id == run_id)
+        .where(*_of(run_id, process))
         .values(digest=digest, stored=stored, prefixed=prefixed)
     )
+    _check_ours(finished.rowcount)
 
 
 def drop_run(tx: Connection, run_id: str) -> None:
@@ -416,6 +444,15 @@ def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:
         )
     )
     return [(row.id, row.process) for row in rows]
+
+
+def claim_half_stored(tx: Connection, run_id: str, *, former: str, process: str) -> bool:
+    """Take an incomplete run from a dead process, which then cannot go on with it.
+
+    Return False if somebody else did.
+    """
+    incomplete = (*_of(run_id, former), runs.c.stored.is_(None))
+    return tx.execute(update(runs).where(*incomplete).values(process=process)).rowcount > 0
 
 
 def remove_half_stored(tx: Connection, run_id: str, *, limit: int = 5000) -> bool:

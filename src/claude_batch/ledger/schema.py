@@ -42,6 +42,7 @@ def _only(condition: str) -> dict[str, Any]:
 # SQLite's row number needs the type INTEGER exactly; other databases need 64 bits.
 _Serial = BigInteger().with_variant(Integer, "sqlite")
 _Long = _Serial
+"""Sums of money and of bytes, which pass 32 bits. SQLite's INTEGER has 64."""
 
 meta: Table = Table(
     "meta",

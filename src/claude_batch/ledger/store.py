@@ -16,7 +16,10 @@ from sqlalchemy import Connection, Insert, delete, insert, select, update
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
 from claude_batch.core.ledger_location import on_server
+from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.backends.backend import (
+    PATIENCE,
+    RETRY,
     Backend,
     ProcessLock,
     Query,
@@ -41,11 +44,6 @@ _BACKEND = "claude_batch_backend"
 """The execution option that leads from a transaction to its backend."""
 
 _FACTS = "SELECT value FROM meta WHERE name IN ('incarnation', 'schema_version') ORDER BY name"
-
-PATIENCE = 20.0
-"""Seconds that a read waits for a server that was lost."""
-
-_RETRY = 0.25
 
 _written: set[str] = set()
 """Ledgers that this process has written to."""
@@ -187,9 +185,13 @@ class Ledger:
             try:
                 return read()
             except LedgerError as error:
-                if error.fault != "unreachable" or time.monotonic() > end:
+                if not self.outlasts(error) or time.monotonic() > end:
                     raise
-            time.sleep(_RETRY)
+            time.sleep(RETRY)
+
+    def outlasts(self, error: LedgerError) -> bool:
+        """Return whether a process can wait until the fault has passed, instead of ending."""
+        return error.fault in self.backend.outlasts
 
     @contextmanager
     def write(self, seat: Seat | None = None) -> Generator[Connection]:
@@ -341,10 +343,14 @@ class Ledger:
         """Hold leader locks inside the block, so that no process drives; see `Backend`."""
         return self.backend.every_seat(workspace_ids, why)
 
-    def process_lock(self) -> ProcessLock:
-        """Return the proof that this process lives. Raises `LedgerError`."""
+    def process_lock(self, settings: LedgerSettings) -> ProcessLock:
+        """Return the proof that this process lives.
+
+        Raises `LedgerError`, also if a process on another machine has settings that contradict
+        these.
+        """
         with self._translating_errors("used"):
-            return self.backend.process_lock()
+            return self.backend.process_lock(settings)
 
     def is_alive(self, process: str) -> bool:
         """Return whether a process still lives, or may live."""

@@ -201,7 +201,7 @@ class Driver:
                 await self._drive_until_left()
             except* LedgerError as errors:
                 error = first_cause(errors)
-                if not (isinstance(error, LedgerError) and error.fault == "unreachable"):
+                if not (isinstance(error, LedgerError) and self._ledger.outlasts(error)):
                     raise
                 _log.warning("%s", error, extra={"for_people": True})
                 self._stopping, self._disk_fault = self._closing, None

@@ -98,7 +98,7 @@ class Engine:
         self._flush_planned = False
         self._gone_callers: deque[Waiter] = deque()
         self._farewell_planned = False
-        self._lock = ledger.process_lock()
+        self._lock = ledger.process_lock(settings)
         self.workbench: Workbench = Workbench(finder, self._lock.process)
         self._calls = CallStore(ledger, self._lock.process, prices_of(settings.prices))
         self._notes_planned = False
@@ -267,12 +267,13 @@ class Engine:
         changed, looked, commits = False, 0.0, 0
         while True:
             await asyncio.sleep(WATCH_INTERVAL)
+            self._lock.tick()
             ours, commits = self.ledger.commits != commits, self.ledger.commits
             try:
                 changed = watch.changed() or changed
             except LedgerError as error:
                 changed = True
-                if error.fault == "unreachable":
+                if self.ledger.outlasts(error):
                     continue  # the driver says so, and callers can wait
                 self._fail(error)
                 self._notify()
@@ -304,7 +305,7 @@ class Engine:
             self._fail_halted()
             self._run_watches.look(self._version)
         except LedgerError as error:
-            if error.fault != "unreachable":
+            if not self.ledger.outlasts(error):
                 self._fail(error)
 
     def _fail_halted(self) -> None:

@@ -114,7 +114,11 @@ def sweep(ledger: Ledger, own: str) -> None:
         with ledger.read() as tx:
             found = enqueue.half_stored(tx, own)
         for run_id, process in found:
-            if not ledger.is_alive(process):
+            if ledger.is_alive(process):
+                continue
+            with ledger.write() as tx:
+                ours = enqueue.claim_half_stored(tx, run_id, former=process, process=own)
+            if ours:
                 _log.info("run %s was never completely stored and is removed", run_id)
                 _remove(ledger, run_id)
         ledger.sweep_locks()

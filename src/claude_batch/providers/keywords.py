@@ -88,6 +88,8 @@ class SettingKeywords(RunKeywords, total=False):
     prices: str | os.PathLike[str] | None
     allow_tools_from_ledger: bool | None
     daily_budget_usd: _Dollars | None
+    heartbeat: _Duration | None
+    take_over: _Duration | None
 
 
 def mode_keywords(

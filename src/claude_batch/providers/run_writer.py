@@ -264,6 +264,7 @@ class RunWriter:
                 created=self._now,
                 due=self._now,
                 prefixed=self._prefixed,
+                process=self.asked.process,
             )
             if self._known_apart:
                 kept = [(seq, each[2]) for seq, each in enumerate(pending, first) if each[2]]
@@ -327,6 +328,7 @@ class RunWriter:
                     digest=digest,
                     stored=time.time(),
                     prefixed=self._prefixed,
+                    process=self.asked.process,
                 )
             else:
                 if self._has_contexts:

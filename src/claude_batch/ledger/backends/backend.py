@@ -11,13 +11,20 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine, Insert
 
-from claude_batch.core.errors import LedgerError
+from claude_batch.core.errors import LedgerError, LedgerFault
+from claude_batch.core.settings import LedgerSettings
 
 Query = Any
 """A SELECT. Its precise type counts the columns, which no function here needs."""
 
 PAGE_ROWS = 100
 """Rows of one page of `Backend.row_pages`."""
+
+PATIENCE = 20.0
+"""Seconds that a read, or the beginning of a transaction, waits for a server that was lost."""
+
+RETRY = 0.25
+"""Seconds between two attempts to reach it."""
 
 Writing = Callable[[], AbstractContextManager[Connection]]
 """Begins a write transaction without the check of the schema version."""
@@ -40,6 +47,10 @@ class ProcessLock(Protocol):
 
     process: str
     """This process's name in the ledger; no other process ever uses it."""
+
+    def tick(self) -> None:
+        """Show that the engine's loop runs. Where a lock can tell, others drive if it hangs."""
+        ...
 
     def release(self) -> None:
         """End it, because no caller waits in this process any more."""
@@ -93,6 +104,8 @@ class Backend(ABC):
     """Whether this object has created it."""
     faults: tuple[type[BaseException], ...]
     """The exceptions that `error` translates."""
+    outlasts: frozenset[LedgerFault] = frozenset()
+    """Faults that end by themselves, so that a driver begins again and does not end."""
     address: str
     """The same, resolved: it identifies the ledger within this process."""
 
@@ -208,7 +221,7 @@ class Backend(ABC):
             yield
 
     @abstractmethod
-    def process_lock(self) -> ProcessLock:
+    def process_lock(self, settings: LedgerSettings) -> ProcessLock:
         """Return the proof that this process lives. Raises `LedgerError`."""
 
     @abstractmethod

@@ -2,55 +2,73 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import Any
 
 from claude_batch.ledger.backends.postgres_connections import PostgresConnections
 
 _LOOKS_APART = 1.0
-"""Seconds between two looks at the server's transactions, for notices that do not arrive: a pooler
-may give the connection to others, and a replaced server has forgotten who listens.
+"""Seconds between two looks at the ledger where notices do not arrive: a pooler may give the
+connection to others.
 """
 
-_TRANSACTIONS = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
-"""Rises with every transaction that writes, in any database of the server."""
+_PROOFS_APART = 10.0
+"""Seconds between two notices of its own, which prove that notices arrive."""
+
+_PROOF_HOLDS = 15.0
+"""Seconds after which a proof is too old."""
 
 
 class CommitNotices:
-    """A connection that listens; see `claude_batch.ledger.backends.backend.Watch`."""
+    """A connection that listens; see `claude_batch.ledger.backends.backend.Watch`.
+
+    It notifies itself, to learn whether notices arrive. While they do not, it says every second
+    that another process may have committed.
+    """
 
     def __init__(self, connections: PostgresConnections) -> None:
         self._connections = connections
         self._connection: Any = None
-        self._looked = 0.0
-        self._seen = ""
+        self._own_channel = f"{connections.channel}_{secrets.token_hex(8)}"
+        self._asked = self._proved = self._looked = float("-inf")
         self.changed()
 
-    def _connected(self) -> Any:
-        if self._connection is None:
-            # Detached: it is never given to a transaction of the ledger.
-            pooled = self._connections.engine.raw_connection()
-            driver: Any = pooled.driver_connection
-            pooled.detach()
-            driver.autocommit = True
-            driver.execute(f"LISTEN {self._connections.channel}")
-            self._connection = driver
-        return self._connection
+    def _connect(self) -> Any:
+        # Detached: it is never given to a transaction of the ledger.
+        pooled = self._connections.engine.raw_connection()
+        driver: Any = pooled.driver_connection
+        pooled.detach()
+        driver.autocommit = True
+        self._connection = driver
+        self._asked = self._proved = float("-inf")
+        driver.execute(f"LISTEN {self._connections.channel}")
+        driver.execute(f"LISTEN {self._own_channel}")
+        return driver
 
     def changed(self) -> bool:
         """Return True if another process may have committed since the last call."""
+        now = time.monotonic()
         try:
-            connection = self._connected()
-            own = self._connections.sender
-            heard = [notice for notice in connection.notifies(timeout=0) if notice.payload != own]
-            if heard or time.monotonic() - self._looked < _LOOKS_APART:
-                return bool(heard)
-            self._looked = time.monotonic()
-            seen = connection.execute(_TRANSACTIONS).fetchone()[0]
+            connection = self._connection or self._connect()
+            notices = list(connection.notifies(timeout=0))
+            if now - self._asked > _PROOFS_APART:
+                connection.execute(f"NOTIFY {self._own_channel}")
+                self._asked = now
         except self._connections.faults:
             self.close()  # the next call connects again
             raise
-        changed, self._seen = seen != self._seen, seen
+        if any(notice.channel == self._own_channel for notice in notices):
+            self._proved = now
+        changed = any(
+            notice.channel == self._connections.channel
+            and notice.payload != self._connections.sender
+            for notice in notices
+        )
+        if now - self._proved > _PROOF_HOLDS and now - self._looked > _LOOKS_APART:
+            changed = True
+        if changed:
+            self._looked = now
         return changed
 
     def close(self) -> None:

@@ -1,38 +1,42 @@
 """Who lives and who drives, on several machines: rows that are renewed, and expire.
 
 The operating system cannot tell of a process on another machine. A process therefore renews its row
-every few seconds, and is taken for dead when it has not for `TAKE_OVER`. A lease only saves work:
-if a process that was taken for dead goes on, the epoch and the token of its seat exclude its
+every `heartbeat` seconds, and is taken for dead when it has not for `take_over`. A lease only saves
+work: if a process that was taken for dead goes on, the epoch and the token of its seat exclude its
 writes, and its POSTs are excluded by the arm window, which is shorter than the lease.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
 import socket
 import threading
+import time
 
-from sqlalchemy import Connection, Float, delete, literal_column, select
+from sqlalchemy import Connection, Float, delete, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 
+from claude_batch.core.errors import LedgerError
+from claude_batch.core.quantities import format_duration
+from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.backends.postgres_connections import PostgresConnections
 from claude_batch.ledger.backends.postgres_sql import processes, seats
 
-HEARTBEAT = 3.0
-"""Seconds between two renewals."""
+HANGS = 30.0
+"""Seconds without a sign of the engine's loop after which its process gives its seats up.
 
-TAKE_OVER = 10.0
-"""Seconds without a renewal after which a process is taken for dead.
-
-Longer than the arm window of 5 s and a heartbeat together: a process that armed a POST within its
-lease has sent it, or will not send it any more, when another takes the seat.
+Longer than the loop waits for a server that was lost, or works on one large batch.
 """
 
+_LAST_BEAT = 5.0
+"""Seconds that the end of a process waits for a heartbeat on its way."""
+
 _FORGET = 100.0
-"""Seconds without a renewal after which the row of a process is removed."""
+"""Seconds after its end by which the row of a dead process is removed."""
 
 _NOW = literal_column("CAST(extract(epoch FROM clock_timestamp()) AS float8)", Float)
 """The server's clock, the only one that all processes share."""
@@ -47,47 +51,138 @@ class Leases:
         self.connections = connections
         self.process: str = secrets.token_hex(8)
         """This process's name, once it lives."""
+        self._settings = LedgerSettings()
+        self._agreed = ""
+        """The settings that all processes need to have in common; "" if this one never drives."""
+        self._ticked: float | None = None
+        self._held: dict[str, int] = {}
+        """The seats that this process holds: the workspace by the holder's name.
+
+        A row of this process that is not among them was left in an outage, and holds nothing.
+        """
         self._beating: threading.Thread | None = None
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
     # Processes --------------------------------------------------------------------------------
 
-    def live(self) -> str:
-        """Begin to renew this process's row, unless it has begun; return the process's name."""
+    def live(self, settings: LedgerSettings | None = None) -> str:
+        """Begin to renew this process's row, unless it has begun; return the process's name.
+
+        Raises `LedgerError` if a living process has other ``settings`` that all need to have in
+        common.
+        """
         with self._lock:
+            if settings is not None:
+                self._check(settings)
+                self._settings, self._agreed = settings, json.dumps(settings.agreed())
+            if self._beating is None or settings is not None:
+                self._register()
             if self._beating is None:
-                self._beat()
+                self._ended = threading.Event()
                 self._beating = threading.Thread(
                     target=self._keep_beating, name="claude-batch-heartbeat", daemon=True
                 )
                 self._beating.start()
         return self.process
 
+    def _check(self, settings: LedgerSettings) -> None:
+        # A process that armed a POST within its lease has then sent it, or will not send it any
+        # more, when another drives.
+        least = settings.heartbeat + settings.arm_window
+        if not 0 < settings.heartbeat < least <= settings.take_over:
+            raise LedgerError(
+                f"the ledger {self.connections.location} cannot be used: a heartbeat of "
+                f"{format_duration(settings.heartbeat)} and an arm window of "
+                f"{format_duration(settings.arm_window)} need a take-over of at least "
+                f"{format_duration(least)}, and it is {format_duration(settings.take_over)}"
+            )
+
+    def tick(self) -> None:
+        """Show that the engine's loop runs."""
+        self._ticked = time.monotonic()
+
     def _keep_beating(self) -> None:
-        while not self._ended.wait(HEARTBEAT):
+        while not self._ended.wait(self._settings.heartbeat):
             try:
-                self._beat()
+                if self._ticked is not None and time.monotonic() - self._ticked > HANGS:
+                    self._give_seats_up()
+                if not self._beat():
+                    # Others took this process for dead so long ago that they have forgotten it.
+                    self._register()
             except self.connections.faults as error:
                 # The next write of the ledger says so to whoever needs it.
                 _log.debug("the heartbeat did not reach the ledger: %s", error)
+            except LedgerError as error:
+                _log.warning("%s", error, extra={"for_people": True})
 
-    def _beat(self) -> None:
-        # Not a write of the ledger, so it takes no lock, and never waits for one.
-        row = insert(processes).values(
-            name=self.process,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            beat=_NOW,
+    def _register(self) -> None:
+        with self.connections.leasing() as tx:
+            self._agree(tx)
+            now = _now(tx)
+            row = insert(processes).values(
+                name=self.process,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                beat=now,
+                expires=now + self._settings.take_over,
+                settings=self._agreed,
+            )
+            renewed = {name: row.excluded[name] for name in ("beat", "expires", "settings")}
+            tx.execute(row.on_conflict_do_update(index_elements=["name"], set_=renewed))
+
+    def _agree(self, tx: Connection) -> None:
+        """Refuse settings that contradict those of a living process.
+
+        What one process takes for certain, another would do again.
+        """
+        if not self._agreed:
+            return
+        others = select(processes).where(
+            processes.c.name != self.process,
+            processes.c.expires > _now(tx),
+            processes.c.settings.not_in(("", self._agreed)),
         )
+        other = tx.execute(others.limit(1)).first()
+        if other is None:
+            return
+        ours, theirs = json.loads(self._agreed), json.loads(other.settings)
+        different = [
+            f"{name} {theirs.get(name)} there and {value} here"
+            for name, value in ours.items()
+            if theirs.get(name) != value
+        ]
+        raise LedgerError(
+            f"the ledger {self.connections.location} is used by process {other.pid} on "
+            f"{other.host} with other settings: {', '.join(different)}; nothing was changed. Give "
+            "all processes the same, or end those with the old ones first"
+        )
+
+    def _beat(self) -> bool:
+        """Renew the row; return False if it is gone."""
+        # Not a write of the ledger, so it takes no lock, and never waits for one.
+        row = update(processes).where(processes.c.name == self.process)
         with self.connections.engine.connect() as plain:
             connection = plain.execution_options(isolation_level="READ COMMITTED")
             with connection.begin():
-                connection.execute(
-                    row.on_conflict_do_update(
-                        index_elements=["name"], set_={"beat": row.excluded.beat}
-                    )
+                found = connection.execute(
+                    row.values(beat=_NOW, expires=_NOW + self._settings.take_over)
                 )
+                return found.rowcount > 0
+
+    def _give_seats_up(self) -> None:
+        """Let others drive, because this process's loop hangs.
+
+        Should it go on, the epochs of its seats exclude its writes as soon as another has sat down.
+        """
+        for holder, workspace_id in list(self._held.items()):
+            _log.warning(
+                "the engine has hung for more than %g s; another process can drive workspace %d",
+                HANGS,
+                workspace_id,
+                extra={"for_people": True},
+            )
+            self.leave(workspace_id, holder)
 
     def end(self) -> None:
         """Stop renewing, and remove this process and its seats."""
@@ -95,14 +190,22 @@ class Leases:
             if self._beating is None:
                 return
             self._ended.set()
-            self._beating.join()
-            self._beating = None
+            beating, self._beating = self._beating, None
+            self._held.clear()
+            beating.join(_LAST_BEAT)
+            if beating.is_alive():
+                # The server takes what it is sent and never answers.
+                self._say_left("no answer")
+                return
             try:
                 with self.connections.leasing() as tx:
                     tx.execute(delete(seats).where(seats.c.process == self.process))
                     tx.execute(delete(processes).where(processes.c.name == self.process))
             except self.connections.faults as error:
-                _log.info("this process's seat is free only after %g s: %s", TAKE_OVER, error)
+                self._say_left(error)
+
+    def _say_left(self, error: object) -> None:
+        _log.info("the seat is free only after %g s: %s", self._settings.take_over, error)
 
     def is_alive(self, process: str) -> bool:
         """Return whether a process has renewed its row lately."""
@@ -112,7 +215,7 @@ class Leases:
     def sweep(self) -> None:
         """Remove processes that died long ago, and their seats."""
         with self.connections.leasing() as tx:
-            dead = select(processes.c.name).where(processes.c.beat < _now(tx) - _FORGET)
+            dead = select(processes.c.name).where(processes.c.expires < _now(tx) - _FORGET)
             tx.execute(delete(seats).where(seats.c.process.in_(dead)))
             tx.execute(delete(processes).where(processes.c.name.in_(dead)))
 
@@ -132,7 +235,7 @@ class Leases:
                     drives=driven.get(row.name, []),
                 )
                 for row in connection.execute(select(processes).order_by(processes.c.name))
-                if row.beat > now - TAKE_OVER
+                if row.expires > now
             ]
 
     # Seats ------------------------------------------------------------------------------------
@@ -141,8 +244,8 @@ class Leases:
         """Take a seat that is free, or whose process is dead; return False if it is held."""
         process = self.live()
         with self.connections.leasing() as tx:
-            there = tx.scalar(select(seats.c.process).where(seats.c.workspace_id == workspace_id))
-            if there is not None and _lives(tx, there):
+            there = tx.execute(select(seats).where(seats.c.workspace_id == workspace_id)).first()
+            if there is not None and self._is_held(tx, there.process, there.holder):
                 return False
             tx.execute(delete(seats).where(seats.c.workspace_id == workspace_id))
             tx.execute(
@@ -150,22 +253,35 @@ class Leases:
                     workspace_id=workspace_id, process=process, holder=holder, since=_now(tx)
                 )
             )
+        self._held[holder] = workspace_id
         return True
+
+    def _is_held(self, tx: Connection, process: str, holder: str) -> bool:
+        return holder in self._held if process == self.process else _lives(tx, process)
 
     def is_taken(self, workspace_id: int) -> bool:
         """Return whether a living process has a seat."""
         with self.connections.engine.connect() as connection, connection.begin():
-            there = connection.scalar(
-                select(seats.c.process).where(seats.c.workspace_id == workspace_id)
-            )
-            return there is not None and _lives(connection, there)
+            there = connection.execute(
+                select(seats).where(seats.c.workspace_id == workspace_id)
+            ).first()
+            return there is not None and self._is_held(connection, there.process, there.holder)
 
     def leave(self, workspace_id: int, holder: str) -> None:
-        """Leave a seat, unless another has taken it meanwhile."""
-        with self.connections.leasing() as tx:
-            tx.execute(
-                delete(seats).where(seats.c.workspace_id == workspace_id, seats.c.holder == holder)
-            )
+        """Leave a seat, unless another has taken it meanwhile.
+
+        If the server cannot be reached, the row stays until this process dies or sits down again.
+        """
+        self._held.pop(holder, None)
+        try:
+            with self.connections.leasing() as tx:
+                tx.execute(
+                    delete(seats).where(
+                        seats.c.workspace_id == workspace_id, seats.c.holder == holder
+                    )
+                )
+        except self.connections.faults as error:
+            self._say_left(error)
 
 
 def _now(tx: Connection) -> float:
@@ -173,8 +289,8 @@ def _now(tx: Connection) -> float:
 
 
 def _lives(tx: Connection, process: str) -> bool:
-    beat = tx.scalar(select(processes.c.beat).where(processes.c.name == process))
-    return beat is not None and beat > _now(tx) - TAKE_OVER
+    expires = tx.scalar(select(processes.c.expires).where(processes.c.name == process))
+    return expires is not None and expires > _now(tx)
 
 
 class SeatLease:
@@ -192,18 +308,19 @@ class SeatLease:
 
     def release(self) -> None:
         """Release it. If the server cannot be reached, it expires."""
-        try:
-            self._leases.leave(self._workspace_id, self._holder)
-        except self._leases.connections.faults as error:
-            _log.info("the seat is free only after %g s: %s", TAKE_OVER, error)
+        self._leases.leave(self._workspace_id, self._holder)
 
 
 class ProcessLease:
     """Shows that this process lives."""
 
-    def __init__(self, leases: Leases) -> None:
+    def __init__(self, leases: Leases, settings: LedgerSettings) -> None:
         self._leases = leases
-        self.process: str = self._leases.live()
+        self.process: str = self._leases.live(settings)
+
+    def tick(self) -> None:
+        """Show that the engine's loop runs."""
+        self._leases.tick()
 
     def release(self) -> None:
         """End it, because no caller waits in this process any more."""

@@ -141,6 +141,9 @@ class ProcessFile:
         if not take(self._lock, ledger, timeout=10):
             raise LedgerError(f"another process holds the lock file {self._path}", fault="busy")
 
+    def tick(self) -> None:
+        """Do nothing: nobody can take the lock of a process that hangs."""
+
     def release(self) -> None:
         """Release the lock, because no caller waits in this process any more."""
         # Unlinked first: while the file can be found, its lock must show a living process.

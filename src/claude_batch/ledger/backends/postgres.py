@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Insert, inspect, text
 
-from claude_batch.core.errors import LedgerError
+from claude_batch.core.errors import LedgerError, LedgerFault
+from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.backends import postgres_sql
 from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Worker, Writing
 from claude_batch.ledger.backends.commit_notices import CommitNotices
@@ -24,6 +25,7 @@ class PostgresBackend(Backend):
     """A ledger's schema in a database. A forked process cannot share it."""
 
     faults: tuple[type[BaseException], ...] = PostgresConnections.faults
+    outlasts: frozenset[LedgerFault] = frozenset(("unreachable", "busy"))
 
     def __init__(self, location: str) -> None:
         """Read the URL of a schema, which `create` makes. Raises `LedgerError`."""
@@ -103,7 +105,8 @@ class PostgresBackend(Backend):
     def backup(self, target: Path) -> None:
         raise LedgerError(
             f"the ledger {self.location} is copied with PostgreSQL's own tool: pg_dump "
-            f"--format=custom --schema={self._schema} --file={target} {self.location}"
+            f"--format=custom --schema={self._schema} --file={target} "
+            f"'{self._connections.database}'"
         )
 
     def checkpoint(self) -> bool:
@@ -161,8 +164,8 @@ class PostgresBackend(Backend):
     def seat_is_taken(self, workspace_id: int) -> bool:
         return self._leases.is_taken(workspace_id)
 
-    def process_lock(self) -> ProcessLease:
-        return ProcessLease(self._leases)
+    def process_lock(self, settings: LedgerSettings) -> ProcessLease:
+        return ProcessLease(self._leases, settings)
 
     def is_alive(self, process: str) -> bool:
         return self._leases.is_alive(process)

@@ -25,6 +25,7 @@ except ImportError:
     ) from None
 
 from claude_batch.ledger.backends import postgres_sql
+from claude_batch.ledger.backends.backend import PATIENCE, RETRY
 
 DEFAULT_SCHEMA = "claude_batch"
 """The PostgreSQL schema of a ledger whose URL names none, with ``?schema=NAME``."""
@@ -69,12 +70,7 @@ def _without_nul(text: str) -> str:
     return text.replace("\0", "\ufffd") if "\0" in text else text
 
 
-RETURN_SECONDS = 20.0
-"""Seconds that a transaction waits, before it begins, for a server that was there before."""
-
-_RETRY_SECONDS = 0.25
-
-_PATIENCE = {
+_KEEPALIVE = {
     "connect_timeout": "5",
     "keepalives_idle": "5",
     "keepalives_interval": "2",
@@ -96,6 +92,9 @@ class PostgresConnections:
         url, schema = _url_of(location)
         self.schema: str = schema
         self.location: str = without_password(location)
+        bare = url.difference_update_query(["password"]).set(drivername="postgresql")
+        self.database: str = bare._replace(password=None).render_as_string()
+        """The URL as PostgreSQL's own programs read it, which ask for the password."""
         lock = postgres_sql.lock_number(self.schema)
         self.channel: str = f"claude_batch_{lock & (1 << 64) - 1:x}"
         """Where commits are notified."""
@@ -109,7 +108,7 @@ class PostgresConnections:
             "sender": self.sender,
         }
         engine = create_engine(
-            url.update_query_dict({**_PATIENCE, **url.query}),
+            url.update_query_dict({**_KEEPALIVE, **url.query}),
             hide_parameters=True,
             pool_pre_ping=True,
         )
@@ -128,9 +127,9 @@ class PostgresConnections:
                 connection = dialect.connect(*args, **options)
             except psycopg.Error as error:
                 waited = time.monotonic() - begun
-                if not self._reached or fault_of(error) != "unreachable" or waited > RETURN_SECONDS:
+                if not self._reached or fault_of(error) != "unreachable" or waited > PATIENCE:
                     raise
-                time.sleep(_RETRY_SECONDS)
+                time.sleep(RETRY)
             else:
                 self._reached = True
                 connection.adapters.register_dumper(str, _BinaryTextDumper)
@@ -176,7 +175,7 @@ class PostgresConnections:
         fault = fault_of(original)
         # Messages of the driver have the host and the user in them, but never the password.
         said = getattr(getattr(original, "diag", None), "message_primary", None) or str(original)
-        words = " ".join(said.split())
+        words = " ".join(said.split()).rstrip(".")
         return LedgerError(
             f"the ledger {self.location} cannot be {what}: {words}. {_REMEDIES[fault]}",
             fault=fault,

@@ -43,7 +43,9 @@ processes: Table = Table(
     Column("name", String, primary_key=True),
     Column("host", String, nullable=False),
     Column("pid", Integer, nullable=False),
-    Column("beat", Float, nullable=False),  # by the server's clock
+    Column("beat", Float, nullable=False),  # this and the next by the server's clock
+    Column("expires", Float, nullable=False),
+    Column("settings", Text, nullable=False),  # those that all need to have in common, or ""
 )
 
 seats: Table = Table(

@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ledger_location import without_password
+from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.backends import lock_files
 from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Writing
 from claude_batch.ledger.backends.sqlite_file import (
@@ -212,7 +213,7 @@ class SqliteBackend(Backend):
     def seat_lock(self, workspace_id: int) -> lock_files.SeatFile:
         return lock_files.SeatFile(self.sibling(""), workspace_id)
 
-    def process_lock(self) -> lock_files.ProcessFile:
+    def process_lock(self, settings: LedgerSettings) -> lock_files.ProcessFile:
         return lock_files.ProcessFile(self.path)
 
     def is_alive(self, process: str) -> bool:

@@ -1,0 +1,80 @@
+Feature: Processes of several machines know who lives and who drives
+
+  Background:
+    Given a PostgreSQL server
+    And a command's API
+    And a ledger on that server
+
+  Scenario: A leader lock that could not be released in an outage is free again for the same process
+    Given process A drives
+    When the PostgreSQL server ends
+    And process A stops driving
+    And the PostgreSQL server is started
+    Then process A can drive
+
+  Scenario: Others wait for a process that drives, and take over when its link is cut
+    Given a proxy before the ledger's server
+    And process A drives, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
+    And process B, with "arm_window" 0.3
+    Then process B cannot drive
+    When the proxy is stalled
+    Then process B can drive within 5 seconds
+
+  Scenario: A process whose event loop hangs lets another drive
+    Given process A drives, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
+    And process B, with "arm_window" 0.3
+    When the event loop of process A hangs for longer than a process may
+    Then process B can drive within 5 seconds
+    And the ledger knows 2 processes
+
+  Scenario: A process that goes on after it was taken for dead cannot finish a run that was removed
+    Given a proxy before the ledger's server
+    And process A, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
+    And process A has stored one request of a run
+    And process B, with "arm_window" 0.3
+    When the proxy is stalled
+    And process B removes what dead processes left, within 5 seconds
+    And the proxy is restored
+    Then process A cannot store the rest: "another one has removed the requests"
+    And the ledger has no request
+
+  Scenario: Settings that decide what counts as sent must be the same in all processes
+    Given process A, with "settling" 1800
+    And a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      with other settings: settling 30m there and 15m here; nothing was changed
+      """
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --settling 30m
+    Then the command line exits with 0
+    When process A ends
+    And a command runs: run actor.yaml prompts.jsonl -o out.jsonl --settling 20m
+    Then the command line exits with 0
+
+  Scenario: A lease is longer than a POST that it allows
+    Given a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --arm-window 30s
+    Then the command line exits with 2 and says
+      """
+      a heartbeat of 3s and an arm window of 30s need a take-over of at least 33s, and it is 10s
+      """
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --arm-window 30s --take-over 1m
+    Then the command line exits with 0
+
+  Scenario: Only the commits of other processes wake one
+    Given process A
+    And process B
+    And process A watches the ledger
+    When process B sends heartbeats for 3 seconds
+    Then process A was woken 0 times
+    When process B commits
+    Then process A was woken 1 time
+    When process A commits
+    Then process A was woken 0 times
+
+  Scenario: Where notices do not arrive, a process looks every second
+    Given process A
+    And process A watches the ledger, behind a pooler that drops notices
+    When process A waits for 3 seconds
+    Then process A was woken 2 to 4 times

@@ -1,0 +1,204 @@
+"""Steps of processes that share a ledger on PostgreSQL, each with connections of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+from behave import given, then, when
+from behave.runner import Context
+from postgres_ledger_steps import wait_for
+
+from claude_batch.core.errors import LedgerError
+from claude_batch.core.settings import BatchProcessingMode, resolve_ledger_settings
+from claude_batch.ledger import enqueue
+from claude_batch.ledger.backends import leases
+from claude_batch.ledger.backends.backend import ProcessLock, SeatLock
+from claude_batch.ledger.enqueue import NewRequest, NewRun
+from claude_batch.ledger.schema import requests
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.seat import sweep
+
+WORKSPACE = 1
+
+
+@dataclass
+class Process:
+    """What a process has of the ledger."""
+
+    ledger: Ledger
+    lock: ProcessLock
+    seat: SeatLock | None = None
+    run: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def drives(self) -> bool:
+        """Whether it drives from now on."""
+        seat = self.ledger.seat_lock(WORKSPACE)
+        if not seat.take():
+            return False
+        self.seat = seat
+        return True
+
+    def store(self, position: int) -> None:
+        """Store one request of a run."""
+        with self.ledger.write() as tx:
+            if not self.run:
+                workspace = enqueue.ensure_workspace(tx, "http://nowhere", "a fingerprint")
+                new = NewRun(
+                    kind="run",
+                    actor="tests/asker",
+                    workspace_id=workspace,
+                    mode=BatchProcessingMode(),
+                    created=0.0,
+                    process=self.lock.process,
+                )
+                self.run["lane"] = enqueue.ensure_lane(tx, workspace, "2023-06-01", "", "")
+                self.run["id"] = enqueue.begin_run(tx, new)
+            one = NewRequest(f"{position:032x}", position, None, self.run["lane"], b"{}")
+            name = self.lock.process
+            enqueue.add_requests(tx, self.run["id"], [one], created=0.0, due=0.0, process=name)
+
+
+@given("process {name:w}")
+@given("process {name:w}, with {settings}")
+def _(context: Context, name: str, settings: str = "") -> None:
+    pairs = (each.split() for each in settings.replace(" and ", ", ").split(", ") if each)
+    resolved = resolve_ledger_settings({name.strip('"'): float(value) for name, value in pairs})
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    context.add_cleanup(ledger.close)
+    if "processes" not in context:
+        context.processes = {}
+    context.processes[name] = Process(ledger, ledger.process_lock(resolved))
+    # The proxy is before the first process only.
+    os.environ["CLAUDE_BATCH_LEDGER"] = context.url
+
+
+@given("process {name:w} drives")
+@given("process {name:w} drives, with {settings}")
+def _(context: Context, name: str, settings: str = "") -> None:
+    words = f", with {settings}" if settings else ""
+    context.execute_steps(f"Given process {name}{words}")
+    assert context.processes[name].drives()
+
+
+@when("process {name:w} stops driving")
+def _(context: Context, name: str) -> None:
+    context.processes[name].seat.release()
+
+
+@when("process {name:w} ends")
+def _(context: Context, name: str) -> None:
+    context.processes[name].lock.release()
+
+
+@then("process {name:w} can drive")
+@then("process {name:w} can drive within {seconds:d} seconds")
+def _(context: Context, name: str, seconds: int = 0) -> None:
+    wait_for(context.processes[name].drives, seconds)
+
+
+@then("process {name:w} cannot drive")
+def _(context: Context, name: str) -> None:
+    assert not context.processes[name].drives()
+
+
+@when("the event loop of process {name:w} hangs for longer than a process may")
+def _(context: Context, name: str) -> None:
+    shorter = patch.object(leases, "HANGS", 0.5)
+    shorter.start()
+    context.add_cleanup(shorter.stop)
+    context.processes[name].lock.tick()
+
+
+@given("process {name:w} has stored one request of a run")
+def _(context: Context, name: str) -> None:
+    context.processes[name].store(0)
+
+
+@when("process {name:w} removes what dead processes left, within {seconds:d} seconds")
+def _(context: Context, name: str, seconds: int) -> None:
+    process = context.processes[name]
+
+    def removed() -> bool:
+        sweep(process.ledger, process.lock.process)
+        return stored(context) == 0
+
+    wait_for(removed, seconds)
+
+
+@then('process {name:w} cannot store the rest: "{words}"')
+def _(context: Context, name: str, words: str) -> None:
+    try:
+        context.processes[name].store(1)
+    except LedgerError as error:
+        assert words in str(error), error
+        assert error.passes
+    else:
+        raise AssertionError("it was stored")
+
+
+@then("the ledger has no request")
+def _(context: Context) -> None:
+    assert stored(context) == 0
+
+
+def stored(context: Context) -> int:
+    """The number of requests in the ledger."""
+    with context.processes["B"].ledger.read() as tx:
+        return len(tx.execute(requests.select()).all())
+
+
+@then("the ledger knows {count:d} processes")
+def _(context: Context, count: int) -> None:
+    assert len(context.processes["B"].ledger.workers()) == count
+
+
+@given("process {name:w} watches the ledger")
+def _(context: Context, name: str) -> None:
+    context.watch = context.processes[name].ledger.watch()
+    context.add_cleanup(context.watch.close)
+    context.woken = 0
+
+
+@given("process {name:w} watches the ledger, behind a pooler that drops notices")
+def _(context: Context, name: str) -> None:
+    context.execute_steps(f"Given process {name} watches the ledger")
+    watch = context.watch._watch
+    # What a pooler does that gives the connection to another client after each transaction.
+    watch._connection.execute("UNLISTEN *")
+    list(watch._connection.notifies(timeout=0))
+    watch._proved = float("-inf")
+
+
+@when("process {name:w} sends heartbeats for {seconds:d} seconds")
+@when("process {name:w} waits for {seconds:d} seconds")
+def _(context: Context, name: str, seconds: int) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        context.woken += context.watch.changed()
+        time.sleep(0.05)
+
+
+@when("process {name:w} commits")
+def _(context: Context, name: str) -> None:
+    context.woken = 0
+    with context.processes[name].ledger.write():
+        pass
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        context.woken += context.watch.changed()
+        time.sleep(0.05)
+
+
+@then("process {name:w} was woken {least:d} to {most:d} times")
+def _(context: Context, name: str, least: int, most: int) -> None:
+    assert least <= context.woken <= most, context.woken
+
+
+@then("process {name:w} was woken {count:d} time")
+@then("process {name:w} was woken {count:d} times")
+def _(context: Context, name: str, count: int) -> None:
+    assert context.woken == count, context.woken
