@@ -241,6 +241,14 @@ def _(context: Context) -> None:
     says(context.ended.stdout, context)
 
 
+@then("the command line prints in this order")
+def _(context: Context) -> None:
+    left = context.ended.stdout
+    for line in context.text.replace("RUN", context.run_id).split("\n"):
+        assert line in left, f"{line!r} does not follow in:\n{context.ended.stdout}"
+        left = left.partition(line)[2]
+
+
 def says(told: str, context: Context) -> None:
     for line in context.text.split("\n"):
         line = line.replace("RUN", getattr(context, "run_id", "RUN"))
@@ -379,7 +387,7 @@ def _(context: Context) -> None:
     for row in context.table:
         found = value[0] if isinstance(value, list) else value
         for name in row["field"].split("."):
-            found = found[name]
+            found = found[int(name) if isinstance(found, list) else name]
         assert json.dumps(found) == row["value"], (row["field"], found)
 
 

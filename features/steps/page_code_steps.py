@@ -250,10 +250,11 @@ SERVERS = ("dashboard", "gateway", "sandbox", "worker")
 
 def _runnable(block: Block, run: str) -> Iterator[list[str]]:
     """The arguments of its commands of `claude-batch` that come to an end."""
+    named = {"run-7k2": run, "RUN": run, "KEY": "1"}
     for line in block.code.replace("\\\n", " ").splitlines():
         for words in _commands(line):
             if Path(words[0]).name == "claude-batch" and words[1] not in SERVERS:
-                yield [run if word in ("run-7k2", "RUN") else word for word in words[1:]]
+                yield [named.get(word, word) for word in words[1:]]
 
 
 def _invoke(words: list[str]) -> Result:

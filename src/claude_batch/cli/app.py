@@ -24,6 +24,7 @@ from claude_batch.cli.resume_command import (
     unknown_command,
 )
 from claude_batch.cli.run_command import run_command, submit_command
+from claude_batch.cli.show_command import show_command
 from claude_batch.cli.status_command import export_command, results_command, status_command
 from claude_batch.cli.user_messages import print_line, printing_notices, say
 from claude_batch.cli.worker_command import worker_command
@@ -102,6 +103,7 @@ for _command in (
     submit_command,
     estimate_command,
     status_command,
+    show_command,
     results_command,
     export_command,
     cost_command,

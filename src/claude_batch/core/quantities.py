@@ -105,6 +105,11 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.15g}s"
 
 
+def format_time(moment: float) -> str:
+    """Format seconds since the epoch as ``2026-11-22 08:00 UTC``."""
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def parse_deadline(value: object) -> float | datetime:
     """Return seconds for a duration, as `parse_duration` reads it, or a point in time.
 

@@ -399,19 +399,25 @@ def failed_requests(tx: Connection, run_id: str, limit: int) -> list[FailedReque
 # One request --------------------------------------------------------------------------------------
 
 
+_REQUEST = select(
+    requests,
+    conversations.c.turns,
+    conversations.c.rejected,
+    conversations.c.stopped,
+    conversations.c.note,
+).outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
+
+
 def request_at(tx: Connection, run_id: str, position: int) -> Record | None:
     """Return a request by its 0-based position, with its conversation's columns, or None."""
-    return tx.execute(
-        select(
-            requests,
-            conversations.c.turns,
-            conversations.c.rejected,
-            conversations.c.stopped,
-            conversations.c.note,
-        )
-        .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
-        .where(requests.c.run_id == run_id, requests.c.position == position)
-    ).first()
+    query = _REQUEST.where(requests.c.run_id == run_id, requests.c.position == position)
+    return tx.execute(query).first()
+
+
+def request_of_key(tx: Connection, run_id: str, key: str) -> Record | None:
+    """Return the first request of a run with this key, as `request_at` does, or None."""
+    query = _REQUEST.where(requests.c.run_id == run_id, requests.c.key == key)
+    return tx.execute(query.order_by(requests.c.position).limit(1)).first()
 
 
 def params_of(tx: Connection, seq: int) -> bytes:

@@ -6,14 +6,14 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from claude_batch.core.errors import RunNotFoundError
-from claude_batch.core.quantities import count_of, format_duration, roughly
+from claude_batch.core.quantities import count_of, format_duration, format_time, roughly
 from claude_batch.core.states import IN_FLIGHT, BatchState, RequestState, RunState
+from claude_batch.core.terminal import encodable
 from claude_batch.ledger import (
     conversations,
     cost_sums,
@@ -153,7 +153,7 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
     `RunNotFoundError`.
     """
     with ledger.read() as tx:
-        run = _found(ledger, tx, run_id)
+        run = require_run(ledger, tx, run_id)
         counts = queries.request_counts(tx, run.id)
         still_open = any(not state.is_final for state in counts)
         if still_open and driven is None:
@@ -462,17 +462,13 @@ def _missing_words(incomplete: list[BatchStatus]) -> str:
     since = min(batch.missing_since or now for batch in incomplete)
     until = max(batch.missing_until or now for batch in incomplete)
     words += (
-        f" have been missing since {_utc(since)}; they are fetched again until {_utc(until)} "
-        "by the API's clock"
+        f" have been missing since {format_time(since)}; they are fetched again until "
+        f"{format_time(until)} by the API's clock"
     )
     checks = [batch.next_check for batch in incomplete if batch.next_check is not None]
     if checks and (left := min(checks) - now) > 0:
         words += f", next in {roughly(left)}"
     return words
-
-
-def _utc(moment: float) -> str:
-    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _turning_words(run: Any, count: int, tools: int) -> str:
@@ -530,11 +526,13 @@ def _unknown_words(unknown: list[BatchStatus]) -> str:
 def find_run_id(ledger: Ledger, run_id: str) -> str:
     """Return the full id of a run from a prefix of it. Raises `RunNotFoundError`."""
     with ledger.read() as tx:
-        return str(_found(ledger, tx, run_id).id)
+        return str(require_run(ledger, tx, run_id).id)
 
 
-def _found(ledger: Ledger, tx: Transaction, run_id: str) -> Any:
-    run = queries.find_run(tx, run_id)
+def require_run(ledger: Ledger, tx: Transaction, run_id: str) -> Any:
+    """Return a run by its id or a unique prefix of it. Raises `RunNotFoundError`."""
+    # The bytes of an argument may be no text.
+    run = queries.find_run(tx, encodable(run_id))
     if run is None:
         raise RunNotFoundError(
             f"the ledger {ledger.location} has no run {run_id!r}; "
