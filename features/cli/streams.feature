@@ -17,6 +17,8 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch status >&-                          | 2    | error: standard output is closed  |
       | claude-batch status --json >&-                   | 2    | error: standard output is closed  |
       | claude-batch unknown >&-                         | 2    | error: standard output is closed  |
+      | claude-batch status --watch >&-                  | 2    | error: standard output is closed  |
+      | claude-batch show RUN 1 >&-                      | 2    | error: standard output is closed  |
       | claude-batch results RUN >&-                     | 2    | closed: there is nothing to write to; name a file with -o |
       | claude-batch run actor.yaml more.jsonl >&-       | 2    | name a file with -o. Nothing was sent |
       | claude-batch resume RUN >&-                      | 0    | wrote                             |
@@ -24,6 +26,8 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch status \| true                      | 0    |                                   |
       | claude-batch status --json \| true               | 0    |                                   |
       | claude-batch status RUN \| true                  | 0    |                                   |
+      | claude-batch status --watch \| head -1           | 0    |                                   |
+      | claude-batch show RUN 1 \| true                  | 0    |                                   |
       | claude-batch results RUN \| true                 | 0    | closed before all results were written; they are kept |
       | claude-batch actors validate actor.yaml \| true  | 0    |                                   |
     And the command line has caused 1 batches of 2 requests
@@ -44,4 +48,6 @@ Feature: A closed output, or a reader that has gone, is no bug
       | command                                   | code | says                                      |
       | claude-batch status > /dev/full           | 2    | No space left on device                   |
       | claude-batch status --json > /dev/full    | 2    | No space left on device                   |
+      | claude-batch status --watch > /dev/full   | 2    | No space left on device                   |
+      | claude-batch show RUN 1 > /dev/full       | 2    | No space left on device                   |
       | claude-batch results RUN > /dev/full      | 2    | No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT |

@@ -27,11 +27,8 @@ from claude_batch.core.ledger_location import default_ledger, has_ledger, withou
 from claude_batch.core.quantities import count_of
 
 if TYPE_CHECKING:
-    from claude_batch.providers.cost_report import CostReport
     from claude_batch.providers.export import Format
-    from claude_batch.providers.progress import Progress
     from claude_batch.providers.run import Run
-    from claude_batch.providers.status import RunStatus
 
 
 # Status command -----------------------------------------------------------------------------------
@@ -47,89 +44,55 @@ def require_ledger(location: str) -> None:
 
 @click.command("status")
 @click.argument("run_id", metavar="[RUN]", required=False)
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Show every change until the run ends, or until Ctrl-C; without RUN until Ctrl-C.",
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @option("ledger")
-def status_command(run_id: str | None, as_json: bool, ledger: str | None) -> None:
+def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str | None) -> None:
     """Show a run, or the newest 50; needs no key.
 
     RUN is a run's id, or its first characters if no other run has them.
     """
+    if watch and as_json:
+        raise click.UsageError("--watch shows changes to people; leave out --json")
     require_stdout()
     location = default_ledger(ledger)
-    if run_id is not None:
+    if run_id is not None or watch:
         require_ledger(location)
-    found = _statuses(location, run_id)
-    cost = None if run_id is None else _cost(location, found[0].run_id)
-    if as_json:
-        values = [status.to_dict() for status in found]
-        if cost is not None:
-            values[0]["cost"] = cost.to_dict()
-            values[0]["progress"] = _progress(location, found[0]).to_dict()
-        print_json(values if run_id is None else values[0])
-    else:
-        progress = None if run_id is None else _progress(location, found[0])
-        _show(found, cost, progress)
-
-
-def _progress(location: str, status: RunStatus) -> Progress:
-    from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.progress import ProgressReader
-
-    ledger = Ledger(location)
-    try:
-        return ProgressReader(ledger, status.run_id).read(status)
-    finally:
-        ledger.close()
-
-
-def _cost(location: str, run_id: str) -> CostReport:
-    from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.cost_report import cost_of
-
-    ledger = Ledger(location)
-    try:
-        return cost_of(ledger, run_id)
-    finally:
-        ledger.close()
-
-
-def _statuses(location: str, run_id: str | None) -> list[RunStatus]:
-    if not has_ledger(location):
-        return []
-    from claude_batch.ledger.store import Ledger
-    from claude_batch.providers.status import all_statuses, status_of
-
-    ledger = Ledger(location)
-    try:
-        return all_statuses(ledger) if run_id is None else [status_of(ledger, run_id)]
-    finally:
-        ledger.close()
-
-
-def _show(found: list[RunStatus], cost: CostReport | None, progress: Progress | None) -> None:
-    """Show one run, with its cost and progress, or all of them."""
-    from claude_batch.cli.display import (
-        cache_line,
-        console,
-        progress_lines,
-        runs_table,
-    )
-    from claude_batch.providers.progress import run_details
-
-    if not found:
-        print_line("no runs yet")
-        return
-    line = None if cost is None else cache_line(cost.total)
-    try:
-        if cost is None or progress is None:
-            console().print(runs_table(found))
+    elif not has_ledger(location):
+        if as_json:
+            print_json([])
         else:
-            more = [*progress_lines(progress), *([] if line is None else [line])]
-            console().print(run_details(found[0], more=more))
-    except BrokenPipeError:
-        forget_stdout()  # the reader has seen enough
-    except OSError as error:
-        raise unwritable(error) from None
+            print_line("no runs yet")
+        return
+    from claude_batch.cli.status_report import StatusReader, watch_status
+    from claude_batch.ledger.store import Ledger
+
+    store = Ledger(location)
+    try:
+        reader = StatusReader(store, run_id)
+        if watch:
+            watch_status(store, reader)
+            return
+        report = reader.read()
+    finally:
+        store.close()
+    if as_json:
+        print_json(report.to_dict())
+    elif not report.statuses:
+        print_line("no runs yet")
+    else:
+        from claude_batch.cli.display import console
+
+        try:
+            console().print(report.draw())
+        except BrokenPipeError:
+            forget_stdout()  # the reader has seen enough
+        except OSError as error:
+            raise unwritable(error) from None
 
 
 @click.command("results", epilog=EXIT_CODES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import select
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -94,6 +95,16 @@ def unwritable(error: OSError) -> BadOutput:
     """Return the error for a standard output that cannot be written."""
     forget_stdout()
     return BadOutput(f"standard output: cannot be written: {error.strerror}")
+
+
+def reader_has_gone() -> bool:
+    """Return whether standard output is a pipe that nobody reads any more, or a closed terminal."""
+    try:
+        waiting = select.poll()
+        waiting.register(sys.stdout, 0)
+        return bool(waiting.poll(0))
+    except (io.UnsupportedOperation, OSError, ValueError):
+        return False  # no file of the system
 
 
 def require_stdout() -> None:

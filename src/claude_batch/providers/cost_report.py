@@ -14,7 +14,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.core.usage import cache_hit_rate, effective_input_tokens
 from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.cost_sums import Grouping, Priced, Sums
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import count_under_way, today
 from claude_batch.money.prices import Prices
 from claude_batch.wire.messages import UnreadableLine, decode_line
@@ -135,18 +135,26 @@ def cost_of(
     the run's requests by state, if the caller has just counted them.
     """
     with ledger.read() as tx:
-        (total,) = cost_sums.sums(tx, run_id)
-        shares = (
-            () if by is None else tuple(_share(row, by) for row in cost_sums.sums(tx, run_id, by))
-        )
-        unpriced = cost_sums.unpriced_models(tx, run_id) if total.unpriced else {}
-        first = last = None
-        if run_id is not None:
-            if counts is None:
-                counts = queries.request_counts(tx, run_id)
-            asked = queries.run_row(tx, run_id).created
-            times = cost_sums.answer_times(tx, run_id)
-            first, last = (None if at is None else max(0.0, at - asked) for at in times)
+        return cost_in(tx, run_id, by, counts)
+
+
+def cost_in(
+    tx: Transaction,
+    run_id: str | None,
+    by: Grouping | None = None,
+    counts: Mapping[RequestState, int] | None = None,
+) -> CostReport:
+    """Return the same in a transaction of the caller."""
+    (total,) = cost_sums.sums(tx, run_id)
+    shares = () if by is None else tuple(_share(row, by) for row in cost_sums.sums(tx, run_id, by))
+    unpriced = cost_sums.unpriced_models(tx, run_id) if total.unpriced else {}
+    first = last = None
+    if run_id is not None:
+        if counts is None:
+            counts = queries.request_counts(tx, run_id)
+        asked = queries.run_row(tx, run_id).created
+        times = cost_sums.answer_times(tx, run_id)
+        first, last = (None if at is None else max(0.0, at - asked) for at in times)
     return CostReport(
         run_id=run_id,
         requests=counts or {},

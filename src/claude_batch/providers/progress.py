@@ -23,7 +23,7 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
@@ -41,7 +41,7 @@ from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.core.terminal import cell, visible
 from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.live_calls import groups_live_calls
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.providers.status import BatchStatus, RunStatus
 from claude_batch.providers.sync_bridge import Pause
 
@@ -123,18 +123,27 @@ class ProgressReader:
     def read(self, status: RunStatus) -> Progress:
         """Return the progress of a run, given its current status."""
         with self._ledger.read() as tx:
-            live = cost_sums.live_holders(tx, self._run_id)
-            for batch_id in (*cost_sums.collected_batches(tx, self._run_id), *live):
-                if batch_id not in self._costs or batch_id in live:
-                    self._costs[batch_id] = cost_sums.cost_in_batch(tx, self._run_id, batch_id)
-            if status.failed != self._failed:
-                self._failed = status.failed
-                self._failures = cost_sums.failures(tx, self._run_id)
-            budget = budgets.amounts(tx, self._run_id, status.actor).get("run")
-            took: list[float] = []
-            if status.state is RunState.RUNNING:
-                row = queries.run_row(tx, self._run_id)
-                took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
+            found = self.read_in(tx, status)
+        if found.unpriced:
+            return found
+        return replace(
+            found, expected_cost=self._expected_cost(status, found.cost, found.completed)
+        )
+
+    def read_in(self, tx: Transaction, status: RunStatus) -> Progress:
+        """Return the same in a transaction of the caller, without the expected cost of a rest."""
+        live = cost_sums.live_holders(tx, self._run_id)
+        for batch_id in (*cost_sums.collected_batches(tx, self._run_id), *live):
+            if batch_id not in self._costs or batch_id in live:
+                self._costs[batch_id] = cost_sums.cost_in_batch(tx, self._run_id, batch_id)
+        if status.failed != self._failed:
+            self._failed = status.failed
+            self._failures = cost_sums.failures(tx, self._run_id)
+        budget = budgets.amounts(tx, self._run_id, status.actor).get("run")
+        took: list[float] = []
+        if status.state is RunState.RUNNING:
+            row = queries.run_row(tx, self._run_id)
+            took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
         outcomes = {str(state): n for state, n in status.counts.items() if state.is_final}
         completed = sum(outcomes.values())
         cost = sum(cost for cost, _ in self._costs.values())
@@ -147,7 +156,7 @@ class ProgressReader:
             cost=cost,
             unpriced=unpriced,
             budget=budget,
-            expected_cost=None if unpriced else self._expected_cost(status, cost, completed),
+            expected_cost=cost if completed == status.total and not unpriced else None,
             failures=self._failures,
             expected_end=_end_of(status, took),
         )
@@ -432,7 +441,7 @@ BAR_WIDTH = 30
 
 _NOTEBOOK_WIDTH = 100
 
-_TIMES = re.compile(r"\b\d+(?:\.\d+)?(?:ms|[smhd])\b")
+_TIMES = re.compile(r"(?:; next check in |, about )?\b\d+(?:\.\d+)?(?:ms|[smhd])\b(?: left)?")
 
 
 class Display(Protocol):
@@ -485,20 +494,30 @@ class _Lines:
         if status is None:
             line = "" if progress is None else _bar_words(progress)
         else:
-            line = f"{status.run_id} {status.state}: {counts_line(status)}"
-            if progress is not None:
-                line = ", ".join((line, *progress_words(progress)))
-            if words := trouble or status.waiting_for:
-                line += f" ({words})"
+            line = status_line(status, trouble, progress)
         now = time.monotonic()
-        # The passage of time alone is not a change.
-        timeless = _TIMES.sub("", line)
+        timeless = without_times(line)
         is_last = progress is not None and progress.done == 1.0
         if timeless != self._last and (is_last or now - self._shown >= LINES_APART):
             self._last, self._shown = timeless, now
             if sys.stderr is not None:
                 with contextlib.suppress(OSError):  # the work continues even if nobody reads it
                     print(visible(line), file=sys.stderr, flush=True)
+
+
+def status_line(status: RunStatus, trouble: str = "", progress: Progress | None = None) -> str:
+    """Return a run's status as one line."""
+    line = f"{status.run_id} {status.state}: {counts_line(status)}"
+    if progress is not None:
+        line = ", ".join((line, *progress_words(progress)))
+    if words := trouble or status.waiting_for:
+        line += f" ({words})"
+    return line
+
+
+def without_times(line: str) -> str:
+    """Return a line without durations, because the passage of time alone is not a change."""
+    return _TIMES.sub("", line)
 
 
 class _Table:

@@ -153,20 +153,27 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
     `RunNotFoundError`.
     """
     with ledger.read() as tx:
-        run = require_run(ledger, tx, run_id)
-        counts = queries.request_counts(tx, run.id)
-        still_open = any(not state.is_final for state in counts)
-        if still_open and driven is None:
-            driven = seat_is_taken(ledger, run.workspace_id)
-        batches = _batches(tx, run.id, bool(driven))
-        workspace = queries.workspace_row(tx, run.workspace_id)
-        limits = halts.limits_of(tx)
-        strange = queries.strange_count(tx, run.id)
-        deadline = _deadline(tx, run, counts)
-        held = held_of(tx, run.id, time.time()) if counts.get(RequestState.QUEUED) else None
-        turning = ""
-        if counts.get(RequestState.CONTINUING):
-            turning = _turning_words(run, *conversations.continuing_counts(tx, run.id))
+        return status_in(ledger, tx, run_id, driven=driven)
+
+
+def status_in(
+    ledger: Ledger, tx: Transaction, run_id: str, *, driven: bool | None = None
+) -> RunStatus:
+    """Return the same in a transaction of the caller."""
+    run = require_run(ledger, tx, run_id)
+    counts = queries.request_counts(tx, run.id)
+    still_open = any(not state.is_final for state in counts)
+    if still_open and driven is None:
+        driven = seat_is_taken(ledger, run.workspace_id)
+    batches = _batches(tx, run.id, bool(driven))
+    workspace = queries.workspace_row(tx, run.workspace_id)
+    limits = halts.limits_of(tx)
+    strange = queries.strange_count(tx, run.id)
+    deadline = _deadline(tx, run, counts)
+    held = held_of(tx, run.id, time.time()) if counts.get(RequestState.QUEUED) else None
+    turning = ""
+    if counts.get(RequestState.CONTINUING):
+        turning = _turning_words(run, *conversations.continuing_counts(tx, run.id))
     halt = None
     if workspace.halted is not None:
         halt = Halt(
@@ -544,11 +551,15 @@ def require_run(ledger: Ledger, tx: Transaction, run_id: str) -> Any:
 def all_statuses(ledger: Ledger, *, limit: int = 50) -> list[RunStatus]:
     """Return the newest runs, newest first."""
     with ledger.read() as tx:
-        rows = queries.recent_runs(tx, limit)
+        return all_statuses_in(ledger, tx, limit=limit)
+
+
+def all_statuses_in(ledger: Ledger, tx: Transaction, *, limit: int = 50) -> list[RunStatus]:
+    """Return the same in a transaction of the caller."""
     driven: dict[int, bool] = {}
     found: list[RunStatus] = []
-    for row in rows:
+    for row in queries.recent_runs(tx, limit):
         if row.workspace_id not in driven:
             driven[row.workspace_id] = seat_is_taken(ledger, row.workspace_id)
-        found.append(status_of(ledger, row.id, driven=driven[row.workspace_id]))
+        found.append(status_in(ledger, tx, row.id, driven=driven[row.workspace_id]))
     return found

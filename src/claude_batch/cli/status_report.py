@@ -1,0 +1,145 @@
+"""What `claude-batch status` shows, once or as the ledger changes."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from claude_batch.cli.display import cache_line, console, progress_lines, runs_table
+from claude_batch.cli.user_messages import forget_stdout, on_terminal, reader_has_gone, unwritable
+from claude_batch.core.terminal import encodable, visible
+from claude_batch.providers.cost_report import CostReport, cost_in
+from claude_batch.providers.progress import (
+    Progress,
+    ProgressReader,
+    run_details,
+    status_line,
+    without_times,
+)
+from claude_batch.providers.status import RunStatus, all_statuses_in, status_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+    from claude_batch.ledger.store import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """The statuses of runs at one moment; of a single run also its progress and cost."""
+
+    statuses: tuple[RunStatus, ...]
+    progress: Progress | None = None
+    cost: CostReport | None = None
+
+    def to_dict(self) -> Any:
+        """Return a list of statuses as plain values; of a single run one, with more fields."""
+        values = [status.to_dict() for status in self.statuses]
+        if self.progress is None or self.cost is None:
+            return values
+        return {**values[0], "cost": self.cost.to_dict(), "progress": self.progress.to_dict()}
+
+    def draw(self) -> RenderableType:
+        """Return what a person sees."""
+        if self.progress is None or self.cost is None:
+            return runs_table(list(self.statuses))
+        cached = cache_line(self.cost.total)
+        more = [*progress_lines(self.progress), *([] if cached is None else [cached])]
+        return run_details(self.statuses[0], more=more)
+
+    def lines(self) -> dict[str, str]:
+        """Return a line for each run by its id."""
+        return {each.run_id: status_line(each, "", self.progress) for each in self.statuses}
+
+
+class StatusReader:
+    """Reads the status of a run, or of the newest runs, each time in one transaction."""
+
+    def __init__(self, ledger: Ledger, run_id: str | None) -> None:
+        """``run_id`` may be a unique prefix of one; None for the newest runs."""
+        self._ledger = ledger
+        self._run_id = run_id
+        self._progress: ProgressReader | None = None
+
+    def read(self) -> StatusReport:
+        """Return the present report. Raises `RunNotFoundError` and `LedgerError`."""
+        with self._ledger.read() as tx:
+            if self._run_id is None:
+                return StatusReport(tuple(all_statuses_in(self._ledger, tx)))
+            status = status_in(self._ledger, tx, self._run_id)
+            if self._progress is None:
+                self._progress = ProgressReader(self._ledger, status.run_id)
+            progress = self._progress.read_in(tx, status)
+            cost = cost_in(tx, status.run_id, counts=status.counts)
+        return StatusReport((status,), progress, cost)
+
+    def is_over(self, report: StatusReport) -> bool:
+        """Return whether nothing more will change by itself."""
+        return self._run_id is not None and report.statuses[0].finished
+
+
+# Watching -----------------------------------------------------------------------------------------
+
+_LOOK = 0.5
+"""Seconds between two questions whether the ledger has changed, which cost next to nothing."""
+
+_RESTS = 20
+"""Reading a large run is expensive: the pause after it, relative to how long it took."""
+
+_AGES = 5.0
+"""Seconds after which the status is read again without a commit: times go on, and processes end."""
+
+
+def watch_status(ledger: Ledger, reader: StatusReader) -> None:
+    """Show the status whenever it changes, until the run ends or the user interrupts.
+
+    A terminal is drawn again in place; elsewhere each line that has changed is printed.
+    """
+    try:
+        with ExitStack() as opened:
+            watch = opened.enter_context(closing(ledger.watch()))
+            show = _display(opened)
+            due = 0.0
+            while not reader_has_gone():
+                if watch.changed() or time.monotonic() >= due:
+                    began = time.monotonic()
+                    report = ledger.patiently(reader.read)
+                    show(report)
+                    if reader.is_over(report):
+                        return
+                    due = time.monotonic() + _AGES
+                    time.sleep(_RESTS * (time.monotonic() - began))
+                time.sleep(_LOOK)
+    except KeyboardInterrupt:
+        return  # the usual end of watching
+    except BrokenPipeError:
+        forget_stdout()  # the reader has seen enough
+    except OSError as error:
+        raise unwritable(error) from None
+
+
+def _display(opened: ExitStack) -> Callable[[StatusReport], None]:
+    """Return a function that shows a report."""
+    screen = console()
+    if screen.is_terminal and not screen.is_dumb_terminal:
+        from rich.live import Live
+
+        live = opened.enter_context(Live(console=screen, auto_refresh=False))
+        return lambda report: live.update(report.draw(), refresh=True)
+    shown: dict[str, str] = {}
+    safe = visible if on_terminal() else encodable
+
+    def print_changes(report: StatusReport) -> None:
+        for run_id, line in report.lines().items():
+            timeless = without_times(line)
+            if shown.get(run_id) != timeless:
+                shown[run_id] = timeless
+                click.echo(safe(line))
+
+    return print_changes
