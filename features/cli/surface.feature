@@ -37,7 +37,7 @@ Feature: The command line's own surface: help, version, validation, display
 
   Scenario: The commands stand in the order in which people need them
     When a command runs: --help
-    Then the command line lists the commands run, submit, estimate, status, show, results, export, cost, budget, cancel, retry, unknown, resume, advance, actors, ledger, doctor, gateway, dashboard, worker, sandbox
+    Then the command line lists the commands run, submit, estimate, status, show, results, export, cost, budget, cancel, retry, unknown, resume, advance, actors, ledger, doctor, gateway, dashboard, worker, completion, sandbox
 
   Scenario: actors validate tells every fault of every file with its line, and needs no key
     Given a command's folder

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from claude_batch._version import __version__
+from claude_batch.cli.completion import complete_files, completion_command
 from claude_batch.cli.cost import budget_command, cost_command
 from claude_batch.cli.dashboard_command import dashboard_command
 from claude_batch.cli.doctor_command import doctor_command
@@ -40,7 +41,7 @@ def actors_group() -> None:
 
 
 @actors_group.command("validate")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)
 def validate_command(files: tuple[str, ...]) -> None:
     """Check actors' files; exit with 0 if all are valid, else with 2.
 
@@ -119,6 +120,7 @@ for _command in (
     gateway_command,
     dashboard_command,
     worker_command,
+    completion_command,
     sandbox,
 ):
     group.add_command(_command)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from claude_batch.cli.completion import optional_run_argument
 from claude_batch.cli.display import (
     cost_words,
     duration,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.command("cost")
-@click.argument("run_id", metavar="[RUN]", required=False)
+@optional_run_argument
 @click.option(
     "--by", type=click.Choice(["actor", "model", "day"]), help="Add a table with one row for each."
 )
@@ -156,7 +157,7 @@ class _Sum(click.ParamType[Decimal]):
 
 
 @click.command("budget")
-@click.argument("run_id", metavar="[RUN]", required=False)
+@optional_run_argument
 @click.argument("amount", metavar="[USD]", type=_Sum(), required=False)
 @click.option(
     "--actor",

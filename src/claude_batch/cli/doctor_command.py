@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from claude_batch.cli.completion import complete_files
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import DURATION, option
 from claude_batch.cli.user_messages import BadInput, BadOutput, print_json, print_line, say
@@ -47,6 +48,7 @@ _POLL_INTERVAL = 30.0
     "-o",
     "--output",
     metavar="OUT",
+    shell_complete=complete_files,
     help="With --live: a file for the report, without keys, ids or texts. Markdown, or JSON if "
     "its name ends in .json.",
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from claude_batch.cli.completion import complete_files
 from claude_batch.cli.user_messages import say
 from claude_batch.core.errors import ProviderNotFoundError
 from claude_batch.core.settings import ENVIRONMENT_PREFIX
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _INPUTS: tuple[Callable[[Any], Any], ...] = (
-    click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT..."),
+    click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT...",
+                   shell_complete=complete_files),
     click.option("--model", help="A model, instead of ACTOR."),
     click.option("--system", help="A system prompt, with --model."),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer, "
@@ -34,6 +36,7 @@ _INPUTS: tuple[Callable[[Any], Any], ...] = (
                  help="The prompt for each INPUT that is a document (PDF, image, DOCX). By "
                       "default only the actor's system prompt applies."),
     click.option("--document", "documents", multiple=True, metavar="FILE",
+                 shell_complete=complete_files,
                  help="A PDF, image or text to add to every request; repeatable; a pattern such "
                       "as 'a/*.pdf' too."),
     click.option("--citations", is_flag=True, help="Ask for citations of the documents."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from claude_batch.cli.completion import complete_files, complete_runs, run_argument
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import (
     DURATION,
@@ -64,7 +65,7 @@ def show_command(as_json: bool, ledger: str | None) -> None:
 
 
 @ledger_group.command("backup", epilog=EXIT_CODES)
-@click.argument("file", required=False, metavar="[FILE]")
+@click.argument("file", required=False, metavar="[FILE]", shell_complete=complete_files)
 @option("ledger")
 def backup_command(file: str | None, ledger: str | None) -> None:
     """Copy the ledger to FILE, also while other processes write to it; never overwrites a file.
@@ -114,7 +115,7 @@ def recover_command(force: bool, options: ProviderOptions) -> None:
 
 
 @ledger_group.command("prune", epilog=EXIT_CODES)
-@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
 @click.option(
     "--older-than",
     type=DURATION,
@@ -160,7 +161,7 @@ def prune_command(
 
 
 @ledger_group.command("confirm-key", epilog=EXIT_CODES)
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @provider_options
 def confirm_key_command(run_id: str, options: ProviderOptions) -> None:
     """Confirm that your new key belongs to the workspace that RUN was sent in.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from claude_batch.cli.completion import complete_files, complete_folders
 from claude_batch.cli.user_messages import say
 from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import nano_dollars, parse_duration, usd
@@ -84,6 +85,8 @@ def option(name: str) -> Callable[[_F], _F]:
         attributes["type"] = click.IntRange(min=setting.least)
     elif setting.kind in _TYPES:
         attributes["type"] = _TYPES[setting.kind]
+    if setting.flag.metavar in ("FILE", "PATH|URL"):
+        attributes["shell_complete"] = complete_files
     return click.option(
         "/".join(setting.flags),
         name,
@@ -129,9 +132,18 @@ def format_option(command: _F) -> _F:
     return with_format(with_safety(decorated))
 
 
+output_option: Callable[[Any], Any] = click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    help="A file; by default standard output.",
+    shell_complete=complete_files,
+)
+
 folder_option: Callable[[Any], Any] = click.option(
     "--results-dir",
     metavar="DIR",
+    shell_complete=complete_folders,
     help="A folder for one JSON file per result, the API's own lines, and a summary.",
 )
 

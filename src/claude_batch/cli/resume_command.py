@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from claude_batch.cli.completion import optional_run_argument, run_argument
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import ProviderOptions, open_provider, option, provider_options
 from claude_batch.cli.status_command import require_ledger
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command("cancel", epilog=EXIT_CODES)
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @provider_options
 def cancel_command(run_id: str, options: ProviderOptions) -> None:
     """Withdraw unsent requests, and cancel the batches that contain only requests of this run."""
@@ -64,7 +65,7 @@ def _forward_cancel(provider: ClaudeBatchProvider, run_id: str) -> Exit:
 
 
 @click.command("resume", epilog=EXIT_CODES)
-@click.argument("run_id", metavar="[RUN]", required=False)
+@optional_run_argument
 @provider_options
 def resume_command(run_id: str | None, options: ProviderOptions) -> None:
     """Continue a run, or all unfinished runs, and write the output of each.
@@ -160,7 +161,7 @@ def advance_command(options: ProviderOptions) -> None:
 
 
 @click.command("retry", epilog=EXIT_CODES)
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option(
     "--only",
     multiple=True,
@@ -239,7 +240,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
 
 
 @click.command("unknown", epilog=EXIT_CODES)
-@click.argument("run_id", metavar="[RUN]", required=False)
+@optional_run_argument
 @click.option(
     "--resubmit",
     "decision",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from claude_batch.cli.completion import complete_files
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.input_options import Asked, input_options
 from claude_batch.cli.options import (
@@ -43,7 +44,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 _OTHERS: tuple[Callable[[Any], Any], ...] = (
-    click.option("-o", "--output", metavar="OUT",
+    click.option("-o", "--output", metavar="OUT", shell_complete=complete_files,
                  help="The file for the results. By default standard output."),
     format_option,
     folder_option,

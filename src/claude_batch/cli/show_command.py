@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from claude_batch.cli.completion import complete_requests, run_argument
 from claude_batch.cli.options import option
 from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import print_json, print_line, require_stdout
@@ -22,8 +23,8 @@ _INDENT = "  "
 
 
 @click.command("show")
-@click.argument("run_id", metavar="RUN")
-@click.argument("request_id", metavar="KEY")
+@run_argument
+@click.argument("request_id", metavar="KEY", shell_complete=complete_requests)
 @click.option("--json", "as_json", is_flag=True, help="For programs: everything, unchanged.")
 @option("ledger")
 def show_command(run_id: str, request_id: str, as_json: bool, ledger: str | None) -> None:

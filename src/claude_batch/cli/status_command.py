@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from claude_batch.cli.completion import optional_run_argument, run_argument
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import (
     ProviderOptions,
@@ -13,6 +14,7 @@ from claude_batch.cli.options import (
     format_option,
     open_provider,
     option,
+    output_option,
 )
 from claude_batch.cli.user_messages import (
     forget_stdout,
@@ -43,7 +45,7 @@ def require_ledger(location: str) -> None:
 
 
 @click.command("status")
-@click.argument("run_id", metavar="[RUN]", required=False)
+@optional_run_argument
 @click.option(
     "--watch",
     is_flag=True,
@@ -96,8 +98,8 @@ def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str |
 
 
 @click.command("results", epilog=EXIT_CODES)
-@click.argument("run_id", metavar="RUN")
-@click.option("-o", "--output", metavar="OUT", help="A file; by default standard output.")
+@run_argument
+@output_option
 @format_option
 @folder_option
 @click.option(
@@ -172,8 +174,8 @@ def _refetch(run: Run) -> None:
 
 
 @click.command("export", epilog=EXIT_CODES)
-@click.argument("run_id", metavar="RUN")
-@click.option("-o", "--output", metavar="OUT", help="A file; by default standard output.")
+@run_argument
+@output_option
 @format_option
 @option("ledger")
 def export_command(

@@ -356,6 +356,14 @@ def requests_after(
     return [RequestRow(row[0], row[1], RequestState(row[2]), *row[3:]) for row in rows]
 
 
+def keys_of(tx: Connection, run_id: str, prefix: str, limit: int) -> list[str]:
+    """Return the keys of a run that begin with a text, in order of the requests."""
+    query = select(requests.c.key).where(
+        requests.c.run_id == run_id, requests.c.key.startswith(prefix, autoescape=True)
+    )
+    return list(tx.scalars(query.order_by(requests.c.position).limit(limit)))
+
+
 class FailedRequest(NamedTuple):
     """A request that has ended without an answer of the model."""
 

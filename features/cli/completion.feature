@@ -1,0 +1,65 @@
+Feature: Shells complete commands, flags, files, runs and the ids of requests
+
+  Background:
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      {"id": "anna", "prompt": "a"}
+      {"id": "anton-2", "prompt": "b"}
+      {"id": "$(touch broken)", "prompt": "c"}
+      {"id": "a*", "prompt": "d"}
+      {"id": "a b", "prompt": "e"}
+      {"id": "-h", "prompt": "f"}
+      {"id": "a\nplain,x", "prompt": "g"}
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+
+  Scenario Outline: <shell> is told what fits, and of the ids those that a shell leaves as they are
+    Then at Tab, <shell> is told
+      | typed                     | offered       |
+      | sta                       | status        |
+      | status --w                | --watch       |
+      | status r                  | RUN           |
+      | status x                  |               |
+      | show RUN an               | anna, anton-2 |
+      | show RUN                  | anna, anton-2 |
+      | show run-nosuchrun        |               |
+      | completion z              | zsh           |
+      | run ask                   | (file)        |
+      | run actor.yaml a.jsonl -o | (file)        |
+      | results RUN --results-dir | (dir)         |
+      | status --ledger no.db run |               |
+
+    Examples:
+      | shell |
+      | bash  |
+      | zsh   |
+      | fish  |
+
+  Scenario: The script of bash works in bash
+    Then the script for bash completes
+      | typed       | words         |
+      | show RUN an | anna, anton-2 |
+      | canc        | cancel        |
+      | run ask     | (files)       |
+
+  Scenario: Tab neither creates a ledger nor says what is wrong with one
+    Given a command's file "ledger.txt"
+      """
+      no ledger
+      """
+    Then at Tab, bash is told
+      | typed                          | offered |
+      | status --ledger ledger.txt run |         |
+      | status --ledger new.db run     |         |
+    And the command line has left no "new.db"
+
+  Scenario: Whatever is a file, a folder, a run or a request in the help is completed as such
+    Then each FILE, OUT, PATH|URL, INPUT, DIR, RUN and KEY of every command is completed
+
+  Scenario: A shell that is not known is bad usage
+    When a command runs: completion tcsh
+    Then the command line exits with 2 and says
+      """
+      'tcsh' is not one of 'bash', 'zsh', 'fish'
+      """

@@ -1,0 +1,122 @@
+"""Steps of what shells are told when Tab is pressed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from behave import then
+from behave.runner import Context
+
+from claude_batch.cli.app import group
+from claude_batch.cli.completion import (
+    complete_files,
+    complete_folders,
+    complete_requests,
+    complete_runs,
+)
+
+TOOLS = str(Path(sys.executable).parent)
+
+
+def _typed(context: Context, text: str) -> list[str]:
+    """The words of a line; the last one is being typed."""
+    words = ["claude-batch", *text.replace("RUN", context.run_id).split()]
+    begins_a_word = words[-1] == context.run_id or words[-1].startswith(("-o", "--results"))
+    return [*words, ""] if begins_a_word else words
+
+
+def _run(words: list[str], **variables: str) -> str:
+    path = os.pathsep.join([TOOLS, os.environ["PATH"]])
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PATH": path, **variables},
+    )
+    assert done.returncode == 0 and not done.stderr, (words, done)
+    return done.stdout
+
+
+def _offered(context: Context, shell: str, words: list[str]) -> list[str]:
+    number = words[-1] if shell == "fish" else str(len(words) - 1)
+    told = _run(
+        ["claude-batch"],
+        COMP_WORDS="\n".join(words) if shell == "bash" else " ".join(words),
+        COMP_CWORD=number,
+        _CLAUDE_BATCH_COMPLETE=f"{shell}_complete",
+    )
+    if shell == "zsh":  # the type, the word and its help, each in a line
+        lines = told.rstrip("\n").split("\n")
+        told = "\n".join(map(",".join, zip(lines[::3], lines[1::3], strict=False)))
+    kinds = (line.split("\t")[0].split(",", 1) for line in told.split("\n") if line)
+    return [word if kind == "plain" else f"({kind})" for kind, word in kinds]
+
+
+@then("at Tab, {shell} is told")
+def _(context: Context, shell: str) -> None:
+    for row in context.table:
+        found = _offered(context, shell, _typed(context, row["typed"]))
+        expected = row["offered"].replace("RUN", context.run_id)
+        assert ", ".join(found) == expected, (row["typed"], found)
+
+
+@then("the script for bash completes")
+def _(context: Context) -> None:
+    Path("script").write_text(_run(["claude-batch", "completion", "bash"]))
+    for row in context.table:
+        words = _typed(context, row["typed"])
+        line = (
+            "source ./script; compopt() { COMPREPLY=('(files)'); }; "
+            f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; "
+            f'{_function("script")} claude-batch; printf "%s\\n" "${{COMPREPLY[@]}}"'
+        )
+        printed = _run(["bash", "--norc", "-c", line])
+        assert printed.splitlines() == row["words"].split(", "), (row["typed"], printed)
+    assert not Path("broken").exists()
+
+
+def _function(script: str) -> str:
+    found = re.search(r"complete .*-F (\w+) claude-batch", Path(script).read_text())
+    assert found is not None
+    return found[1]
+
+
+COMPLETED = {
+    "FILE": complete_files,
+    "OUT": complete_files,
+    "PATH|URL": complete_files,
+    "INPUT": complete_files,
+    "DIR": complete_folders,
+    "RUN": complete_runs,
+    "KEY": complete_requests,
+}
+
+
+@then("each FILE, OUT, PATH|URL, INPUT, DIR, RUN and KEY of every command is completed")
+def _(_context: Context) -> None:
+    seen: set[str] = set()
+    for path, command in _commands(group, "claude-batch"):
+        for parameter in command.params:
+            metavar = re.sub(r"^\[ACTOR\] |[\[\].]", "", parameter.metavar or "")
+            if metavar not in COMPLETED:
+                continue
+            seen.add(metavar)
+            named = parameter._custom_shell_complete  # type: ignore[attr-defined]
+            by_type = isinstance(parameter.type, click.Path)
+            assert by_type or named is COMPLETED[metavar], (path, parameter.name)
+    assert seen == set(COMPLETED), seen
+
+
+def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            yield from _commands(each, f"{path} {name}")
