@@ -136,7 +136,7 @@ Feature: A ledger on PostgreSQL
     And the API has processed each of 3 requests once
 
   Scenario: A worker answers what another process asks, and probes; the next takes over when it is killed
-    Given two workers with their health on a port
+    Given two workers: --health 0
     Then one of them drives, and each says that it works
     When the worker that drives is killed
     Then the other one drives within 15 seconds
@@ -144,4 +144,47 @@ Feature: A ledger on PostgreSQL
     Then the command line prints
       """
       drives workspace 1
+      """
+
+  Scenario: Workers share the tool calls of a run, whichever of them drives, and each call runs once
+    Given a command's file "counted.py"
+      """
+      import os, time
+
+
+      def look(city: str) -> str:
+          "Look at a city."
+          with open("calls.txt", "a") as file:
+              file.write(f"{os.getpid()}\n")
+          time.sleep(1)
+          return city
+      """
+    And a command's file "tools.yaml"
+      """
+      name: tests/looker
+      provider: anthropic
+      model: claude-haiku-4-5
+      batch_processing: true
+      tools: ["counted:look"]
+      """
+    And a command's file "asks.jsonl"
+      """
+      "Look at Kiel [[sandbox:tools]]"
+      "Look at Bonn [[sandbox:tools]]"
+      "Look at Köln [[sandbox:tools]]"
+      "Look at Hamm [[sandbox:tools]]"
+      """
+    And two workers: --tools counted --concurrency 1
+    When a command runs: submit tools.yaml asks.jsonl
+    Then the run is over within 60 seconds
+    And both workers have written to "calls.txt", 4 times in all
+    When a command runs: status
+    Then the command line prints
+      """
+      : drives workspace 1
+      """
+    When a command runs: worker --tools nowhere_to_be_found
+    Then the command line exits with 2 and says
+      """
+      tool nowhere_to_be_found: it cannot be imported
       """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from cutting_proxy import CuttingProxy
 from postgres_server import PASSWORD
 
 from claude_batch.cli.exits import Exit
+from claude_batch.core.states import RequestState
 from claude_batch.ledger.store import Ledger, exists_on_server
 
 
@@ -95,13 +97,13 @@ def _(context: Context) -> None:
     assert not exists_on_server(context.url)
 
 
-@given("two workers with their health on a port")
-def _(context: Context) -> None:
+@given("two workers: {flags}")
+def _(context: Context, flags: str) -> None:
     context.workers = []
     for number in (1, 2):
         log = Path(f"worker-{number}.log")
         process = subprocess.Popen(
-            [sys.executable, "-m", "claude_batch", "worker", "--health", "0"],
+            [sys.executable, "-m", "claude_batch", "worker", *flags.split()],
             stdin=subprocess.DEVNULL,
             stdout=log.open("wb"),
             stderr=subprocess.STDOUT,
@@ -153,3 +155,20 @@ def _(context: Context) -> None:
 @then("the other one drives within {seconds:d} seconds")
 def _(context: Context, seconds: int) -> None:
     wait_for(lambda: driving(context) in context.pids, seconds)
+
+
+@then("the run is over within {seconds:d} seconds")
+def _(context: Context, seconds: int) -> None:
+    def is_over() -> bool:
+        command(context, "status --json")
+        (run,) = json.loads(context.ended.stdout)
+        return all(RequestState(state).is_final for state in run["counts"])
+
+    wait_for(is_over, seconds)
+
+
+@then('both workers have written to "{name}", {count:d} times in all')
+def _(context: Context, name: str, count: int) -> None:
+    writers = Path(name).read_text().split()
+    assert len(writers) == count, writers
+    assert set(writers) == {str(process.pid) for process, _ in context.workers}, writers

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, update_wrapper
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
@@ -349,6 +350,34 @@ def import_tool(place: str, folders: Iterable[str] = ()) -> Tool[..., Any]:
 
     Raises `ActorConfigurationError`.
     """
+    return as_tool(_import(place, folders))
+
+
+def offer_tools(place: str) -> list[str]:
+    """Import a module, or one ``module:function``, and offer its functions to models.
+
+    Runs in a ledger that name these functions can then call them in this process. Of a module,
+    these are its public functions and tools. Returns their names. Raises `ActorConfigurationError`.
+    """
+    found = _import(place, [os.getcwd()])
+    candidates: list[Any] = [found]
+    if isinstance(found, ModuleType):
+        candidates = [
+            each
+            for name, each in vars(found).items()
+            if not name.startswith("_")
+            and getattr(each, "__module__", None) == found.__name__
+            and (isinstance(each, Tool) or inspect.isfunction(each))
+        ]
+    chosen = [as_tool(each) for each in candidates]
+    offered = {at: each for each in chosen if (at := _place_of(each)) is not None}
+    if not offered:
+        raise ActorConfigurationError(f"tools {place}: it has no function that a model may call")
+    _offered.update(offered)
+    return [each.name for each in offered.values()]
+
+
+def _import(place: str, folders: Iterable[str]) -> Any:
     module, _, name = place.partition(":")
     before = list(sys.path)
     # First on the path during the import, as for a script of that folder; afterwards last, for what
@@ -357,7 +386,7 @@ def import_tool(place: str, folders: Iterable[str] = ()) -> Tool[..., Any]:
     sys.path[:0] = extra
     try:
         found: Any = importlib.import_module(module)
-        for part in name.split("."):
+        for part in name.split(".") if name else ():
             found = getattr(found, part)
     except Exception as error:
         raise ActorConfigurationError(
@@ -367,7 +396,7 @@ def import_tool(place: str, folders: Iterable[str] = ()) -> Tool[..., Any]:
         for folder in extra:
             sys.path.remove(folder)
         sys.path.extend(folder for folder in extra if folder not in sys.path)
-    return as_tool(found)
+    return found
 
 
 def functions_in(*places: Mapping[str, Any]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.status import Status
     from rich.table import Table
 
+    from claude_batch.ledger.backends.backend import Worker
     from claude_batch.providers.cost_report import CostReport, CostShare
     from claude_batch.providers.progress import Progress
     from claude_batch.providers.status import RunStatus
@@ -141,6 +142,16 @@ def console() -> Console:
 
     return Told(
         width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False, emoji=False
+    )
+
+
+def worker_line(worker: Worker) -> str:
+    """Describe a process that uses a ledger on a server."""
+    drives = ", ".join(map(str, worker.drives))
+    return (
+        f"worker {worker.process} on {worker.host}, pid {worker.pid}, heartbeat "
+        f"{worker.seconds_since_heartbeat:.0f} s ago: "
+        + (f"drives workspace {drives}" if drives else "waits")
     )
 
 

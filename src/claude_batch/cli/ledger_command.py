@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from claude_batch.cli.completion import complete_files, complete_runs, run_argument
+from claude_batch.cli.display import worker_line
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import (
     DURATION,
@@ -54,12 +55,7 @@ def show_command(as_json: bool, ledger: str | None) -> None:
     for name, value in values.items():
         print_line(f"{name.replace('_', ' ')}: {value}")
     for worker in facts.workers:
-        drives = ", ".join(map(str, worker.drives))
-        print_line(
-            f"worker {worker.process} on {worker.host}, pid {worker.pid}, heartbeat "
-            f"{worker.seconds_since_heartbeat:.0f} s ago: "
-            + (f"drives workspace {drives}" if drives else "waits")
-        )
+        print_line(worker_line(worker))
     if facts.high_water == "above" or facts.waiting_to_be_recovered:
         say("it is behind its high-water mark; recover it with: claude-batch ledger recover")
 

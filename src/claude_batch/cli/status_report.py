@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claude_batch.cli.display import cache_line, console, progress_lines, runs_table
+from claude_batch.cli.display import cache_line, console, progress_lines, runs_table, worker_line
 from claude_batch.cli.user_messages import forget_stdout, on_terminal, reader_has_gone, unwritable
 from claude_batch.core.terminal import encodable, visible
 from claude_batch.providers.cost_report import CostReport, cost_in
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from claude_batch.ledger.backends.backend import Worker
     from claude_batch.ledger.store import Ledger
 
 
@@ -37,6 +38,8 @@ class StatusReport:
     statuses: tuple[RunStatus, ...]
     progress: Progress | None = None
     cost: CostReport | None = None
+    workers: tuple[Worker, ...] = ()
+    """The living processes, if the ledger is on a server."""
 
     def to_dict(self) -> Any:
         """Return a list of statuses as plain values; of a single run one, with more fields."""
@@ -47,10 +50,14 @@ class StatusReport:
 
     def draw(self) -> RenderableType:
         """Return what a person sees."""
+        workers = [worker_line(each) for each in self.workers]
         if self.progress is None or self.cost is None:
-            return runs_table(list(self.statuses))
+            from rich.console import Group
+            from rich.text import Text
+
+            return Group(runs_table(list(self.statuses)), *map(Text, workers))
         cached = cache_line(self.cost.total)
-        more = [*progress_lines(self.progress), *([] if cached is None else [cached])]
+        more = [*progress_lines(self.progress), *([] if cached is None else [cached]), *workers]
         return run_details(self.statuses[0], more=more)
 
     def lines(self) -> dict[str, str]:
@@ -69,15 +76,16 @@ class StatusReader:
 
     def read(self) -> StatusReport:
         """Return the present report. Raises `RunNotFoundError` and `LedgerError`."""
+        workers = tuple(self._ledger.workers())
         with self._ledger.read() as tx:
             if self._run_id is None:
-                return StatusReport(tuple(all_statuses_in(self._ledger, tx)))
+                return StatusReport(tuple(all_statuses_in(self._ledger, tx)), workers=workers)
             status = status_in(self._ledger, tx, self._run_id)
             if self._progress is None:
                 self._progress = ProgressReader(self._ledger, status.run_id)
             progress = self._progress.read_in(tx, status)
             cost = cost_in(tx, status.run_id, counts=status.counts)
-        return StatusReport((status,), progress, cost)
+        return StatusReport((status,), progress, cost, workers)
 
     def is_over(self, report: StatusReport) -> bool:
         """Return whether nothing more will change by itself."""

@@ -25,20 +25,41 @@ if TYPE_CHECKING:
     metavar="PORT",
     help="Serve the probes /healthz and /readyz on this port of all addresses; 0 takes a free one.",
 )
-def worker_command(options: ProviderOptions, health: int | None) -> None:
+@click.option(
+    "--tools",
+    multiple=True,
+    metavar="MODULE",
+    help="A module, or MODULE:FUNCTION, whose functions the models of runs in the ledger may call "
+    "here, also while another worker drives. Can be repeated.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    help="The most functions that run here at the same time (16).",
+)
+def worker_command(
+    options: ProviderOptions, health: int | None, tools: tuple[str, ...], concurrency: int | None
+) -> None:
     """Send and collect what others store in the ledger, until Ctrl-C or SIGTERM.
 
     Start as many as you like, on as many machines as reach the ledger: one of them drives each
     workspace, and another takes over within 15 seconds of its death. The ledger has to be on
     PostgreSQL for more than one machine.
     """
+    from claude_batch.actor.tools import offer_tools
     from claude_batch.cli.run_delivery import parkable
 
+    offered = [name for place in tools for name in offer_tools(place)]
     with open_provider(options) as provider:
         try:
             with parkable(), _health(provider, health):
                 engine, _ = provider.opening().result()
+                engine.workbench.helps = bool(offered)
+                if concurrency is not None:
+                    engine.workbench.most_running = concurrency
                 say(f"worker {engine.process} works on {engine.ledger.location}")
+                if offered:
+                    say(f"it runs the tools {', '.join(offered)}")
                 while True:
                     engine.check()
                     engine.change_after(engine.version).result()

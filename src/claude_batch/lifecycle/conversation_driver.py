@@ -48,9 +48,6 @@ from claude_batch.wire.messages import message_of_line
 
 _log = logging.getLogger(__name__)
 
-TOOLS_AT_ONCE = 16
-"""Most tool functions that run at the same time."""
-
 PAGE = 1000
 """Number of conversations that are examined in one transaction."""
 
@@ -128,7 +125,8 @@ class Conversations:
     ) -> float:
         """Do all work that is possible now; return the seconds until the next look at the latest.
 
-        Without a ``seat``, only tools that callers in this process supplied are run.
+        Without a ``seat``, only tools are run: those that callers in this process supplied, or all
+        that it has if it helps.
         ``starting=False`` starts no tool; ``patient=False`` queues every ready turn without waiting
         for others.
 
@@ -195,7 +193,7 @@ class Conversations:
             ends.append((row, End(RequestState.CANCELED)))
         elif known is not None and known.state != "elsewhere":
             known.row = row  # its row may have changed to live
-        elif seat is not None or (calls_tools and self._workbench.was_given(row.run_id)):
+        elif seat is not None or (calls_tools and self._workbench.runs_undriven(row.run_id)):
             standing = _Standing(row, time.monotonic())
             # A paused turn has nothing to run or to judge, so its texts are read only to queue it.
             paused = row.disposition == Disposition.PAUSED
@@ -297,7 +295,7 @@ class Conversations:
     # Tools --------------------------------------------------------------------------------------
 
     def _start(self, seat: Seat | None) -> None:
-        free = TOOLS_AT_ONCE - len(self._running)
+        free = self._workbench.most_running - len(self._running)
         chosen = [self._to_start.popleft() for _ in range(min(free, len(self._to_start)))]
         if not chosen:
             return
@@ -447,8 +445,8 @@ class ConversationLoop:
             rest = await self._pass(seat, patient=False)
 
     async def run_given_tools(self) -> None:
-        """Run the tools that callers supplied here, while another process drives without them."""
-        if self._workbench.has_given or self._conversations.running:
+        """Run the tools that this process has for others, while another process drives."""
+        if self._workbench.has_any or self._conversations.running:
             await self._pass(None)
 
     async def let_tools_end(self) -> None:

@@ -22,6 +22,9 @@ from claude_batch.wire.conversation import Judge, ToolUse
 
 _log = logging.getLogger(__name__)
 
+TOOLS_AT_ONCE = 16
+"""Most tool functions that run at the same time, unless the process asks for another number."""
+
 ToolOutput = tuple[bytes, bool]
 """Content of a tool's result as JSON, and whether it is an error."""
 
@@ -132,6 +135,10 @@ class Workbench:
         self._warned: set[str] = set()
         self._refused: dict[str, str] = {}
         """The reason by run, for runs whose functions were needed."""
+        self.helps: bool = False
+        """Whether this process also runs functions for runs that another process drives."""
+        self.most_running: int = TOOLS_AT_ONCE
+        """Most functions that run here at the same time, in each workspace."""
         self.running: set[tuple[int, int, str]] = set()
         """Calls that run in this process: request, sending and the API's id of each."""
 
@@ -147,13 +154,13 @@ class Workbench:
         return self._judges.get(run_id)
 
     @property
-    def has_given(self) -> bool:
-        """Whether callers in this process have supplied any function."""
-        return bool(self._given)
+    def has_any(self) -> bool:
+        """Whether this process runs any function while another process drives."""
+        return self.helps or bool(self._given)
 
-    def was_given(self, run_id: str) -> bool:
-        """Return whether a caller in this process has supplied the run's functions."""
-        return run_id in self._given
+    def runs_undriven(self, run_id: str) -> bool:
+        """Return whether this process runs a run's functions while another process drives."""
+        return self.helps or run_id in self._given
 
     def names_of(self, run_id: str, remembered: str) -> Collection[str]:
         """Return the names of a run's tools; empty if the ledger's list of them is unreadable."""

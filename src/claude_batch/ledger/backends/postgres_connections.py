@@ -117,7 +117,11 @@ class PostgresConnections:
         self._reached = False
         """Whether a connection was ever made; a wrong address is then not the cause."""
         # Every transaction of a read sees one state, as in SQLite.
-        self.engine: Engine = engine.execution_options(isolation_level="REPEATABLE READ")
+        self.engine: Engine = engine.execution_options(
+            isolation_level="REPEATABLE READ",
+            # Else the row count of an INSERT is -1, and one that met a conflict counts as done.
+            preserve_rowcount=True,
+        )
 
     def _connect(self, dialect: Any, _record: object, args: Any, options: Any) -> Any:
         """Connect; wait for a server that restarts, or that another takes the place of."""
