@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from hypothesis.stateful import rule
 
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from histories.api import SimulatedApi
+from histories.ledger_rows import Row
 from histories.live_api import DOWNLOAD, LIVE_COST, LivePlan
 from histories.machine import LifecycleMachine
 from histories.verdict import Verdict
@@ -86,7 +86,7 @@ class LiveVerdict(Verdict):
         for request in self.undecided(run_id):
             self.calls.pop(request, None)
 
-    def _may_be_lost(self, row: sqlite3.Row) -> bool:
+    def _may_be_lost(self, row: Row) -> bool:
         request = row["id"]
         doubted = any(plan.may_hide for plan in self.calls[request])
         return doubted or request in self.interrupted or super()._may_be_lost(row)

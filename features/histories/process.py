@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import ledgers_on_postgres
 from sqlalchemy import Engine, event
 
 from claude_batch.core.errors import ActorError
@@ -38,7 +39,11 @@ class _FreeLock:
 
 def _relax(connection: Any, _record: object) -> None:
     # Nobody pulls a plug here: a process that dies is simulated, a disk that forgets is not.
-    connection.execute("PRAGMA synchronous = OFF")
+    if ledgers_on_postgres.VARIABLE in os.environ:
+        connection.execute("SET synchronous_commit = off")
+        connection.commit()
+    else:
+        connection.execute("PRAGMA synchronous = OFF")
 
 
 @contextlib.contextmanager
@@ -192,5 +197,6 @@ class Process:
 
 
 def copy_of(template: Path, path: Path) -> None:
-    """A new ledger, without the cost of making one."""
-    shutil.copyfile(template, path)
+    """A new ledger, without the cost of making one; on a server, the first process makes it."""
+    if ledgers_on_postgres.VARIABLE not in os.environ:
+        shutil.copyfile(template, path)

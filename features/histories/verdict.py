@@ -1,14 +1,14 @@
 """What must hold after every step of a history, and at its end.
 
-Everything is read from the ledger's file by SQL of its own, and compared with what the simulated
+Everything is read from the ledger by SQL of its own, and compared with what the simulated
 API knows to be true.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.wire.encoding import parse_custom_id
 from histories.api import COST, Remote, SimulatedApi
+from histories.ledger_rows import Row, open_rows
 
 __all__ = ["Verdict", "Violation"]
 
@@ -57,8 +58,7 @@ class Verdict:
     def __init__(self, api: SimulatedApi, path: Path, settings: LedgerSettings) -> None:
         self._api = api
         self._settings = settings
-        self._db = sqlite3.connect(path, isolation_level=None)
-        self._db.row_factory = sqlite3.Row
+        self._db = open_rows(path)
         self.sendings: dict[str, dict[int, Remote]] = defaultdict(dict)
         """By request id: what the API accepted, by the number of the sending."""
         self._highest: dict[str, int] = {}
@@ -82,8 +82,8 @@ class Verdict:
     def close(self) -> None:
         self._db.close()
 
-    def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
-        return self._db.execute(sql, values).fetchall()
+    def rows(self, sql: str, *values: Any) -> Sequence[Row]:
+        return self._db.rows(sql, values)
 
     def _say(self, words: str) -> None:
         self._api.violations.append(words)
@@ -99,7 +99,7 @@ class Verdict:
         )
         return bool(found)
 
-    def unknown(self) -> list[sqlite3.Row]:
+    def unknown(self) -> Sequence[Row]:
         """The batches of which it is unknown whether they were accepted."""
         return self.rows("SELECT * FROM batches WHERE state = 'unknown' ORDER BY id")
 
@@ -142,7 +142,7 @@ class Verdict:
         for request in self.undecided(run_id):
             self.ordered.update((request, sending) for sending in self.sendings[request])
 
-    def lacking(self, run_id: str) -> list[sqlite3.Row]:
+    def lacking(self, run_id: str) -> Sequence[Row]:
         """The requests of a run without the result of their batch: id, batch."""
         return self.rows(
             "SELECT r.id, r.batch_id FROM requests r JOIN batches b ON b.id = r.batch_id WHERE "
@@ -175,7 +175,7 @@ class Verdict:
             if row["waits"]:
                 self._say(f"the caller of {row['id']} left, and it is still waited for")
 
-    def _calls(self, seqs: list[int]) -> list[sqlite3.Row]:
+    def _calls(self, seqs: list[int]) -> Sequence[Row]:
         return self.rows(
             "SELECT r.id, r.state, b.state AS carrier, b.half_of, b.refusal, EXISTS (SELECT 1 "
             "FROM calls c WHERE c.request_seq = r.seq AND c.process IS NOT NULL "
@@ -316,7 +316,7 @@ class Verdict:
             self._seen[request] = (state, finished)
         self._stamp = stamp
 
-    def _may_be_lost(self, row: sqlite3.Row) -> bool:
+    def _may_be_lost(self, row: Row) -> bool:
         request = row["id"]
         if request in self.given_up:
             return True
@@ -475,7 +475,7 @@ class Verdict:
             "workspaces": "halt_reason, halt_message, next_probe, wait_until",
         }
         found = [
-            f"{table}: {dict(row)}"
+            f"{table}: {dict(zip(row.keys(), row, strict=True))}"
             for table, columns in tables.items()
             for row in self.rows(f"SELECT {columns} FROM {table} ORDER BY 1")
         ]
