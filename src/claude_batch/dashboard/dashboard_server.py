@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 from claude_batch.dashboard.dashboard_app import DashboardApp
 from claude_batch.dashboard.dashboard_settings import DashboardSettings
 from claude_batch.dashboard.ledger_reader import LedgerReader
 from claude_batch.serving.local_server import (
+    BackgroundServer,
     LocalServer,
-    ServerThread,
     configure,
     listen,
     url_of,
@@ -34,15 +32,14 @@ def serve(ledger: str, settings: DashboardSettings, *, on_start: Callable[[str],
         reader.close()
 
 
-class DashboardServer:
+class DashboardServer(BackgroundServer):
     """A dashboard in a daemon thread of this process: ``with DashboardServer(…) as dashboard``."""
 
     def __init__(self, ledger: str, settings: DashboardSettings) -> None:
+        super().__init__("claude-batch-dashboard")
         self._ledger = ledger
         self._settings = settings
         self._reader: LedgerReader | None = None
-        self._thread: ServerThread | None = None
-        self.url: str = ""
 
     @property
     def reader(self) -> LedgerReader:
@@ -51,32 +48,16 @@ class DashboardServer:
             raise RuntimeError("the dashboard has not been started")
         return self._reader
 
-    def start(self) -> Self:
-        """Start serving. Raises what `serve` raises."""
+    def _prepare(self) -> tuple[LocalServer, socket.socket]:
         self._reader, server, listener = _prepare(self._ledger, self._settings)
-        self._thread = ServerThread(server, listener, "claude-batch-dashboard")
-        self.url = self._thread.url
-        return self
+        return server, listener
 
     def stop(self) -> None:
-        """End the server; the port is free when this returns."""
-        if self._thread is not None and self._reader is not None:
-            self._thread.stop()
+        """End the server, and close the ledger; the port is free when this returns."""
+        super().stop()
+        if self._reader is not None:
             self._reader.close()
-            self._thread = self._reader = None
-
-    def __enter__(self) -> Self:
-        """Run `start`."""
-        return self.start()
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Run `stop`."""
-        self.stop()
+            self._reader = None
 
 
 def _prepare(

@@ -9,8 +9,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.parse import urlsplit
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -22,8 +21,8 @@ from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.serving.hosts import is_loopback
 from claude_batch.serving.local_server import (
+    BackgroundServer,
     LocalServer,
-    ServerThread,
     configure,
     listen,
     url_of,
@@ -74,7 +73,7 @@ def serve(
         server.run(sockets=[listener])
 
 
-class GatewayServer:
+class GatewayServer(BackgroundServer):
     """A gateway in a daemon thread of this process.
 
     ```python
@@ -88,12 +87,10 @@ class GatewayServer:
     def __init__(
         self, provider: ClaudeBatchProvider, settings: GatewaySettings | None = None
     ) -> None:
+        super().__init__("claude-batch-gateway")
         self._provider = provider
         self._settings = settings or GatewaySettings()
         self._gateway: Gateway | None = None
-        self._thread: ServerThread | None = None
-        self.url: str = ""
-        """``http://127.0.0.1:PORT``, once it is started."""
 
     @property
     def gateway(self) -> Gateway:
@@ -102,31 +99,14 @@ class GatewayServer:
             raise RuntimeError("the gateway has not been started")
         return self._gateway
 
-    def start(self) -> Self:
-        """Start serving. Raises what `serve` raises."""
+    def _prepare(self) -> tuple[LocalServer, socket.socket]:
         self._gateway, server, listener = _prepare(self._provider, self._settings)
-        self._thread = ServerThread(server, listener, "claude-batch-gateway")
-        self.url = self._thread.url
-        return self
+        return server, listener
 
     def stop(self) -> None:
         """End the calls that wait, and the server; the port is free when this returns."""
-        if self._thread is not None:
-            self._thread.stop()
-            self._gateway = self._thread = None
-
-    def __enter__(self) -> Self:
-        """Run `start`."""
-        return self.start()
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Run `stop`."""
-        self.stop()
+        super().stop()
+        self._gateway = None
 
 
 def _prepare(

@@ -7,9 +7,10 @@ import contextlib
 import signal
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator
-from types import FrameType
-from typing import Any, Final
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
 
 import uvicorn
 
@@ -111,22 +112,51 @@ class LocalServer(uvicorn.Server):
                 signal.signal(each, handler)
 
 
-class ServerThread:
-    """A server in a daemon thread of this process, from its creation until `stop`."""
+class BackgroundServer(ABC):
+    """A server in a daemon thread of this process: ``with`` starts and stops it."""
 
-    def __init__(self, server: LocalServer, listener: socket.socket, name: str) -> None:
-        self._server = server
-        self.url: str = url_of(listener)
+    def __init__(self, thread_name: str) -> None:
+        self._thread_name = thread_name
+        self._running: tuple[LocalServer, threading.Thread] | None = None
+        self.url: str = ""
+        """``http://127.0.0.1:PORT``, once it is started."""
+
+    @abstractmethod
+    def _prepare(self) -> tuple[LocalServer, socket.socket]:
+        """Return a server and its listening socket."""
+
+    def start(self) -> Self:
+        """Start serving. Raises what `serve` raises."""
+        server, listener = self._prepare()
+        self.url = url_of(listener)
 
         def run() -> None:
             with listener:
                 server.run(sockets=[listener])
 
-        self._thread = threading.Thread(target=run, name=name, daemon=True)
+        thread = threading.Thread(target=run, name=self._thread_name, daemon=True)
+        self._running = server, thread
         # The socket listens already: a call waits until the server accepts it.
-        self._thread.start()
+        thread.start()
+        return self
 
     def stop(self) -> None:
-        """End the server; the port is free when this returns."""
-        self._server.end()
-        self._thread.join()
+        """End the calls that wait, and the server; the port is free when this returns."""
+        if self._running is not None:
+            server, thread = self._running
+            server.end()
+            thread.join()
+            self._running = None
+
+    def __enter__(self) -> Self:
+        """Run `start`."""
+        return self.start()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Run `stop`."""
+        self.stop()
