@@ -48,13 +48,7 @@ def _(context: Context) -> None:
 @given("a ledger with hostile texts in its prompts, keys, labels and actors")
 def _(context: Context) -> None:
     make_provider(context)
-    actor = cb.ActorConfiguration(
-        name="tests/hostile",
-        provider="anthropic",
-        model="claude-haiku-4-5",
-        options={"max_tokens": 64_000},
-        batch_processing=True,
-    )
+    actor = context.actor.configuration.model_copy(update={"options": {"max_tokens": 64_000}})
     requests = [
         cb.ActorRequest("prompt " + _HOSTILE.format("prompt"), key=_HOSTILE.format("key")),
         cb.ActorRequest("large"),

@@ -38,13 +38,11 @@ def _(context: Context) -> None:
 @given("a ledger with a prompt that has blocks of every kind")
 def _(context: Context) -> None:
     make_provider(context)
-    actor = cb.ActorConfiguration(
-        name="tests/blocks",
-        provider="anthropic",
-        model="claude-haiku-4-5",
-        system_prompt="Be brief.",
-        options={"max_tokens": 1024, "tools": [_WEATHER]},
-        batch_processing=True,
+    actor = context.actor.configuration.model_copy(
+        update={
+            "system_prompt": "Be brief.",
+            "options": {"max_tokens": 1024, "tools": [_WEATHER]},
+        }
     )
     text = {"type": "text", "media_type": "text/plain", "data": "a plain text of a document"}
     png = {"type": "base64", "media_type": "image/png", "data": _PNG}

@@ -10,14 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import urljoin
 
 import httpx2
 from behave import given, then, when
 from behave.runner import Context
+from dashboards import form_of, matches, page_of, path_of, until_said
 from html_pages import read_html
 from page_code_steps import ROOT
 from staging import make_provider, start_api, until
@@ -52,6 +51,7 @@ def _(context: Context, settings: dict[str, Any] | None = None) -> None:
     hosts = frozenset(given_settings.pop("allowed_hosts", ()))
     all_ = DashboardSettings(**{"port": 0, "allowed_hosts": hosts, **given_settings})
     context.dashboard = DashboardServer(os.environ["CLAUDE_BATCH_LEDGER"], all_)
+    context.dashboard_token = all_.token
     context.dashboard.start()
     context.add_cleanup(context.dashboard.stop)
     context.browser = httpx2.Client(base_url=context.dashboard.url, timeout=30)
@@ -60,47 +60,17 @@ def _(context: Context, settings: dict[str, Any] | None = None) -> None:
     until(lambda: context.dashboard.reader.snapshot.added_up)
 
 
-def _path(context: Context, path: str) -> str:
-    runs: dict[str, Any] = getattr(context, "dashboard_runs", {})
-    for name, run in runs.items():
-        path = path.replace(f"<{name}>", run.id)
-    return path
-
-
-def _page(context: Context, path: str, **more: Any) -> Any:
-    return context.browser.get(_path(context, path), **more)
-
-
-def _matches(text: str, words: str) -> bool:
-    pattern = words.replace("[", "[[]").replace("…", "*")
-    return fnmatchcase(text, f"*{pattern}*")
-
-
 @then("the dashboard's pages say")
 def _(context: Context) -> None:
     for row in context.table:
         until_said(context, row["path"], row["words"])
 
 
-def until_said(context: Context, path: str, words: str) -> None:
-    """Wait until a page says something: it follows the ledger, a moment later."""
-    said = ""
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        response = _page(context, path)
-        assert response.status_code == 200, (path, response.status_code, response.text)
-        said = read_html(response.text).text
-        if _matches(said, _path(context, words)):
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{path} does not say {words!r}:\n{said}")
-
-
 @then("no page of the dashboard says")
 def _(context: Context) -> None:
     for row in context.table:
-        said = read_html(_page(context, row["path"]).text).text
-        assert not _matches(said, row["words"]), said
+        said = read_html(page_of(context, row["path"]).text).text
+        assert not matches(said, row["words"]), said
 
 
 @then("the dashboard's responses are as follows")
@@ -108,11 +78,14 @@ def _(context: Context) -> None:
     for row in context.table:
         headers = json.loads(row.get("headers") or "{}")
         method = row.get("method") or "GET"
-        response = context.browser.request(method, _path(context, row["path"]), headers=headers)
-        place = f"{method} {row['path']} {headers}"
+        form = form_of(context, row.get("form") or "{}")
+        response = context.browser.request(
+            method, path_of(context, row["path"]), headers=headers, data=form or None
+        )
+        place = f"{method} {row['path']} {headers} {row.get('form')}"
         assert response.status_code == int(row["status"]), (place, response.text)
         if row.get("words"):
-            assert _matches(response.text, row["words"]), (place, response.text)
+            assert matches(response.text, row["words"]), (place, response.text)
 
 
 @then("each response of the dashboard forbids what is inline, foreign or framed")
@@ -136,7 +109,7 @@ def _(context: Context) -> None:
         if path in seen or len(seen) > 60:
             continue
         seen.add(path)
-        response = _page(context, path)
+        response = page_of(context, path)
         assert response.status_code == 200, (path, response.status_code)
         if not response.headers["content-type"].startswith("text/html"):
             continue
@@ -189,7 +162,7 @@ def _(context: Context, words: str) -> None:
         with DashboardServer(os.environ["CLAUDE_BATCH_LEDGER"], settings):
             raise AssertionError("it was served")
     except cb.ActorConfigurationError as error:
-        assert _matches(str(error), json.loads(words)), error
+        assert matches(str(error), json.loads(words)), error
 
 
 @then("a browser sees pages after it has sent the token {token}")

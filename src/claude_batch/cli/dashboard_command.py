@@ -40,6 +40,11 @@ _DEFAULTS = DashboardSettings()
     "reach.",
 )
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Serve this Host header too.")
+@click.option(
+    "--allow-actions",
+    is_flag=True,
+    help="Let pages cancel and retry runs, change budgets, and decide unknown requests.",
+)
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @click.option(
     "--sandbox",
@@ -53,11 +58,13 @@ def dashboard_command(
     port: int,
     token: str | None,
     allow_host: tuple[str, ...],
+    allow_actions: bool,
     no_open: bool,
 ) -> None:
     """Show the ledger in a browser: runs, requests, costs, and what waits for you.
 
-    The pages only read the ledger, and change as it does. Ctrl-C ends the command; the runs are
+    The pages only read the ledger, and change as it does; with --allow-actions they also change
+    runs and budgets. Ctrl-C ends the command; the runs are
     not affected.
     """
     settings = DashboardSettings(
@@ -65,6 +72,8 @@ def dashboard_command(
         port=port,
         token=token,
         allowed_hosts=frozenset(allow_host),
+        allow_actions=allow_actions,
+        prices=options.settings.get("prices"),
     )
     try:
         from claude_batch.dashboard.dashboard_server import serve

@@ -25,7 +25,8 @@ PROTECTION: Final = {
     "frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
+    # Without any referrer, browsers would send "Origin: null" with the forms of our own pages.
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
@@ -89,10 +90,16 @@ class Access:
 
     def is_own_form(self, request: Request, token: str) -> bool:
         """Return whether a POST comes from a form of these pages."""
-        # Browsers send it with every POST, and no page can change it.
-        site = request.headers.get("sec-fetch-site", "same-origin")
-        return site == "same-origin" and hmac.compare_digest(
-            token.encode("utf-8", "surrogateescape"), self.form_token.encode()
+        # Browsers send both headers with a form, and no page can change them; programs send none.
+        # A proxy in front of this server may speak TLS, so the schemes may differ.
+        origin = request.headers.get("origin")
+        host = request.headers.get("host", "")
+        return (
+            request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
+            and (origin is None or origin.partition("://")[2] == host)
+            and hmac.compare_digest(
+                token.encode("utf-8", "surrogateescape"), self.form_token.encode()
+            )
         )
 
 

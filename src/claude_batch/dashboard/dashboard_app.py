@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -23,14 +26,18 @@ from claude_batch.dashboard.browser_access import PROTECTION, Access, read_form
 from claude_batch.dashboard.change_stream import MOST_STREAMS, ChangeStreams
 from claude_batch.dashboard.costs_page import costs_page
 from claude_batch.dashboard.dashboard_settings import DashboardSettings
+from claude_batch.dashboard.ledger_actions import ACTIONS
 from claude_batch.dashboard.ledger_page import ledger_page
 from claude_batch.dashboard.ledger_reader import LedgerReader
 from claude_batch.dashboard.overview_page import overview_page
-from claude_batch.dashboard.page_renderer import render
+from claude_batch.dashboard.page_renderer import address, render
 from claude_batch.dashboard.request_page import raw_of, request_page
 from claude_batch.dashboard.run_page import run_page
+from claude_batch.money.prices import prices_of
 from claude_batch.providers.export import chunks, final_answers
 from claude_batch.providers.status import find_run_id
+
+_log = logging.getLogger(__name__)
 
 Page = Callable[[LedgerReader, Mapping[str, str]], dict[str, Any]]
 """Reads what a page shows. Its template has the page's name; its query and its path's parts come in
@@ -51,6 +58,8 @@ _KEPT_PAGES: Final = 200
 
 _LARGEST_KEPT: Final = 512 * 1024
 
+_KEPT_NOTICES: Final = 100
+"""What actions have done, for the pages to which they lead. Only they know its random name."""
 
 _FAILURES: Final[tuple[tuple[type[Exception], int, str], ...]] = (
     (RunNotFoundError, 404, "There is no such run or request"),
@@ -77,12 +86,14 @@ class DashboardApp:
         self._settings = settings
         self.streams: ChangeStreams = ChangeStreams(lambda: reader.version)
         self._drawn: tuple[int, dict[str, bytes]] = (0, {})
+        self._notices: OrderedDict[str, str] = OrderedDict()
         folders = StaticFiles(packages=[("claude_batch.dashboard", "static")])
         self._app: ASGIApp = Starlette(
             routes=[
                 *(Route(path, self._page(*page)) for path, page in _PAGES.items()),
                 Route("/runs/{run_id}/results.{form}", self._results),
                 Route("/runs/{run_id}/requests/{number}/{what}.json", self._raw),
+                Route("/actions/{action}", self._act, methods=["POST"]),
                 Route("/events", self._events),
                 Route("/login", self._login, methods=["GET", "POST"]),
                 Mount("/static", folders),
@@ -126,40 +137,41 @@ class DashboardApp:
     # Pages --------------------------------------------------------------------------------------
 
     def _page(self, template: str, page: Page) -> Callable[[Request], Any]:
-        def draw(address: str, values: Mapping[str, str]) -> bytes:
+        def draw(place: str, values: Mapping[str, str]) -> bytes:
             version = self._reader.version
             of, kept = self._drawn
             if of != version:
                 kept: dict[str, bytes] = {}
                 self._drawn = (version, kept)
-            if address in kept:
-                return kept[address]
+            if place in kept:
+                return kept[place]
             with self._reader.drawing():
                 found = page(self._reader, values)
-                body = self._render(template, address, version, found)
+                found["notice"] = self._notices.get(values.get("notice", ""))
+                body = self._render(template, place, version, found)
             if len(body) <= _LARGEST_KEPT and len(kept) < _KEPT_PAGES:
-                kept[address] = body
+                kept[place] = body
             return body
 
         async def answer(request: Request) -> Response:
-            address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            place = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             values = {**request.query_params, **request.path_params}
-            body = await run_in_threadpool(draw, address, values)
+            body = await run_in_threadpool(draw, place, values)
             return Response(body, media_type="text/html")
 
         return answer
 
-    def _render(self, template: str, address: str, version: int, values: dict[str, Any]) -> bytes:
+    def _render(self, template: str, place: str, version: int, values: dict[str, Any]) -> bytes:
         return render(
             f"{template}.html",
             page=template,
-            address_here=address,
+            address_here=place,
             version=version,
             package_version=__version__,
             allow_actions=self._settings.allow_actions,
             form_token=self._access.form_token,
             ledger_location=self._reader.ledger.location,
-            **values,
+            **{"notice": None, **values},
         )
 
     def _problem(self, status: int, title: str, words: str) -> Response:
@@ -172,6 +184,36 @@ class DashboardApp:
     async def _failed(self, request: Request, error: Exception) -> Response:
         status, title = next(each[1:] for each in _FAILURES if isinstance(error, each[0]))
         return self._problem(status, title, str(error))
+
+    # Actions ------------------------------------------------------------------------------------
+
+    async def _act(self, request: Request) -> Response:
+        if not self._settings.allow_actions:
+            words = "Start the dashboard with --allow-actions to change runs from its pages."
+            return self._problem(403, "This dashboard only reads", words)
+        form = await read_form(request)
+        if not self._access.is_own_form(request, form.get("form_token", "")):
+            words = (
+                "It was not sent by a page of this dashboard, or the dashboard has been started "
+                "again since. Nothing was changed. Open the page again."
+            )
+            return self._problem(403, "This form is refused", words)
+        name = request.path_params["action"]
+        if name not in ACTIONS:
+            raise HTTPException(404)
+        return RedirectResponse(await run_in_threadpool(self._perform, name, form), 303)
+
+    def _perform(self, name: str, form: Mapping[str, str]) -> str:
+        """Perform an action; return the address of the page that shows what it has done."""
+        done = ACTIONS[name](self._reader.ledger, form, prices_of(self._settings.prices))
+        _log.info("the dashboard's action %s: %s", name, done.words)
+        self._reader.read_again()
+        notice = secrets.token_urlsafe(16)
+        self._notices[notice] = done.words
+        while len(self._notices) > _KEPT_NOTICES:
+            self._notices.popitem(last=False)
+        page = "/" if done.run_id is None else address("runs", done.run_id)
+        return f"{page}?notice={notice}"
 
     # Downloads ----------------------------------------------------------------------------------
 

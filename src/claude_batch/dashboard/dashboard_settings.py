@@ -26,3 +26,5 @@ class DashboardSettings:
     """Further values of the Host header, without a port."""
     allow_actions: bool = False
     """Whether pages may cancel, retry, raise budgets and decide unknown sendings."""
+    prices: str | None = None
+    """A file of prices, by which a changed budget counts earlier requests."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -39,6 +39,9 @@ _AGES: Final = 15.0
 
 _RESTS: Final = 25
 """The rest after an update, as a multiple of its CPU time and of that of the pages drawn since."""
+
+_LONGEST_WAIT: Final = 3.0
+"""Seconds that an action waits until pages show it; with a large ledger they may show it later."""
 
 _KEPT: Final = 300
 """Statuses of runs that are kept."""
@@ -108,6 +111,7 @@ class LedgerReader:
         self._pace = _Pace()
         self._awake = threading.Event()
         self._ready = threading.Event()
+        self._wanted: deque[threading.Event] = deque()
         self._ended = False
         self._on_change: Callable[[], None] = lambda: None
         self._snapshot = Snapshot(self._version, (), (), (), (), (), self._costs, False)
@@ -139,9 +143,12 @@ class LedgerReader:
         """The version of the newest snapshot."""
         return self._version
 
-    def wake(self) -> None:
-        """Read again now, because this process has changed the ledger."""
+    def read_again(self) -> None:
+        """Read again now, because this process has changed the ledger; wait for it a moment."""
+        done = threading.Event()
+        self._wanted.append(done)
         self._awake.set()
+        done.wait(_LONGEST_WAIT)
 
     @contextmanager
     def drawing(self) -> Generator[None]:
@@ -192,11 +199,12 @@ class LedgerReader:
         watch: Watch | None = None
         due = 0.0
         while not self._ended:
+            wanted = len(self._wanted)
             try:
                 if watch is None:
                     watch = self.ledger.watch()
                 changed = watch.changed()
-                if changed or not self._snapshot.added_up or time.monotonic() >= due:
+                if wanted or changed or not self._snapshot.added_up or time.monotonic() >= due:
                     self._update()
                     due = time.monotonic() + _AGES
             except LedgerError as error:
@@ -205,10 +213,10 @@ class LedgerReader:
             except Exception:
                 _log.exception("the dashboard's pages could not be updated")
             self._ready.set()
-            self._awake.wait(max(_LOOK, _RESTS * self._pace.take()))
-            if self._awake.is_set():
+            for _ in range(wanted):
+                self._wanted.popleft().set()
+            if self._awake.wait(max(_LOOK, _RESTS * self._pace.take())):
                 self._awake.clear()
-                due = 0.0
         if watch is not None:
             with suppress(LedgerError):
                 watch.close()

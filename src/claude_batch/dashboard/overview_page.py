@@ -45,6 +45,14 @@ def overview_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, 
         "attention": attention_of(snapshot),
         "costs": _costs_of_runs(snapshot),
         "budgets": [(each, *shares_of(each)) for each in snapshot.budgets],
+        "changeable": [
+            ("day:", "Each day (UTC)"),
+            *(
+                (f"{each.scope}:{each.name}", each.name)
+                for each in snapshot.budgets
+                if each.scope != "day"
+            ),
+        ],
         "ages": _ages(snapshot, now),
         "waiting": sum(
             count

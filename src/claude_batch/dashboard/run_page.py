@@ -56,6 +56,7 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
         "expected_cost": _expected_cost(status, total.cost, total.results - total.failed),
         "ends_in": _ends_in(status, took),
         "attention": [each for each in attention_of(snapshot) if each.run_id == status.run_id],
+        "unknown": any(each.run_id == status.run_id for each in snapshot.unknown),
         "budget": _budget(snapshot, status.run_id),
         "outcomes": [(s, status.counts[s]) for s in RequestState if status.counts.get(s)],
         "timeline": timeline_of(batches, time.time()),
