@@ -55,3 +55,23 @@ Feature: The dashboard's pages show the ledger
 
   Scenario: Every page is valid HTML, has labels, and nothing inline
     Then every page that the dashboard links to is valid HTML with labels
+
+  Scenario: The overview and the ledger's page say that sending is halted, and how it goes on
+    When a ledger has trouble: its account has no credit
+    Then the dashboard's pages say
+      | path    | words                                                          |
+      | /       | Waiting for you Sending is halted http://127.0.0.1…billing…claude-batch resume |
+      | /ledger | Waiting for you Sending is halted…claude-batch resume          |
+    When a ledger has trouble: it waits for its recovery
+    Then the dashboard's pages say
+      | path | words                                                          |
+      | /    | The ledger is behind its high-water mark…claude-batch ledger recover |
+
+  Scenario: A ledger that cannot be read any more
+    When a ledger has trouble: it has lost its tables
+    Then the dashboard's pages say
+      | path          | words                                            |
+      | /             | Overview the ledger…cannot be read…knots tests/asker finished |
+    And the dashboard's responses are as follows
+      | path          | status | words                                   |
+      | /ledger       | 503    | The ledger cannot be read               |

@@ -1,11 +1,9 @@
 Feature: A request's page shows each block of its prompt and its answer
 
-  Background:
+  Scenario: Texts, documents, pictures, tools and their results, and what the model thought
     Given an API whose answers have blocks of several kinds
     And a ledger with a prompt that has blocks of every kind
     And a dashboard of this ledger
-
-  Scenario: Texts, documents, pictures, tools and their results, and what the model thought
     Then the dashboard's pages say
       | path                     | words                        |
       | /runs/<blocks>/requests/1 | Be brief.                   |
@@ -14,5 +12,68 @@ Feature: A request's page shows each block of its prompt and its answer
       | /runs/<blocks>/requests/1 | weather                     |
       | /runs/<blocks>/requests/1 | 21 degrees                  |
       | /runs/<blocks>/requests/1 | I thought about it          |
+      | /runs/<blocks>/requests/1 | document url · https://example.com/a.pdf |
+      | /runs/<blocks>/requests/1 | tool result failed the sensor is broken |
+      | /runs/<blocks>/requests/1 | redacted thinking { "type": "redacted_thinking"…c2VjcmV0 |
+      | /runs/<blocks>/requests/1 | It is warm. cites 1, 2 Bring a coat. cites 3 |
+      | /runs/<blocks>/requests/1 | Citations twenty-one degrees Notes…warm Notes…bring a coat |
       | /runs/<blocks>/requests/1 | end_turn                    |
     And every page that the dashboard links to is valid HTML with labels
+
+  Scenario: Addresses of requests and parts that do not exist
+    Given a ledger with runs for the dashboard
+      | run   | prompts          |
+      | knots | ["Name a knot."] |
+    And a dashboard of this ledger
+    Then the dashboard's responses are as follows
+      | path                                   | status | words                                   |
+      | /runs/<knots>/requests/0               | 404    | <knots> has no request                  |
+      | /runs/<knots>/requests/2               | 404    | <knots> has no request                  |
+      | /runs/<knots>/requests/one             | 404    | <knots> has no request                  |
+      | /runs/<knots>/requests/11111111111111111 | 404  | <knots> has no request                  |
+      | /runs/<knots>/requests/1/params.json   | 200    | Name a knot.                            |
+      | /runs/<knots>/requests/1/result-2.json | 404    | has no such part                        |
+      | /runs/run-nothing/requests/1/params.json | 404  | the ledger has no run                   |
+      | /runs/<knots>/results.xml              | 404    | There is no such page                   |
+      | /actors/tests%2Fasker?before=sunny_run | 200    | tests/asker                             |
+
+  Scenario: A request without an answer shows why: it failed, or expired
+    Given an API
+    And a batch provider
+    When a run of these prompts is stored
+      | prompt                                            |
+      | [[sandbox:errored:invalid_request_error]] Name it. |
+      | [[sandbox:expired]] Name it.                      |
+    And the run is waited for
+    Given a dashboard of this ledger
+    Then the dashboard's pages say
+      | path                   | words                                           |
+      | /runs/<run>/requests/1 | Answer The request was invalid. |
+      | /runs/<run>/requests/2 | Answer…expired                                  |
+
+  Scenario: Tools that ran here, with what they returned
+    Given an API with {"uses_tools": true}
+    And a batch provider
+    And the provider's actor has the tools toolbox:population, toolbox:fails
+    When a run of these prompts is stored
+      | prompt                     |
+      | How many live in Rome?     |
+    And the run is waited for
+    Given a dashboard of this ledger
+    Then the dashboard's pages say
+      | path                   | words                                                |
+      | /runs/<run>/requests/1 | turns                                                |
+      | /runs/<run>/requests/1 | tools population, fails                              |
+      | /runs/<run>/requests/1 | Tools that ran here Tool Started Took Result population |
+      | /runs/<run>/requests/1 | fails…failed                                         |
+
+  Scenario: A damaged prompt and a damaged result still have a page
+    Given a ledger with runs for the dashboard
+      | run   | prompts                              |
+      | knots | ["Name a knot.", "Name another."]    |
+    And the ledger's prompts and results are overwritten
+    And a dashboard of this ledger
+    Then the dashboard's pages say
+      | path                     | words                                     |
+      | /runs/<knots>/requests/1 | Raw JSON What was sent [not json          |
+      | /runs/<knots>/requests/1 | Answer Expected `object`, got `array` |

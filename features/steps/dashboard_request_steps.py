@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import os
 from typing import Any
 
 from behave import given
 from behave.runner import Context
+from sqlalchemy import update
 from staging import make_provider, start_api
 
 import claude_batch as cb
+from claude_batch.ledger.schema import params, results
+from claude_batch.ledger.store import Ledger
 
 _PNG = base64.b64encode(
     bytes.fromhex(
@@ -21,11 +25,28 @@ _PNG = base64.b64encode(
 _WEATHER = {"name": "weather", "description": "The weather.", "input_schema": {"type": "object"}}
 
 
+def _cite(text: str) -> dict[str, Any]:
+    return {
+        "type": "char_location",
+        "cited_text": text,
+        "document_index": 0,
+        "document_title": "Notes",
+        "start_char_index": 0,
+        "end_char_index": len(text),
+    }
+
+
 def _answer(_: dict[str, Any]) -> Any:
     return {
         "content": [
             {"type": "thinking", "thinking": "I thought about it.", "signature": "c2lnbmVk"},
-            {"type": "text", "text": "It is **warm**."},
+            {"type": "redacted_thinking", "data": "c2VjcmV0"},
+            {
+                "type": "text",
+                "text": "It is **warm**.",
+                "citations": [_cite("twenty-one degrees"), _cite("warm")],
+            },
+            {"type": "text", "text": "Bring a coat.", "citations": [_cite("bring a coat")]},
         ]
     }
 
@@ -53,6 +74,12 @@ def _(context: Context) -> None:
         "tool_use_id": "toolu_1",
         "content": [{"type": "text", "text": "21 degrees"}],
     }
+    broken = {
+        "type": "tool_result",
+        "tool_use_id": "toolu_2",
+        "is_error": True,
+        "content": "the sensor is broken",
+    }
     messages = [
         {
             "role": "user",
@@ -63,9 +90,24 @@ def _(context: Context) -> None:
                 {"type": "text", "text": "How is it?"},
             ],
         },
-        {"role": "assistant", "content": [call]},
-        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": [call, {**call, "id": "toolu_2"}]},
+        {"role": "user", "content": [result, broken]},
     ]
     run = context.provider.store(actor, [cb.ActorRequest(messages=messages)])
     run.wait_sync()
     context.dashboard_runs = {"blocks": run}
+
+
+@given("the ledger's prompts and results are overwritten")
+def _(context: Context) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        tx.execute(update(params).values(body=b"[not json"))
+        tx.execute(update(results).values(raw=b"[not json"))
+    ledger.close()
+
+
+@given("the provider's actor has the tools {names}")
+def _(context: Context, names: str) -> None:
+    configuration = context.actor.configuration.model_copy(update={"tools": names.split(", ")})
+    context.actor = cb.Actor(configuration, context.provider)

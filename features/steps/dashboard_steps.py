@@ -85,7 +85,7 @@ def _(context: Context) -> None:
         place = f"{method} {row['path']} {headers} {row.get('form')}"
         assert response.status_code == int(row["status"]), (place, response.text)
         if row.get("words"):
-            assert matches(response.text, row["words"]), (place, response.text)
+            assert matches(response.text, path_of(context, row["words"])), (place, response.text)
 
 
 @then("each response of the dashboard forbids what is inline, foreign or framed")

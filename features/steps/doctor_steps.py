@@ -64,6 +64,7 @@ TROUBLES: dict[str, Callable[[], None]] = {
     "its mark is from the future": lambda: mark(written=time.time() + 7200)(),
     "its mark cannot be read": unreadable,
     "its account has no credit": sql("UPDATE workspaces SET halted = 1, halt_reason = 'billing'"),
+    "it has lost its tables": sql("DROP TABLE charges; DROP TABLE budgets; DROP TABLE batches"),
     "it waits for its recovery": sql("UPDATE workspaces SET behind = 1"),
 }
 
