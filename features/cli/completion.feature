@@ -36,12 +36,19 @@ Feature: Shells complete commands, flags, files, runs and the ids of requests
       | zsh   |
       | fish  |
 
-  Scenario: The script of bash works in bash
-    Then the script for bash completes
+  Scenario Outline: The script of <shell> works in <shell>
+    Given a machine with <shell>
+    Then the script for <shell> completes
       | typed       | words         |
       | show RUN an | anna, anton-2 |
       | canc        | cancel        |
       | run ask     | (files)       |
+
+    Examples:
+      | shell |
+      | bash  |
+      | zsh   |
+      | fish  |
 
   Scenario: Tab neither creates a ledger nor says what is wrong with one
     Given a command's file "ledger.txt"

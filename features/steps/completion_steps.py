@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from behave import then
+from behave import given, then
 from behave.runner import Context
 
 from claude_batch.cli.app import group
@@ -68,25 +68,51 @@ def _(context: Context, shell: str) -> None:
         assert ", ".join(found) == expected, (row["typed"], found)
 
 
-@then("the script for bash completes")
-def _(context: Context) -> None:
-    Path("script").write_text(_run(["claude-batch", "completion", "bash"]))
+@given("a machine with {shell}")
+def _(context: Context, shell: str) -> None:
+    if shutil.which(shell) is None:
+        context.scenario.skip(f"this machine has no {shell}")
+
+
+# Source the script and complete the arguments. A shell completes only within its line editor, so
+# bash and zsh call the function of the script with the editor replaced. Fish has a command for it.
+PROGRAMS = {
+    "bash": """
+        compopt() { COMPREPLY=('(files)'); }
+        source ./script
+        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        _claude_batch_completion claude-batch
+        printf '%s\\n' "${COMPREPLY[@]}"
+    """,
+    "zsh": """
+        compdef() { [[ "$*" == "_claude_batch_completion claude-batch" ]] || exit 1; }
+        compadd() { print -l -- ${(P)@[-1]}; }
+        _describe() { print -l -- ${${(P)3}%%:*}; }
+        _path_files() { print "(files)"; }
+        source ./script
+        words=("$@"); CURRENT=$#
+        _claude_batch_completion
+    """,
+    "fish": """
+        source ./script
+        for found in (complete --do-complete (string join " " $argv))
+            set --local word (string split --fields 1 \\t $found)
+            test -e $word; and echo "(files)"; or echo $word
+        end
+    """,
+}
+QUICK = {"bash": ["--norc"], "zsh": ["--no-rcs"], "fish": ["--no-config"]}
+
+
+@then("the script for {shell} completes")
+def _(context: Context, shell: str) -> None:
+    Path("script").write_text(_run(["claude-batch", "completion", shell]))
+    named = [] if shell == "fish" else [shell]  # `$0`
     for row in context.table:
         words = _typed(context, row["typed"])
-        line = (
-            "source ./script; compopt() { COMPREPLY=('(files)'); }; "
-            f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; "
-            f'{_function("script")} claude-batch; printf "%s\\n" "${{COMPREPLY[@]}}"'
-        )
-        printed = _run(["bash", "--norc", "-c", line])
+        printed = _run([shell, *QUICK[shell], "-c", PROGRAMS[shell], *named, *words])
         assert printed.splitlines() == row["words"].split(", "), (row["typed"], printed)
     assert not Path("broken").exists()
-
-
-def _function(script: str) -> str:
-    found = re.search(r"complete .*-F (\w+) claude-batch", Path(script).read_text())
-    assert found is not None
-    return found[1]
 
 
 COMPLETED = {
