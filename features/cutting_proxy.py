@@ -14,6 +14,7 @@ and in the extended protocol: https://www.postgresql.org/docs/current/protocol-m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import struct
 import threading
@@ -186,6 +187,13 @@ class CuttingProxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, from_client: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        # `close` ends it; asyncio's own callback would report a cancelled task.
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._pass_on(from_client, client)
+
+    async def _pass_on(
+        self, from_client: asyncio.StreamReader, client: asyncio.StreamWriter
+    ) -> None:
         await self._flows.wait()
         if self._is_cut:
             client.transport.abort()
@@ -206,8 +214,6 @@ class CuttingProxy:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             # While the proxy is stalled, neither side learns that the other one has closed.
             await self._flows.wait()
-        except asyncio.CancelledError:
-            pass  # `close` ends it; asyncio's own callback would report a cancelled task
         finally:
             self._links.discard(link)
             # What was passed on before one side closed still arrives.

@@ -1,10 +1,11 @@
-"""A fleet: one PostgreSQL, three workers, one run, and workers that are killed, stopped and cut.
+"""A fleet: one PostgreSQL, three workers, one run, and faults of the workers and of the server.
 
 python robot/resources/fleet.py --requests 20000 --faults 8 --seed 7
 
-Each worker reaches the server through a proxy of its own, so that its link can be cut. Every few
-seconds the worker that drives meets a fault: SIGKILL, SIGSTOP for longer than its lease, or a cut
-link. It ends well if every request was answered, and the sandbox's bill has each of them once.
+Each worker reaches the server through a proxy of its own, so that its link can fail. Every few
+seconds one of `FAULTS` happens to the worker that drives, or to the server. It ends well if each
+time a worker drives again in time, every request was answered, and the sandbox's bill has each of
+them once. `--storms N` plays N fleets, with the seeds from the given one on.
 """
 
 from __future__ import annotations
@@ -28,9 +29,16 @@ from cutting_proxy import CuttingProxy  # noqa: E402 - from the scenarios' folde
 from postgres_server import PostgresServer  # noqa: E402
 from SandboxProcess import SandboxProcess  # noqa: E402
 
-FAULTS = ("SIGKILL", "SIGSTOP", "cut link")
-ALLOWED = 15.0
-"""Seconds until another worker drives."""
+FAULTS = {
+    "SIGKILL": 15.0,
+    "SIGSTOP": 15.0,
+    "SIGSTOP in a transaction": 20.0,
+    "cut link": 15.0,
+    "stalled link": 15.0,
+    "lost answer of a COMMIT": 15.0,
+    "restart of the server": 10.0,
+}
+"""Seconds within which a worker drives again; after a restart, since the server is back."""
 
 DOWN = 20.0
 """Seconds that a worker stays stopped or cut: longer than its lease."""
@@ -58,21 +66,46 @@ class Worker:
             stderr=subprocess.STDOUT,
         )
 
-    def suffer(self, fault: str) -> None:
+    def suffer(self, fault: str, server: PostgresServer) -> None:
         """Meet a fault."""
         if fault == "SIGKILL":
             self.process.kill()
             self.process.wait()
         elif fault == "SIGSTOP":
             self.process.send_signal(signal.SIGSTOP)
-        else:
+        elif fault == "SIGSTOP in a transaction":
+            self._stop_in_transaction(server)
+        elif fault == "cut link":
             self.link.cut()
+        elif fault == "stalled link":
+            self.link.stall()
+        elif fault == "lost answer of a COMMIT":
+            if not self.link.at_commit("lose_answer", having="UPDATE").wait(60):
+                raise TimeoutError("the worker that drives has not written for a minute")
+        else:
+            server.restart("immediate")
+
+    def _stop_in_transaction(self, server: PostgresServer) -> None:
+        """Stop it at a moment in which the server waits for its next statement."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            self.process.send_signal(signal.SIGSTOP)
+            time.sleep(0.05)  # what others have begun meanwhile has gone on
+            if server.execute(
+                "SELECT 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE "
+                "l.locktype = 'advisory' AND l.granted AND a.state = 'idle in transaction' "
+                "AND a.state_change < clock_timestamp() - interval '40 ms'"
+            ):
+                return
+            self.process.send_signal(signal.SIGCONT)
+            time.sleep(random.uniform(0.0, 0.05))
+        raise TimeoutError("the worker that drives was never seen in a transaction")
 
     def recover(self, fault: str) -> None:
         """Be there again: restarted, continued, or linked."""
-        if fault == "SIGSTOP":
+        if fault.startswith("SIGSTOP"):
             self.process.send_signal(signal.SIGCONT)
-        elif fault == "cut link":
+        elif fault.endswith("link"):
             self.link.restore()
         if self.process.poll() is not None:
             self.process = self._start()
@@ -94,16 +127,21 @@ def driver(server: PostgresServer) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def play(requests: int, faults: int, seed: int, folder: Path) -> list[str]:
+def epoch(server: PostgresServer) -> int:
+    """Return the number that each process raises when it begins to drive."""
+    return int(server.execute(f"SELECT coalesce(max(epoch), 0) FROM {SCHEMA}.workspaces")[0][0])
+
+
+def play(requests: int, faults: int, seed: int, latency: str, folder: Path) -> list[str]:
     """Play one; return what is wrong."""
     # Each kind as often as the others, in an order of the seed.
-    order = random.Random(seed).sample(FAULTS, len(FAULTS))
+    order = random.Random(seed).sample(list(FAULTS), len(FAULTS))
     prompts, answers = folder / "prompts.jsonl", folder / "answers.jsonl"
     with prompts.open("w") as file:
         for number in range(requests):
             file.write(json.dumps({"id": f"r{number}", "prompt": f"say {number}"}) + "\n")
     sandbox = SandboxProcess()
-    address = sandbox.start_sandbox("--latency", "6s")
+    address = sandbox.start_sandbox("--latency", latency)
     os.environ |= {
         "ANTHROPIC_API_KEY": "sk-ant-sandbox",
         "ANTHROPIC_BASE_URL": address,
@@ -148,16 +186,16 @@ def play(requests: int, faults: int, seed: int, folder: Path) -> list[str]:
                 if played < faults and driving and not down and now - begun > 5 * (played + 1):
                     fault = order[played % len(order)]
                     played += 1
-                    victim = driving[0]
-                    victim.suffer(fault)
+                    victim, before = driving[0], epoch(server)
+                    victim.suffer(fault, server)
                     struck = time.monotonic()
                     down.append((struck + DOWN, victim, fault))
-                    while driver(server) in (None, pid) and time.monotonic() - struck < 60:
+                    while epoch(server) == before and time.monotonic() - struck < 60:
                         time.sleep(0.1)
                     took = time.monotonic() - struck
-                    print(f"{fault} of the driving worker: another drives after {took:.1f} s")
-                    if took > ALLOWED:
-                        wrong.append(f"taken over only {took:.1f} s after {fault}")
+                    print(f"{fault}: a worker drives again after {took:.1f} s", flush=True)
+                    if took > FAULTS[fault]:
+                        wrong.append(f"a worker drove again only {took:.1f} s after {fault}")
                 time.sleep(0.2)
             run.kill()
             print(f"{played} faults in {time.monotonic() - begun:.0f} s")
@@ -208,14 +246,21 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--faults", type=int, default=8)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--latency", default="6s", help="how long the API takes for a batch")
+    parser.add_argument("--storms", type=int, default=1)
     given = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="claude-batch-fleet-"))
-    print(f"seed {given.seed}, logs in {folder}", flush=True)
-    wrong = play(given.requests, given.faults, given.seed, folder)
-    for each in wrong:
-        print(f"WRONG: {each}")
-    print("each request was answered, and paid for once" if not wrong else "the fleet failed")
-    return 1 if wrong else 0
+    failed: list[int] = []
+    for seed in range(given.seed, given.seed + given.storms):
+        folder = Path(tempfile.mkdtemp(prefix="claude-batch-fleet-"))
+        print(f"seed {seed}, logs in {folder}", flush=True)
+        wrong = play(given.requests, given.faults, seed, given.latency, folder)
+        for each in wrong:
+            print(f"WRONG: {each}")
+        print("the fleet failed" if wrong else "each request was answered, and paid for once")
+        failed += [seed] if wrong else []
+    if given.storms > 1:
+        print(f"{given.storms - len(failed)} of {given.storms} fleets went well; failed: {failed}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
