@@ -78,3 +78,11 @@ Feature: Processes of several machines know who lives and who drives
     And process A watches the ledger, behind a pooler that drops notices
     When process A waits for 3 seconds
     Then process A was woken 2 to 4 times
+
+  Scenario: A process that was killed is dead at once for others on the same machine
+    Given another process that drives, and is killed
+    And process A
+    Then process A can drive
+    Given another process that drives, and is stopped
+    And process B
+    Then process B cannot drive

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +13,7 @@ from unittest.mock import patch
 
 from behave import given, then, when
 from behave.runner import Context
-from postgres_ledger_steps import wait_for
+from postgres_ledger_steps import end, wait_for
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import BatchProcessingMode, resolve_ledger_settings
@@ -202,3 +205,28 @@ def _(context: Context, name: str, least: int, most: int) -> None:
 @then("process {name:w} was woken {count:d} times")
 def _(context: Context, name: str, count: int) -> None:
     assert context.woken == count, context.woken
+
+
+SITTING = """
+import os, time
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.ledger.store import Ledger
+ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+ledger.process_lock(LedgerSettings())
+print(ledger.seat_lock(1).take(), flush=True)
+time.sleep(600)
+"""
+
+
+@given("another process that drives, and is {fate}")
+def _(context: Context, fate: str) -> None:
+    if "processes" in context:
+        for each in context.processes.values():
+            each.seat.release()
+    other = subprocess.Popen([sys.executable, "-c", SITTING], stdout=subprocess.PIPE)
+    context.add_cleanup(end, other)
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"True\n"
+    other.send_signal({"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}[fate])
+    if fate == "killed":
+        other.wait()
