@@ -2,25 +2,29 @@
 Feature: An actor is a configuration bound to its provider
 
   Scenario: asking the actor asks its provider, with its configuration
-    Given the registry's actor with a provider that notes its calls
-    When the registry's actor is asked in every way
-    Then the registry's provider noted every call with the actor's configuration
+    Then what an actor is asked reaches its provider as follows
+      | way              | given      | how                        | noted                                         |
+      | respond          | "one"      | {"key": "k"}               | ["one", "k"]                                  |
+      | respond_all      | ["two"]    | {"ordered": false}         | [["two"], false]                              |
+      | respond_sync     | "three"    | {"key": "l"}               | ["three", "l"]                                |
+      | respond_all_sync | ["four"]   | {}                         | [["four"], true]                              |
+      | submit           | ["a", "b"] | {"label": "l", "new": true} | [["a", "b"], {"label": "l", "new": true}]    |
+      | submit_sync      | ["a", "b"] | {}                         | [["a", "b"], {"label": null, "new": false}]   |
 
-  Scenario: a run is submitted to a provider that keeps runs
-    Given the registry's actor with a provider that notes its calls and keeps runs
-    When the registry's actor submits 2 requests with the label "l", anew
-    Then the registry's provider noted the submissions with label and novelty
-
-  Scenario: the error about a provider without runs names the remedy
-    Given the registry's actor with a provider that notes its calls
-    Then submitting to the registry's actor is refused with "write `batch_processing: true`"
-
-  Scenario: one prompt where many are expected is refused before anything is asked
-    Given the registry's actor with a provider that notes its calls and keeps runs
-    Then giving the registry's actor a single prompt for many is refused, and nothing was asked
+  Scenario: what a provider cannot do is refused before anything is asked, with the remedy
+    Then what an actor is asked reaches its provider as follows
+      | way              | given    | runs | noted | error                                              |
+      | submit           | ["a"]    | no   |       | local/a…write `batch_processing: true`             |
+      | submit_sync      | ["a"]    | no   |       | local/a…write `batch_processing: true`             |
+      | respond_all      | "prompt" | yes  |       | requests must be a list or another iterable        |
+      | respond_all_sync | "prompt" | yes  |       | requests must be a list or another iterable        |
+      | submit           | "prompt" | yes  |       | requests must be a list or another iterable        |
+      | submit_sync      | "prompt" | yes  |       | requests must be a list or another iterable        |
 
   Scenario: an actor of another type cannot be bound
-    Then binding a registry actor of type "tool" is refused with "of type 'tool'"
+    Then what an actor is asked reaches its provider as follows
+      | kind | way     | given | noted | error          |
+      | tool | respond | "one" |       | of type 'tool' |
 
   Scenario: an actor is loaded from a file and bound to who answers for it
     Given an actor file
@@ -30,13 +34,15 @@ Feature: An actor is a configuration bound to its provider
         b: {config: {provider: acme, model: n}}
       """
     And a registry with the provider "acme"
-    When the registry's actor is loaded from the actor file as "b" with {"region": "eu"}
-    Then the registry has called the factory of "acme" once, with {"region": "eu"}
-    And the registry's actor is called "local/b", and its repr says so
+    Then the actor of the file is bound as follows
+      | name | settings         | called  | repr                              | provider  | its settings     |
+      | b    | {"region": "eu"} | local/b | Actor('local/b', provider='acme') | _Provider | {"region": "eu"} |
 
   Scenario: without a registry of its own an actor finds Claude
     Given an actor file
       """
       model: claude-haiku-4-5
       """
-    Then loading the actor file binds the registry's own ClaudeProvider
+    Then the actor of the file is bound as follows
+      | name | settings | called      | repr                                    | provider       | its settings |
+      |      | {}       | local/actor | Actor('local/actor', provider='claude') | ClaudeProvider |              |

@@ -17,25 +17,23 @@ Feature: An actor without batch_processing is answered live
     When the live actor is asked "Say hello" synchronously
     Then the live answer has text, its model is "claude-haiku-4-5-20251001", and it came from no batch
 
-  Scenario: inside a running event loop the sync twins answer too
-    When the live actor is asked synchronously inside a running event loop, once and for many
-    Then the live answers are those to the prompts asked
+  Scenario: a provider is shared by event loops and threads, and its sync twins answer inside a loop
+    Then live calls are answered as follows
+      | where                                         | answers                                                                              |
+      | synchronously inside a running event loop     | ["answer to p0", "answer to p1", "answer to p2"]                                     |
+      | in threads, each with an event loop of its own | ["answer to p0", "answer to p1", "answer to p2", "answer to p3", "answer to p4", "answer to p5"] |
 
-  Scenario: several event loops and threads share one provider
-    When the live actor is asked from 6 threads, each with an event loop of its own
-    Then the live answers are those to the prompts asked
-
-  Scenario: messages, raw params and keys are taken as everywhere
-    When the live actor is asked the requests one by one
-      | request                                                                                     |
-      | {"messages": [{"role": "user", "content": "a"}]}                                            |
-      | {"params": {"model": "claude-opus-4-6", "max_tokens": 5, "messages": [{"role": "user", "content": "b"}]}} |
-    Then the live server was sent the models "claude-haiku-4-5, claude-opus-4-6"
+  Scenario: messages and raw params are taken as everywhere
+    Then a live call ends as follows
+      | request                                                                                                   | ends with | calls | prompt | model            |
+      | {"messages": [{"role": "user", "content": "a"}]}                                                          | an answer | 1     | a      | claude-haiku-4-5 |
+      | {"params": {"model": "claude-opus-4-6", "max_tokens": 5, "messages": [{"role": "user", "content": "b"}]}} | an answer | 1     | b      | claude-opus-4-6  |
 
   Scenario: sampling parameters and betas travel in the headers that they need
-    Given the live actor has the options {"temperature": 0.5, "betas": ["b-1"]}
-    When the live actor is asked "Say hello"
-    Then the live server was called once, with the version "2023-06-01" and the beta "b-1"
+    Then a live call ends as follows
+      | options                                | ends with | calls | version    | beta |
+      | {"temperature": 0.5, "betas": ["b-1"]} | an answer | 1     | 2023-06-01 | b-1  |
+      | {}                                     | an answer | 1     | 2026-10-21 |      |
 
   Scenario: a provider's default options fill what the actor leaves open
     Given a live provider with {"default_options": {"max_tokens": 7, "temperature": 0.1}}
@@ -45,62 +43,74 @@ Feature: An actor without batch_processing is answered live
       {"model": "claude-haiku-4-5", "max_tokens": 7, "temperature": 0.1, "messages": [{"role": "user", "content": "Say hello"}]}
       """
 
-  Scenario Outline: many are answered, with position and key, failures beside successes
-    When the live actor is asked for all of 20 prompts <how>, of which every fifth is empty
-    Then the live results are complete, <order>, with keys, and every fifth is an invalid request
+  Scenario Outline: many are answered, with position and key, failures beside successes: <how>
+    Then many calls are made live as follows
+      | prompts                                    | how   | answered | complete | errors                                                        | keys                                         |
+      | [0, 1, 2, 3, {"prompt": "", "id": "x"}, 5] | <how> | 5        | yes      | ["request 'x': the prompt is empty"] | ["k0", "k1", "k2", "k3", "x", "k5"] |
+      | [0, 1, ""]                                 | <how> | 2        | yes      | ["the prompt is empty"]                                       | ["k0", "k1", null]                           |
 
     Examples:
-      | how                                  | order         |
-      | in order                             | in order      |
-      | as completed                         | in some order |
-      | synchronously in order               | in order      |
-      | synchronously as completed           | in some order |
-      | from an async iterable in order      | in order      |
-      | from an async iterable synchronously | in order      |
+      | how                                  |
+      | in order                             |
+      | as completed                         |
+      | synchronously in order               |
+      | synchronously as completed           |
+      | from an async iterable in order      |
+      | from an async iterable synchronously |
 
-  Scenario Outline: no more than concurrency requests are read ahead or under way
+  Scenario: results come in the order of the requests, also one that fails at once
+    Then many calls are made live as follows
+      | prompts            | how                                  | answered | in order |
+      | [0, 1, 2, 3, "", 5] | in order                             | 5        | yes      |
+      | [0, 1, 2, 3, "", 5] | synchronously in order               | 5        | yes      |
+      | [0, 1, 2, 3, "", 5] | from an async iterable in order      | 5        | yes      |
+      | [0, 1, 2, 3, "", 5] | from an async iterable synchronously | 5        | yes      |
+
+  Scenario: no more than concurrency requests are read ahead or under way
     Given a live provider with {"concurrency": 3}
     And the live server takes 20 ms to answer
-    When the live actor is asked for all of 30 prompts <how>, counting what is outstanding
-    Then never more than 3 live requests were outstanding, and 3 were at times
+    Then many calls are made live as follows
+      | prompts | how                        | answered | most outstanding |
+      | 30      | in order                   | 30       | 3                |
+      | 30      | as completed               | 30       | 3                |
+      | 30      | synchronously in order     | 30       | 3                |
+      | 30      | synchronously as completed | 30       | 3                |
+    And many calls are made live as follows
+      | prompts | how                   | answered | most at the server |
+      | 12      | in calls of their own | 12       | 3                  |
 
-    Examples:
-      | how                        |
-      | in order                   |
-      | as completed               |
-      | synchronously in order     |
-      | synchronously as completed |
-
-  Scenario Outline: as completed, a quick answer does not wait for a slow one
+  Scenario Outline: as completed, a quick answer does not wait for a slow one: <how>
     Given the live server answers the first call with the fault {"type": "delay", "seconds": 1.0}
-    When the live actor is asked for all of "one, two" <how>
-    Then the first live result came within 0.8 seconds, and the second after 1.0
+    Then many calls are made live as follows
+      | prompts | how   | answered | first within 0.8 s | last after 1 s |
+      | 2       | <how> | 2        | yes                | yes            |
 
     Examples:
       | how                        |
       | as completed               |
       | synchronously as completed |
 
-  Scenario: an answer does not wait for a request that is slow to come
-    When the live actor is asked for all of an async iterable whose second request never comes
-    Then the first live result came, and ending the iteration ended the iterable
+  Scenario: an answer does not wait for a request that is slow to come, and ending the iteration ends it
+    Then many calls are made live as follows
+      | prompts                          | how                             | stop | answered | source left |
+      | "one, and then none for an hour" | from an async iterable in order | 1    | 1        | yes         |
 
-  Scenario Outline: ending the iteration cancels what is under way and reads no more
+  Scenario: ending the iteration cancels what is under way and reads no more
     Given the live server takes 20 ms to answer
-    When the live actor's results of 1000 prompts <how> are left after the first
-    Then fewer than 20 live prompts were read
+    Then many calls are made live as follows
+      | prompts | how                    | stop | answered | few read |
+      | 1000    | in order               | 1    | 1        | yes      |
+      | 1000    | as completed           | 1    | 1        | yes      |
+      | 1000    | synchronously in order | 1    | 1        | yes      |
 
-    Examples:
-      | how                    |
-      | in order               |
-      | as completed           |
-      | synchronously in order |
-
-  Scenario: a fault of the caller's own iterable reaches the caller
-    Then a fault in the live actor's iterable is raised as it is, async and sync
-
-  Scenario: one prompt where many are expected is refused
-    Then a single prompt for many live requests is refused, async and sync
+  Scenario: one prompt where many are expected is refused, and a fault of the caller's own iterable reaches the caller
+    Then many calls are made live as follows
+      | prompts             | how                    | answered | error                                       |
+      | "prompt"            | in order               |          | requests must be a list or another iterable |
+      | "prompt"            | synchronously in order |          | requests must be a list or another iterable |
+      | "a broken iterable" | in order               |          | the caller's own                            |
+      | "a broken iterable" | as completed           |          | the caller's own                            |
+      | "a broken iterable" | synchronously in order |          | the caller's own                            |
 
   Scenario: A fault of the account raises AccountHaltedError with its reason, and is not retried
     Then a live call ends as follows
@@ -268,12 +278,6 @@ Feature: An actor without batch_processing is answered live
     Then a live call ends as follows
       | settings                   | each call meets                                      | ends with        | says                   | calls |
       | {"refusal_patience": "1s"} | {"type": "error", "status": 429, "retry_after": 1.2} | LiveRequestError | …429 rate_limit_error… | 2     |
-
-  Scenario: single calls keep to the bound of concurrency too
-    Given a live provider with {"concurrency": 2}
-    And the live server takes 20 ms to answer
-    When the live actor is asked 12 prompts at once
-    Then never more than 2 live calls were at the server
 
   Scenario: an answer that trickles for ever ends when its time is over
     Given a server that sends a byte of its answer now and then

@@ -10,17 +10,12 @@ Feature: The registry finds who answers for an actor
     And the module "httpx2" is not imported
 
   Scenario: a factory is called when its provider is first needed, and once
-    Given a registry with the provider "acme"
-    Then the registry has called no factory
-    When the registry is asked for "acme" 3 times
-    Then the registry has called the factory of "acme" once, without settings
-    And the registry gave one and the same provider
-
-  Scenario: names count without case
     Given a registry with the provider "Acme"
-    When the registry is asked for " ACME " 1 times
-    Then the registry has called the factory of "acme" once, without settings
-    And the registry's names are "acme"
+    Then the registry's names are "acme"
+    And the registry gives providers as follows
+      | name     | made before | provider | made |
+      | "acme"   | 0           | 1        | 1    |
+      | " ACME " | 1           | 1        | 1    |
 
   Scenario: Equal settings share a provider, others do not
     Given a registry with the provider "acme"
@@ -38,7 +33,11 @@ Feature: The registry finds who answers for an actor
 
   Scenario: settings that cannot be compared are the same only as the same object
     Given a registry with the provider "acme"
-    Then the registry tells two unhashable settings apart, and knows each again
+    Then the registry gives providers as follows
+      | settings             | provider |
+      | {"thing": "<one>"}   | 1        |
+      | {"thing": "<other>"} | 2        |
+      | {"thing": "<one>"}   | 1        |
 
   Scenario: Another environment is another provider
     Given a registry with the provider "acme"
@@ -50,11 +49,18 @@ Feature: The registry finds who answers for an actor
 
   Scenario: a provider that was closed is not given again
     Given a registry with the provider "acme"
-    Then the registry gives a new provider for "acme" once the old one is closed
+    Then the registry gives providers as follows
+      | close | provider |
+      | no    | 1        |
+      | yes   | 1        |
+      | no    | 2        |
+      | no    | 2        |
 
   Scenario: many threads that ask at once get one provider
-    Given a registry with a provider "slow" that takes 50 ms to make
-    Then the registry gives 16 threads that ask for "slow" one provider
+    Given a registry with the provider "acme"
+    Then the registry gives providers as follows
+      | threads | provider | made |
+      | 16      | 1        | 1    |
 
   Scenario: An unknown name is reported with the known ones
     Then a registry refuses an unknown name as follows
@@ -64,62 +70,69 @@ Feature: The registry finds who answers for an actor
 
   Scenario: a doubled registration is an error unless it replaces
     Given a registry with the provider "acme"
-    When the registry is asked for "acme" 1 times
-    Then registering "ACME" in the registry again is refused with "is registered already"
-    And registering "acme" in the registry with replace gives a new provider
-    And registering " " in the registry again is refused with "must not be empty"
+    Then the registry gives providers as follows
+      | name   | provider |
+      | "acme" | 1        |
+    And names are registered as follows
+      | name   | replace | result | error                 |
+      | "ACME" | no      |        | is registered already |
+      | "acme" | yes     |        |                       |
+      | " "    | no      |        | must not be empty     |
 
-  Scenario Outline: the actor's mode chooses between live and batched Claude
+  Scenario: the actor's mode chooses between live and batched Claude
     Given a registry with the providers "claude, claude-batch, acme"
-    When the registry is asked who answers for {"model": "m", <actor>}
-    Then the registry's answer is "<provider>"
+    Then the registry finds who answers as follows
+      | actor                                                                  | name         |
+      | {"model": "m", "name": "x"}                                            | claude       |
+      | {"model": "m", "provider": "anthropic"}                                | claude       |
+      | {"model": "m", "provider": "Claude"}                                   | claude       |
+      | {"model": "m", "batch_processing": false}                              | claude       |
+      | {"model": "m", "batch_processing": true}                               | claude-batch |
+      | {"model": "m", "provider": "anthropic", "batch_processing": true}      | claude-batch |
+      | {"model": "m", "provider": "claude", "batch_processing": {"linger": 1}} | claude-batch |
+      | {"model": "m", "provider": "claude-batch"}                             | claude-batch |
+      | {"model": "m", "provider": "claude-batch", "batch_processing": true}   | claude-batch |
+      | {"model": "m", "provider": "ACME"}                                     | acme         |
 
-    Examples:
-      | actor                                                   | provider     |
-      | "name": "x"                                             | claude       |
-      | "provider": "anthropic"                                 | claude       |
-      | "provider": "Claude"                                    | claude       |
-      | "batch_processing": false                               | claude       |
-      | "batch_processing": true                                | claude-batch |
-      | "provider": "anthropic", "batch_processing": true       | claude-batch |
-      | "provider": "claude", "batch_processing": {"linger": 1} | claude-batch |
-      | "provider": "claude-batch"                              | claude-batch |
-      | "provider": "claude-batch", "batch_processing": true    | claude-batch |
-      | "provider": "ACME"                                      | acme         |
+  Scenario: an actor that contradicts itself, or cannot be asked, is refused
+    Given a registry with the providers "claude, claude-batch, acme"
+    Then the registry finds who answers as follows
+      | actor                                                                 | name | error                                                 |
+      | {"model": "m", "provider": "claude-batch", "batch_processing": false} |      | remove one of them                                    |
+      | {"model": "m", "provider": "acme", "batch_processing": true}          |      | has no batches                                        |
+      | {"model": "m", "provider": "openai"}                                  |      | registered are: acme, anthropic, claude, claude-batch |
+      | {"type": "graph"}                                                     |      | of type 'graph'                                       |
 
   Scenario: settings reach the provider that an actor gets
     Given a registry with the provider "acme"
-    When the registry is asked who answers for {"model": "m", "provider": "acme"} with {"region": "eu", "ledger": null}
-    Then the registry has called the factory of "acme" once, with {"region": "eu"}
-
-  Scenario Outline: an actor that contradicts itself, or cannot be asked, is refused
-    Given a registry with the providers "claude, claude-batch, acme"
-    When the registry is asked who answers for <actor>
-    Then the registry's refusal says "<says>"
-
-    Examples:
-      | actor                                                                 | says                                                  |
-      | {"model": "m", "provider": "claude-batch", "batch_processing": false} | remove one of them                                    |
-      | {"model": "m", "provider": "acme", "batch_processing": true}          | has no batches                                        |
-      | {"model": "m", "provider": "openai"}                                  | registered are: acme, anthropic, claude, claude-batch |
-      | {"type": "graph"}                                                     | of type 'graph'                                       |
+    Then the registry finds who answers as follows
+      | actor                              | settings                         | name | provider_name |
+      | {"model": "m", "provider": "acme"} | {"region": "eu", "ledger": null} | acme | acme          |
+    And the registry gives providers as follows
+      | settings         | made before | made |
+      | {"region": "eu"} | 1           | 1    |
 
   Scenario: a host may put its own provider in the place of anthropic
     Given a registry with the providers "claude, anthropic"
-    When the registry is asked who answers for {"model": "m", "provider": "anthropic"}
-    Then the registry's answer is "anthropic"
+    Then the registry finds who answers as follows
+      | actor                                   | name      |
+      | {"model": "m", "provider": "anthropic"} | anthropic |
 
-  Scenario: a setting that only the other Claude takes is no fault
-    Then the registry by default gives an actor without batches ClaudeProvider with {"ledger": "x.db", "linger": "1s", "concurrency": 3}
-    And the registry by default gives an actor with batches ClaudeBatchProvider with {"concurrency": 3, "linger": "1s"}
-
-  Scenario: a setting that no Claude takes is refused with what may be meant
-    Then the registry by default refuses an actor without batches the setting "lingre" with "did you mean 'linger'?"
-    And the registry by default refuses an actor with batches the setting "lingre" with "did you mean 'linger'?"
-    And the registry by default refuses an actor with batches the setting "zzz" with "no setting 'zzz'"
+  Scenario: a setting that only the other Claude takes is no fault, and one that no Claude takes is refused
+    Then the registry by default finds Claude as follows
+      | batches | settings                                            | provider            | error                  |
+      | no      | {"ledger": "x.db", "linger": "1s", "concurrency": 3} | ClaudeProvider      |                        |
+      | yes     | {"concurrency": 3, "linger": "1s"}                  | ClaudeBatchProvider |                        |
+      | no      | {"lingre": 1}                                       |                     | did you mean 'linger'? |
+      | yes     | {"lingre": 1}                                       |                     | did you mean 'linger'? |
+      | yes     | {"zzz": 1}                                          |                     | no setting 'zzz'       |
 
   Scenario: both of Claude's providers keep the protocol
-    Then the registry by default gives providers that keep the protocol, each under its name
+    Then Claude's providers keep the protocol as follows
+      | asked for    | name         | provider name | sync | batch | durable |
+      | claude       | claude       | claude        | yes  | no    | no      |
+      | anthropic    | claude       | claude        | yes  | no    | no      |
+      | claude-batch | claude-batch | claude-batch  | yes  | yes   | yes     |
 
   Scenario: Packages bring providers, which are imported when they are asked for
     Given packages with the providers

@@ -9,7 +9,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from behave import given, then, use_step_matcher, when
@@ -68,11 +69,6 @@ def _(context: Context, settings: str) -> None:
     _provide(context, **json.loads(settings))
 
 
-@given("the live actor has the options {options}")
-def _(context: Context, options: str) -> None:
-    context.live_actor = context.live_actor.model_copy(update={"options": json.loads(options)})
-
-
 @given("the live server takes {milliseconds:d} ms to answer")
 def _(context: Context, milliseconds: int) -> None:
     context.live_responder.delay = milliseconds / 1000
@@ -117,47 +113,6 @@ def _(context: Context, prompt: str, how: str = "") -> None:
     _keep(context, lambda: respond(context.live_actor, prompt) if sync else _ask(context, prompt))
 
 
-@when("the live actor is asked synchronously inside a running event loop, once and for many")
-def _(context: Context) -> None:
-    provider, actor = context.live_provider, context.live_actor
-
-    async def inside() -> list[ActorResponse]:
-        one = provider.respond_sync(actor, "p0")
-        return [one, *(r.unwrap() for r in provider.respond_all_sync(actor, ["p1", "p2"]))]
-
-    context.live_answers = asyncio.run(inside())
-
-
-@when("the live actor is asked from {count:d} threads, each with an event loop of its own")
-def _(context: Context, count: int) -> None:
-    answers: dict[int, ActorResponse] = {}
-
-    def ask(number: int) -> None:
-        answers[number] = _ask(context, f"p{number}")
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(answers) == count
-    context.live_answers = [answers[number] for number in range(count)]
-
-
-@then("the live answers are those to the prompts asked")
-def _(context: Context) -> None:
-    texts = [answer.text for answer in context.live_answers]
-    assert len(texts) > 1
-    assert texts == [f"answer to p{number}" for number in range(len(texts))], texts
-
-
-@when("the live actor is asked the requests one by one")
-def _(context: Context) -> None:
-    for row in context.table:
-        request = ActorRequest.of(json.loads(row["request"]))
-        assert _ask(context, request).text
-
-
 @then('the live answer has text, its model is "{model}", and it came from no batch')
 def _(context: Context, model: str) -> None:
     assert context.live_error is None, context.live_error
@@ -179,222 +134,165 @@ def _(context: Context, version: str) -> None:
     assert context.live_responder.params == [json.loads(context.text)], context.live_responder
 
 
-@then('the live server was called once, with the version "{version}" and the beta "{beta}"')
-def _(context: Context, version: str, beta: str) -> None:
-    assert context.live_error is None, context.live_error
-    [call] = _calls(context)
-    assert call["headers"]["anthropic-version"] == version, call
-    assert call["headers"]["anthropic-beta"] == beta, call
-    assert "betas" not in context.live_responder.params[0]
+@rule("live calls are answered")
+def _(context: Context, where: str) -> list[str]:
+    provider, actor = context.live_provider, context.live_actor
 
+    async def inside() -> list[ActorResponse]:
+        one = provider.respond_sync(actor, "p0")
+        return [one, *(r.unwrap() for r in provider.respond_all_sync(actor, ["p1", "p2"]))]
 
-@then('the live server was sent the models "{models}"')
-def _(context: Context, models: str) -> None:
-    sent = [params["model"] for params in context.live_responder.params]
-    assert sent == models.split(", "), sent
+    if where == "synchronously inside a running event loop":
+        answers = asyncio.run(inside())
+    else:
+        assert where == "in threads, each with an event loop of its own", where
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(lambda n: _ask(context, f"p{n}"), range(6)))
+    return [answer.text for answer in answers]
 
 
 # --- many calls -----------------------------------------------------------------------------------
 
 
 class _Source:
-    """Requests to read, which counts how many were read."""
+    """Requests to read: counts how many were read, and says when it was left."""
 
-    def __init__(self, requests: list[Any]) -> None:
+    def __init__(self, requests: Iterable[Any], *, endless: bool = False) -> None:
         self.requests = requests
+        self.endless = endless
         self.read = 0
+        self.left = self.left_in_time = False
 
     def __iter__(self) -> Iterator[Any]:
         for request in self.requests:
             self.read += 1
             yield request
 
-
-async def _later(source: _Source) -> AsyncIterator[Any]:
-    for request in source:
-        await asyncio.sleep(0)
-        yield request
+    async def later(self) -> AsyncIterator[Any]:
+        try:
+            for request in self:
+                await asyncio.sleep(0)
+                yield request
+            if self.endless:
+                await asyncio.sleep(3600)
+        finally:
+            self.left = True
 
 
 def _all(
-    context: Context, source: _Source, how: str, note: Any = None, leave: bool = False
+    context: Context, source: Any, how: str, note: Any = None, stop: int | None = None
 ) -> list[ActorResult]:
+    """The results of all requests, or of the first few: `note` is called for each."""
     provider, actor = context.live_provider, context.live_actor
     ordered = "as completed" not in how
-    requests: Any = _later(source) if "async iterable" in how else source
+    requests = source.later() if "from an async iterable" in how else source
     results: list[ActorResult] = []
 
-    def take(result: ActorResult) -> None:
+    def take(result: ActorResult) -> bool:
         results.append(result)
         if note is not None:
             note(len(results))
+        return len(results) == stop
 
     async def run() -> None:
         iterator = provider.respond_all(actor, requests, ordered=ordered)
         async for result in iterator:
-            take(result)
-            if leave:
+            if take(result):
                 break
         await iterator.aclose()
+        # When the loop ends, it would end the iterable in any case.
+        if isinstance(source, _Source):
+            source.left_in_time = source.left
 
-    if "synchronously" in how:
+    async def one_by_one() -> None:
+        async def ask(position: int, request: Any) -> None:
+            response = await provider.respond(actor, request)
+            take(ActorResult(key=None, position=position, response=response))
+
+        await asyncio.gather(*(ask(*each) for each in enumerate(source)))
+
+    if how == "in calls of their own":
+        asyncio.run(one_by_one())
+    elif "synchronously" in how:
         iterator = provider.respond_all_sync(actor, requests, ordered=ordered)
         for result in iterator:
-            take(result)
-            if leave:
+            if take(result):
                 break
         iterator.close()
     else:
-        asyncio.run(run())
+        asyncio.run(asyncio.wait_for(run(), 60))
     return results
 
 
-@when("the live actor is asked for all of {count:d} prompts {how}, of which every fifth is empty")
-def _(context: Context, count: int, how: str) -> None:
-    requests: list[Any] = [
-        {"prompt": "" if n % 5 == 4 else f"p{n}", "id": f"k{n}"}
-        if n % 2
-        else ActorRequest(f"p{n}", key=f"k{n}")
-        if n % 5 != 4
-        else ""
-        for n in range(count)
-    ]
-    context.live_results = _all(context, _Source(requests), how)
+def _broken() -> Iterator[str]:
+    yield "p0"
+    raise ValueError("the caller's own")
 
 
-@then("the live results are complete, {order}, with keys, and every fifth is an invalid request")
-def _(context: Context, order: str) -> None:
-    results: list[ActorResult] = context.live_results
-    positions = [result.position for result in results]
-    assert sorted(positions) == list(range(20)), positions
-    if order == "in order":
-        assert positions == sorted(positions), positions
-    for result in results:
-        if result.position % 5 == 4:
-            assert isinstance(result.error, InvalidRequestError), result
-            assert "the prompt is empty" in str(result.error)
-            assert result.key == (f"k{result.position}" if result.position % 2 else None)
-        else:
-            assert result.key == f"k{result.position}", result
-            assert result.unwrap().text == f"answer to p{result.position}"
+def _source(prompts: Any) -> Any:
+    if prompts == "a broken iterable":
+        return _Source(_broken())
+    if prompts == "one, and then none for an hour":
+        return _Source(["p0"], endless=True)
+    if isinstance(prompts, str):
+        return prompts
+    return _Source(
+        ({"prompt": f"p{n}", "id": f"k{n}"} if n % 2 else ActorRequest(f"p{n}", key=f"k{n}"))
+        if isinstance(prompt, int)
+        else prompt
+        for n, prompt in enumerate(range(prompts) if isinstance(prompts, int) else prompts)
+    )
 
 
-@when("the live actor is asked for all of {count:d} prompts {how}, counting what is outstanding")
-def _(context: Context, count: int, how: str) -> None:
-    source = _Source([f"p{n}" for n in range(count)])
-    context.live_outstanding = []
+@rule("many calls are made live")
+def _(context: Context, prompts: Any, how: str, stop: int = 0) -> dict[str, object]:
+    """`prompts` are a number, or requests of which a number stands for the prompt p0, p1, …"""
+    source = _source(prompts)
+    outstanding: list[int] = []
+    at_the_server: list[int] = []
+    seconds: list[float] = []
+    started = time.monotonic()
 
     def note(given_back: int) -> None:
         # The one given back last is out of the window, but the next was not read yet.
-        context.live_outstanding.append(source.read - given_back + 1)
+        outstanding.append(source.read - given_back + 1)
+        seconds.append(time.monotonic() - started)
 
-    assert len(_all(context, source, how, note)) == count
-    assert source.read == count
+    def look() -> None:
+        live = context.live_provider._live
+        at_the_server.append(live.pace(context.live_actor.resolved_model).under_way)
 
-
-@then("never more than {count:d} live requests were outstanding, and {count2:d} were at times")
-def _(context: Context, count: int, count2: int) -> None:
-    assert count == count2
-    assert max(context.live_outstanding) == count, context.live_outstanding
-
-
-@when('the live actor is asked for all of "{prompts}" {how}')
-def _(context: Context, prompts: str, how: str) -> None:
-    context.live_times = []
-    started = time.monotonic()
-
-    def note(_: int) -> None:
-        context.live_times.append(time.monotonic() - started)
-
-    results = _all(context, _Source(prompts.split(", ")), how, note)
-    assert all(result.ok for result in results), results
+    context.live_responder.look = look
+    try:
+        results = _all(context, source, how, note, stop)
+    except InvalidRequestError:
+        assert _calls(context) == []
+        raise
+    positions = [result.position for result in results]
+    for result in results:
+        if how != "in calls of their own":
+            assert result.ok or isinstance(result.error, InvalidRequestError), result
+        if result.ok:
+            assert result.unwrap().text == f"answer to p{result.position}", result
+    return {
+        "answered": sum(result.ok for result in results),
+        "errors": sorted({str(result.error) for result in results if not result.ok}),
+        "keys": [result.key for result in sorted(results, key=lambda each: each.position)],
+        "in_order": positions == sorted(positions),
+        "complete": sorted(positions) == [*range(len(results))],
+        "most_outstanding": max(outstanding),
+        "most_at_the_server": max(at_the_server),
+        "few_read": source.read < 20,
+        "source_left": source.left_in_time,
+        "first_within_0.8_s": seconds[0] < 0.8,
+        "last_after_1_s": seconds[-1] >= 1.0,
+    }
 
 
 @when("the live actor is asked for all of {count:d} prompts in order")
 def _(context: Context, count: int) -> None:
     source = _Source([f"p{number}" for number in range(count)])
     context.live_results = _all(context, source, "in order")
-
-
-@then("the first live result came within {soon:g} seconds, and the second after {late:g}")
-def _(context: Context, soon: float, late: float) -> None:
-    first, second = context.live_times
-    assert first < soon and second >= late, context.live_times
-
-
-@when("the live actor is asked for all of an async iterable whose second request never comes")
-def _(context: Context) -> None:
-    ended: list[str] = []
-
-    async def endless() -> AsyncIterator[str]:
-        try:
-            yield "p0"
-            await asyncio.sleep(3600)
-        finally:
-            ended.append("ended")
-
-    async def run() -> ActorResult:
-        iterator = context.live_provider.respond_all(context.live_actor, endless())
-        first = await asyncio.wait_for(anext(iterator), 20)
-        await iterator.aclose()
-        return first
-
-    context.live_first, context.live_ended = asyncio.run(run()), ended
-
-
-@then("the first live result came, and ending the iteration ended the iterable")
-def _(context: Context) -> None:
-    assert context.live_first.unwrap().text == "answer to p0"
-    assert context.live_ended == ["ended"]
-
-
-@when("the live actor's results of {count:d} prompts {how} are left after the first")
-def _(context: Context, count: int, how: str) -> None:
-    context.live_source = _Source([f"p{number}" for number in range(count)])
-    results = _all(context, context.live_source, how, leave=True)
-    assert len(results) == 1 and results[0].ok, results
-
-
-@then("fewer than {count:d} live prompts were read")
-def _(context: Context, count: int) -> None:
-    assert 1 <= context.live_source.read < count, context.live_source.read
-
-
-@then("a fault in the live actor's iterable is raised as it is, async and sync")
-def _(context: Context) -> None:
-    def broken() -> Iterator[str]:
-        yield "p0"
-        raise ZeroDivisionError("the caller's own")
-
-    for how in ("in order", "as completed", "synchronously in order"):
-        source = _Source([])
-        source.__class__ = type("Broken", (_Source,), {"__iter__": lambda self: broken()})
-        try:
-            _all(context, source, how)
-        except ZeroDivisionError as error:
-            assert str(error) == "the caller's own"
-        else:
-            raise AssertionError(how)
-
-
-@then("a single prompt for many live requests is refused, async and sync")
-def _(context: Context) -> None:
-    provider, actor = context.live_provider, context.live_actor
-
-    async def run() -> None:
-        await anext(provider.respond_all(actor, "prompt"))
-
-    for ask in (
-        lambda: asyncio.run(run()),
-        lambda: next(provider.respond_all_sync(actor, "prompt")),
-    ):
-        try:
-            ask()
-        except InvalidRequestError as error:
-            assert "requests must be a list or another iterable" in str(error)
-        else:
-            raise AssertionError("each letter was asked")
-    assert _calls(context) == []
 
 
 # --- limits and refusals --------------------------------------------------------------------------
@@ -447,30 +345,6 @@ def _(context: Context, seconds: float) -> None:
     assert after - last >= seconds, (last, after)
 
 
-@when("the live actor is asked {count:d} prompts at once")
-def _(context: Context, count: int) -> None:
-    seen: list[int] = []
-
-    def look() -> None:
-        live = context.live_provider._live
-        assert live is not None
-        seen.append(live.pace(context.live_actor.resolved_model).under_way)
-
-    context.live_responder.look = look
-
-    async def run() -> None:
-        ask = context.live_provider.respond
-        await asyncio.gather(*(ask(context.live_actor, f"p{n}") for n in range(count)))
-
-    asyncio.run(run())
-    context.live_seen = seen
-
-
-@then("never more than {count:d} live calls were at the server")
-def _(context: Context, count: int) -> None:
-    assert max(context.live_seen) == count, context.live_seen
-
-
 @given("a server that sends a byte of its answer now and then")
 def _(context: Context) -> None:
     import claude_batch.wire.live_client as wire
@@ -517,12 +391,6 @@ def _(context: Context, count: int, reason: str, calls: int) -> None:
     assert 1 <= len(_calls(context)) <= calls, len(_calls(context))
 
 
-use_step_matcher("re")
-
-
-use_step_matcher("parse")
-
-
 @rule("a live call ends")
 def _(
     context: Context,
@@ -531,6 +399,7 @@ def _(
     environment: dict[str, str] | None = None,
     each_call_meets: Any = None,
     the_first_call_meets: Any = None,
+    request: Any = "Say hello",
 ) -> dict[str, object]:
     fault = each_call_meets or the_first_call_meets
     if fault:
@@ -544,7 +413,7 @@ def _(
     os.environ.update(given)
     try:
         _provide(context, **(settings or {}))
-        _keep(context, lambda: _ask(context, "Say hello"))
+        _keep(context, lambda: _ask(context, ActorRequest.of(request)))
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -552,8 +421,19 @@ def _(
     calls = _calls(context)[earlier:]
     error = context.live_error
     if error is None:
-        assert context.live_answer.text == "answer to Say hello", context.live_answer
-        return {"ends_with": "an answer", "calls": len(calls), "says": None}
+        params, headers = context.live_responder.params[-1], calls[-1]["headers"]
+        prompt = params["messages"][-1]["content"]
+        assert context.live_answer.text == f"answer to {prompt}", context.live_answer
+        assert "betas" not in params
+        return {
+            "ends_with": "an answer",
+            "calls": len(calls),
+            "says": None,
+            "prompt": prompt,
+            "model": params["model"],
+            "version": headers["anthropic-version"],
+            "beta": headers.get("anthropic-beta"),
+        }
     # One line, without the key.
     assert "secret" not in repr(error) and "\n" not in str(error), error
     named = getattr(error, "request_id", None)
