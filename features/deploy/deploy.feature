@@ -23,6 +23,25 @@ Feature: The files of deploy/ say what the programs understand
     And each volume that Compose names is declared
     And only this machine reaches what Compose serves
 
+  Scenario: The image comes from Debian and PyPI, and runs what the manifests and Compose start
+    Then the Dockerfile fits the project, the manifests and Compose
+    And the Dockerfile does not fit if
+      | this                | is                             |
+      | debian:trixie-slim  | python:3.13                    |
+      | && rm -rf           | && curl https://example.com    |
+      | COPY src src        | COPY src source                |
+      | COPY src src        | ADD src src                    |
+      | COPY src src        | COPY deploy deploy             |
+      | README.md           | CHANGELOG.md                   |
+      | dashboard,          | dashboards,                    |
+      | dashboard,          |                                |
+      | USER 10001:10001    | USER 0:0                       |
+      | USER 10001:10001    |                                |
+      | --uid 10001         | --uid 1000                     |
+      | ["claude-batch"]    | ["python"]                     |
+      | PATH=/opt/claude-batch/bin | PATH=/opt/bin           |
+      | CLAUDE_BATCH_LEDGER | CLAUDE_BATCH_LEDGERS           |
+
   Scenario Outline: A mistake is found: <mistake>
     Given the manifests with <mistake>
     Then a check of the manifests fails

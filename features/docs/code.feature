@@ -60,6 +60,7 @@ Feature: Every block of code on every page is run or checked
       | bash     | python examples/gone.py          | …there is no examples/gone.py…        |
       | bash     | kubectl apply -f deploy/gone     | …there is no deploy/gone…             |
       | bash     | kubectl exec deployment/claude-batch-worker -- claude-batch stat | …there is no command 'stat'… |
+      | bash     | docker run --rm claude-batch runn x | …there is no command 'runn'…           |
       | sql      | SELECT 1                         | no scenario runs the SQL of this page |
       | bash     | nox -s speed                     | …nox has no session speed…            |
       | cron     | 0 22 * claude-batch advance      | …not a line of a crontab…             |

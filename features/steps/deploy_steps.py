@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -184,6 +186,77 @@ def _(context: Context) -> None:
     published = [port for each in compose()["services"].values() for port in each.get("ports", [])]
     assert published
     assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+# Image
+
+
+def instructions(text: str) -> list[tuple[str, str]]:
+    """The instructions of a Dockerfile with their arguments."""
+    text = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in text.split("\n"))]
+
+
+def check_image(text: str) -> None:
+    found = instructions(text)
+    assert {word for word, _ in found if word} == {
+        *("FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "ENTRYPOINT", "CMD")
+    }
+    given = {word: [rest for each, rest in found if each == word] for word, _ in found}
+    assert all(base.startswith("debian:") for base in given["FROM"])
+    programs = {part.split()[0] for rest in given["RUN"] for part in rest.split(" && ")}
+    folder = "/opt/claude-batch"
+    pip = f"{folder}/bin/pip"
+    assert programs == {"apt-get", "python3", pip, "rm", "groupadd", "useradd"}, programs
+    # What is built
+    copied = [rest.split() for rest in given["COPY"]]
+    *sources, (stage, first, second) = copied
+    assert [stage, first, second] == ["--from=build", folder, folder]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = {"pyproject.toml", project["readme"], *project["license-files"], "src"}
+    files = [name for *names, _ in sources for name in names]
+    assert set(files) == needed == set(_reaching_the_builder()), files
+    assert all(target in ("./", "src") for *_, target in sources)
+    # What is installed
+    (extras,) = re.findall(r"pip install .*'\.\[([\w,]+)\]'", text)
+    known = project["optional-dependencies"]
+    assert set(extras.split(",")) == {"postgres", *(set(services()) & set(known))}, extras
+    # How it runs
+    for deployment in of_kind(manifests(), "Deployment"):
+        rights = deployment["spec"]["template"]["spec"]["securityContext"]
+        user, group = rights["runAsUser"], rights["runAsGroup"]
+        assert given["USER"] == [f"{user}:{group}"]
+        assert f"useradd --uid {user} --gid {group}" in text and f"groupadd --gid {group}" in text
+    variables = dict(rest.split("=", 1) for rest in given["ENV"])
+    assert variables.pop("PATH") == f"{folder}/bin:$PATH"
+    assert set(variables) <= known_variables(), variables
+    for service in services().values():
+        assert given["ENTRYPOINT"] == [json.dumps(service["entrypoint"])]
+    assert not list(parse_problems(json.loads(given["CMD"][0])))
+
+
+def _reaching_the_builder() -> Iterator[str]:
+    for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines():
+        if line.startswith("!"):
+            yield line[1:]
+
+
+@then("the Dockerfile fits the project, the manifests and Compose")
+def _(context: Context) -> None:
+    check_image((ROOT / "Dockerfile").read_text("utf-8"))
+    assert "\n*\n" in (ROOT / ".dockerignore").read_text("utf-8")
+
+
+@then("the Dockerfile does not fit if")
+def _(context: Context) -> None:
+    text = (ROOT / "Dockerfile").read_text("utf-8")
+    for row in context.table:
+        assert row["this"] in text, row["this"]
+        try:
+            check_image(text.replace(row["this"], row["is"]))
+        except (AssertionError, ValueError):
+            continue
+        raise AssertionError(f"no check has found {row['is']!r} in place of {row['this']!r}")
 
 
 # Mistakes

@@ -378,7 +378,8 @@ def _check_deployed(words: list[str]) -> Iterator[str]:
         file = re.sub(r"^deployment/claude-batch-(\w+)$", r"deploy/kubernetes/\1.yaml", path)
         if file.startswith("deploy/") and not (ROOT / file).exists():
             yield f"there is no {path}"
-    for before in ("worker", "gateway", "--"):
+    image = ["claude-batch"] if words[:2] == ["docker", "run"] else []
+    for before in ("worker", "gateway", "--", *image):
         if before in words and words[-1] != before:
             inside = words[words.index(before) + 1 :]
             yield from parse_problems(inside[inside[0] == "claude-batch" :])
