@@ -252,6 +252,7 @@ def _(context: Context) -> None:
 def says(told: str, context: Context) -> None:
     for line in context.text.split("\n"):
         line = line.replace("RUN", getattr(context, "run_id", "RUN"))
+        line = line.replace("PID", str(getattr(context, "pid", "PID")))
         assert line in told, f"{line!r} is not in:\n{told}"
 
 

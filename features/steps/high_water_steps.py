@@ -33,11 +33,15 @@ import os, sys
 from claude_batch.core import crash_points
 from claude_batch.cli import main
 
-point = sys.argv.pop(1)
+point, _, times = sys.argv.pop(1).partition(":")
+left = int(times or 1)
 
 def die(reached):
+    global left
     if reached == point:
-        os._exit(9)
+        left -= 1
+        if not left:
+            os._exit(9)
 
 crash_points.on_reach = die
 main()

@@ -33,7 +33,9 @@ def _(context: Context) -> None:
 @given("the ledger's URL is {url}")
 @when("the ledger's URL is {url}")
 def _(context: Context, url: str) -> None:
-    if url == "that of the standby":
+    if url == "that of the server":
+        url = context.postgres.url()
+    elif url == "that of the standby":
         url = context.standby.url()
     elif url == "that of a database in LATIN1":
         context.postgres.execute(
@@ -41,7 +43,7 @@ def _(context: Context, url: str) -> None:
         )
         url = context.postgres.url("latin")
     url = url.replace("PORT", str(context.postgres.port)).replace("PASSWORD", PASSWORD)
-    os.environ["CLAUDE_BATCH_LEDGER"] = url
+    context.url = os.environ["CLAUDE_BATCH_LEDGER"] = url
 
 
 @given("a proxy before the ledger's server")

@@ -1,4 +1,4 @@
-"""`claude-batch ledger`: show, back up, recover and prune the ledger."""
+"""`claude-batch ledger`: show, back up, move, recover and prune the ledger."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.group("ledger")
 def ledger_group() -> None:
-    """Maintain the ledger: show, backup, recover, confirm-key, prune."""
+    """Maintain the ledger: show, backup, copy, recover, confirm-key, prune."""
 
 
 @ledger_group.command("show")
@@ -88,6 +88,38 @@ def backup_command(file: str | None, ledger: str | None) -> None:
     finally:
         opened.close()
     print_line(str(target))
+
+
+@ledger_group.command("copy", epilog=EXIT_CODES)
+@click.argument("file", metavar="FILE")
+@click.argument("url", metavar="[URL]", required=False)
+def copy_command(file: str, url: str | None) -> None:
+    """Move the ledger in FILE to PostgreSQL; from then on only the one there is used.
+
+    Without URL, which other users of the machine can read, it goes where CLAUDE_BATCH_LEDGER names.
+    End other programs that use FILE before. FILE stays as it is, but every command refuses it.
+    After an interruption, repeat the command.
+    """
+    from claude_batch.ledger.transfer import move_ledger
+
+    require_ledger(file)
+    moved = move_ledger(file, default_ledger(url))
+    if moved.was_moved:
+        say(f"{file} had been moved to {moved.location} already")
+    else:
+        count = count_of(moved.requests, "request")
+        say(f"moved {file} with {count} to {moved.location}; from now on, use that one")
+    if moved.unknown:
+        those = count_of(moved.unknown, "batch is", "batches are")
+        say(
+            f"the outcome of {those} unknown, and nothing of that is sent again before it is "
+            "known. Any command that drives the new ledger finds out"
+        )
+    if moved.lost_calls:
+        say(
+            f"{count_of(moved.lost_calls, 'live call')} ended with a process that died: they may "
+            "have been paid for, and are not sent again automatically"
+        )
 
 
 @ledger_group.command("recover", epilog=EXIT_CODES)

@@ -60,6 +60,9 @@ class CrashPoint(StrEnum):
     AFTER_FILE_UPLOADED = "after_file_uploaded"  # the API has the file, which is not on disk
     DURING_PRUNING = "during_pruning"  # some of a finished run is removed, some is not
     BEFORE_FILES_DELETED = "before_files_deleted"  # no run names the files any more
+    DURING_ARRIVAL = "during_arrival"  # a table was copied to a server, nothing is committed
+    AFTER_ARRIVING = "after_arriving"  # all is on the server, the file is not marked as moved
+    AFTER_MOVED = "after_moved"  # the file is marked, the ledger on the server still as arriving
     BEFORE_HIGH_WATER = "before_high_water"  # the ledger is ahead of its high-water mark
 
 

@@ -43,7 +43,16 @@ Record = Any
 _BACKEND = "claude_batch_backend"
 """The execution option that leads from a transaction to its backend."""
 
-_FACTS = "SELECT value FROM meta WHERE name IN ('incarnation', 'schema_version') ORDER BY name"
+_FACTS = (
+    "SELECT value FROM meta WHERE name IN ('incarnation', 'moved_to', 'schema_version') "
+    "ORDER BY name"
+)
+
+MOVED_TO, MOVED_AS = "moved_to", "moved_as"
+"""Metadata of a file that `ledger.transfer` has moved: where to, and as which incarnation."""
+
+ARRIVING_FROM = "arriving_from"
+"""Metadata of a ledger that has not arrived yet: the path of its file."""
 
 _written: set[str] = set()
 """Ledgers that this process has written to."""
@@ -154,12 +163,27 @@ class Ledger:
                 f"{self.location} is a database, but not a ledger of claude-batch; it was not "
                 "changed. Name another file with --ledger"
             )
+        self._check_place(facts)
         self.incarnation: str = facts["incarnation"]
         former = facts.get("former_incarnations", "").split()
         self.incarnations: frozenset[str] = frozenset((self.incarnation, *former))
         self._salt = facts["salt"]
         self._expected = [(self.incarnation,), (str(SCHEMA_VERSION),)]
         return int(version)
+
+    def _check_place(self, facts: Mapping[str, str]) -> None:
+        """Raise `LedgerError` if the ledger is in another place, or has not arrived in this one."""
+        if MOVED_TO in facts:
+            raise LedgerError(
+                f"the ledger {self.location} was moved to {facts[MOVED_TO]}, and is not used any "
+                "more; nothing was changed. Name the new one with --ledger or CLAUDE_BATCH_LEDGER"
+            )
+        if ARRIVING_FROM in facts:
+            origin = facts[ARRIVING_FROM]
+            raise LedgerError(
+                f"the ledger {self.location} is still arriving from {origin}. Finish that with: "
+                f"claude-batch ledger copy {origin} URL"
+            )
 
     def close(self) -> None:
         """Close every connection."""
@@ -206,6 +230,8 @@ class Ledger:
             # some microseconds.
             driver: Any = connection.connection.dbapi_connection
             if driver.execute(_FACTS).fetchall() != self._expected:
+                facts = connection.execute(select(meta))
+                self._check_place({row.name: row.value for row in facts})
                 raise LedgerError(
                     f"the ledger {self.location} was migrated or recovered by another process; "
                     "nothing was written. Restart this process, with the same version of "

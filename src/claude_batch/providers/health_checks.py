@@ -31,7 +31,7 @@ from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.ledger.backends.sqlite_file import SQLITE_VERSION, Examined, examine
 from claude_batch.ledger.high_water import is_known, mark_file, read_mark
 from claude_batch.ledger.schema import SCHEMA_VERSION
-from claude_batch.ledger.store import Ledger, exists_on_server, identity_of
+from claude_batch.ledger.store import MOVED_TO, Ledger, exists_on_server, identity_of
 from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
 from claude_batch.wire.error_table import fault_of_response
 from claude_batch.wire.inbound import server_time
@@ -134,6 +134,13 @@ def _check_content(path: Path, examined: Examined) -> Iterator[Finding]:
     if not version.isdigit() or not meta.keys() >= {"incarnation", "salt"}:
         yield _ledger_fault(
             "ledger", f"{path} is not a ledger of claude-batch", "Name another with --ledger"
+        )
+        return
+    if MOVED_TO in meta:
+        yield _ledger_fault(
+            "ledger",
+            f"{path} was moved to {meta[MOVED_TO]}",
+            "Name the new one with --ledger or CLAUDE_BATCH_LEDGER",
         )
         return
     megabytes = f"{_size(path) / 1_000_000:,.1f} MB"

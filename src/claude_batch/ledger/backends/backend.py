@@ -203,6 +203,11 @@ class Backend(ABC):
         lock.release()
         return False
 
+    def driver_of(self, workspace_id: int) -> str:
+        """Return which process drives a workspace, for a message; "" if that is not known."""
+        found = (each for each in self.workers() if workspace_id in each.drives)
+        return next((f"process {each.pid} on {each.host}" for each in found), "")
+
     @contextmanager
     def every_seat(self, workspace_ids: Iterable[int], why: str) -> Generator[None]:
         """Hold leader locks while the block runs, so that no process drives meanwhile.
@@ -213,8 +218,10 @@ class Backend(ABC):
             for workspace_id in workspace_ids:
                 lock = self.seat_lock(workspace_id)
                 if not lock.take():
+                    who = self.driver_of(workspace_id)
                     raise LedgerError(
-                        f"another process drives the ledger {self.location}; end it first: {why}",
+                        f"another process drives the ledger {self.location}"
+                        f"{who and f' ({who})'}; end it first: {why}",
                         fault="busy",
                     )
                 stack.callback(lock.release)

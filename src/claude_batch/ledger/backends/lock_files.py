@@ -87,6 +87,21 @@ def _name(uid: int) -> str:
         return f"uid {uid}"
 
 
+def holder_of(path: Path) -> int | None:
+    """Return the id of the process that holds a lock; None if the system does not tell."""
+    try:
+        about, locks = path.stat(), Path("/proc/locks").read_text("utf-8").splitlines()
+    except OSError:
+        return None
+    device = about.st_dev
+    name = f"{os.major(device):02x}:{os.minor(device):02x}:{about.st_ino}"
+    for words in map(str.split, locks):
+        # As in: 3: FLOCK  ADVISORY  WRITE 4121 fd:00:2531452 0 EOF
+        if len(words) > 5 and words[5] == name and words[4].isdigit() and words[4] != "0":
+            return int(words[4])
+    return None
+
+
 # Leader locks -------------------------------------------------------------------------------------
 
 

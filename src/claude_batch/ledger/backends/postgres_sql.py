@@ -166,16 +166,28 @@ def copy_rows(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]
     known = _copies.get(id(statement))
     if known is None or known.statement is not statement:
         known = _copies[id(statement)] = _as_copy(tx, statement)
-    driver: Any = tx.connection.dbapi_connection
     for part in _parts(rows, known.key):
         if known.staging:
             tx.exec_driver_sql(known.staging)
-        with driver.cursor() as cursor, cursor.copy(known.copy) as sink:
-            sink.set_types(known.types)
-            for row in part:
-                sink.write_row(row)
+        _write_rows(tx, known.copy, known.types, part)
         if known.staging:
             tx.exec_driver_sql(known.insert)
+
+
+def copy_table(tx: Connection, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Insert rows as they come by one COPY, in the order of the table's columns."""
+    types = [_TYPES[type(column.type)] for column in table.columns]
+    _write_rows(tx, f"COPY {table.name} FROM STDIN (FORMAT BINARY)", types, rows)
+
+
+def _write_rows(
+    tx: Connection, copy: str, types: list[str], rows: Iterable[tuple[Any, ...]]
+) -> None:
+    driver: Any = tx.connection.dbapi_connection
+    with driver.cursor() as cursor, cursor.copy(copy) as sink:
+        sink.set_types(types)
+        for row in rows:
+            sink.write_row(row)
 
 
 def _parts(

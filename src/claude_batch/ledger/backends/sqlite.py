@@ -213,6 +213,10 @@ class SqliteBackend(Backend):
     def seat_lock(self, workspace_id: int) -> lock_files.SeatFile:
         return lock_files.SeatFile(self.sibling(""), workspace_id)
 
+    def driver_of(self, workspace_id: int) -> str:
+        pid = lock_files.holder_of(lock_files.seat_file(self.sibling(""), workspace_id))
+        return "" if pid is None else f"process {pid}"
+
     def process_lock(self, settings: LedgerSettings) -> lock_files.ProcessFile:
         return lock_files.ProcessFile(self.path)
 
