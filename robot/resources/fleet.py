@@ -80,7 +80,7 @@ class Worker:
         elif fault == "stalled link":
             self.link.stall()
         elif fault == "lost answer of a COMMIT":
-            if not self.link.at_commit("lose_answer", having="UPDATE").wait(60):
+            if not self.link.at_commit("lose_answer", having="UPDATE requests").wait(60):
                 raise TimeoutError("the worker that drives has not written for a minute")
         else:
             server.restart("immediate")
