@@ -62,7 +62,7 @@ Feature: Processes of several machines know who lives and who drives
     When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --arm-window 30s --take-over 1m
     Then the command line exits with 0
 
-  Scenario: Only the commits of other processes wake one
+  Scenario: Commits wake all processes, and heartbeats none
     Given process A
     And process B
     And process A watches the ledger
@@ -71,7 +71,7 @@ Feature: Processes of several machines know who lives and who drives
     When process B commits
     Then process A was woken 1 time
     When process A commits
-    Then process A was woken 0 times
+    Then process A was woken 1 time
 
   Scenario: Where notices do not arrive, a process looks every second
     Given process A

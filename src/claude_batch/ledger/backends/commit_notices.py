@@ -47,7 +47,7 @@ class CommitNotices:
         return driver
 
     def changed(self) -> bool:
-        """Return True if another process may have committed since the last call."""
+        """Return True if a process may have committed since the last call."""
         now = time.monotonic()
         try:
             connection = self._connection or self._connect()
@@ -60,11 +60,8 @@ class CommitNotices:
             raise
         if any(notice.channel == self._own_channel for notice in notices):
             self._proved = now
-        changed = any(
-            notice.channel == self._connections.channel
-            and notice.payload != self._connections.sender
-            for notice in notices
-        )
+        # As with a file, commits of this process count: much that waits here waits for them.
+        changed = any(notice.channel == self._connections.channel for notice in notices)
         if now - self._proved > _PROOF_HOLDS and now - self._looked > _LOOKS_APART:
             changed = True
         if changed:

@@ -93,7 +93,7 @@ class Leases:
         # A process that armed a POST within its lease has then sent it, or will not send it any
         # more, when another drives.
         least = settings.heartbeat + settings.arm_window
-        if not 0 < settings.heartbeat < least <= settings.take_over:
+        if settings.heartbeat <= 0 or settings.take_over < least:
             raise LedgerError(
                 f"the ledger {self.connections.location} cannot be used: a heartbeat of "
                 f"{format_duration(settings.heartbeat)} and an arm window of "

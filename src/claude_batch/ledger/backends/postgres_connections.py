@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ _BEGIN_WRITE = """
 SELECT set_config('search_path', %(schema)s, true),
     set_config('idle_in_transaction_session_timeout', '5s', true),
     set_config('lock_timeout', '8s', true),
-    pg_advisory_xact_lock(%(lock)s), pg_notify(%(channel)s, %(sender)s)
+    pg_advisory_xact_lock(%(lock)s), pg_notify(%(channel)s, '')
 """
 """What begins a write transaction.
 
@@ -44,7 +43,7 @@ and others wait 8. The settings are local, so that they also hold behind a poole
 connection to others between two transactions.
 """
 
-_BEGIN_LEASE = _BEGIN_WRITE.replace(", pg_notify(%(channel)s, %(sender)s)", "")
+_BEGIN_LEASE = _BEGIN_WRITE.replace(", pg_notify(%(channel)s, '')", "")
 """The same for a lease, whose changes concern nobody who watches the ledger."""
 
 _BEGIN_READ = "SELECT set_config('search_path', %(schema)s, true)"
@@ -98,14 +97,11 @@ class PostgresConnections:
         lock = postgres_sql.lock_number(self.schema)
         self.channel: str = f"claude_batch_{lock & (1 << 64) - 1:x}"
         """Where commits are notified."""
-        self.sender: str = secrets.token_hex(8)
-        """Names this object in its notices of commits."""
         self.quoted_schema: str = sql.Identifier(self.schema).as_string(None)
         self._names = {
             "schema": self.quoted_schema,
             "lock": lock,
             "channel": self.channel,
-            "sender": self.sender,
         }
         engine = create_engine(
             url.update_query_dict({**_KEEPALIVE, **url.query}),
