@@ -91,7 +91,7 @@ def backup_command(file: str | None, ledger: str | None) -> None:
 
 
 @ledger_group.command("copy", epilog=EXIT_CODES)
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=complete_files)
 @click.argument("url", metavar="[URL]", required=False)
 def copy_command(file: str, url: str | None) -> None:
     """Move the ledger in FILE to PostgreSQL; from then on only the one there is used.
