@@ -348,6 +348,28 @@ def gateway_clients(session: nox.Session) -> None:
     session.run(*command, *suites, env=env)
 
 
+AXE = ("axe-core", "4.14.1")
+"""The checks of accessibility that `browser_tests` brings from npm, and that nobody else needs."""
+
+
+@nox.session(default=False)
+def browser_tests(session: nox.Session) -> None:
+    """The dashboard in a real browser: the features tagged @browser. Needs Chromium on the PATH."""
+    session.install(".[test,browser]")
+    folder = emptied(Path(session.create_tmp()) / "axe")
+    session.run("python", ".ci/vendor.py", *AXE, str(folder))
+    session.posargs.append("features/dashboard/browser.feature")
+    axe = str(folder / "package" / "axe.min.js")
+    features(session, [], tags="@browser", FEATURES_AXE=axe)
+
+
+@nox.session(default=False)
+def screenshots(session: nox.Session) -> None:
+    """Photographs the dashboard's pages for the docs. Needs Chromium on the PATH."""
+    session.install(".[browser,dashboard,sandbox]")
+    session.run("python", ".ci/screenshots.py", env=environment(session))
+
+
 @nox.session(default=False)
 def vendor(session: nox.Session) -> None:
     """Brings the dashboard's browser libraries again, at the versions in `.ci/vendor.py`."""

@@ -3,6 +3,8 @@
 The pages work without internet, so the few files that browsers need are in the package, with their
 licences. `versions.json` beside them names each package, its version and its npm integrity, and a
 scenario compares the files with the hashes there. Needs npm, which `nox -s vendor` installs.
+
+`python .ci/vendor.py NAME VERSION FOLDER` brings a package into a folder, and nothing else.
 """
 
 from __future__ import annotations
@@ -38,6 +40,14 @@ def npm(*words: str, folder: str) -> str:
     return done.stdout.decode()
 
 
+def fetch(name: str, version: str, folder: str) -> tuple[Path, str]:
+    """Bring a package into a folder; return where it is, and its npm integrity."""
+    (packed,) = json.loads(npm("pack", "--json", f"{name}@{version}", folder=folder))
+    with tarfile.open(Path(folder) / packed["filename"]) as archive:
+        archive.extractall(folder, filter="data")
+    return Path(folder) / "package", packed["integrity"]
+
+
 def main() -> None:
     """Replace the folder."""
     shutil.rmtree(FOLDER, ignore_errors=True)
@@ -45,10 +55,7 @@ def main() -> None:
     record: dict[str, Any] = {}
     for name, (version, licence, files) in WANTED.items():
         with tempfile.TemporaryDirectory() as folder:
-            (packed,) = json.loads(npm("pack", "--json", f"{name}@{version}", folder=folder))
-            with tarfile.open(Path(folder) / packed["filename"]) as archive:
-                archive.extractall(folder, filter="data")
-            package = Path(folder) / "package"
+            package, integrity = fetch(name, version, folder)
             declared = json.loads((package / "package.json").read_text("utf-8"))["license"]
             assert declared == licence, f"{name} has the licence {declared} now, not {licence}"
             hashes = {}
@@ -62,11 +69,14 @@ def main() -> None:
                 "version": version,
                 "license": licence,
                 "license_file": licence_file,
-                "integrity": packed["integrity"],
+                "integrity": integrity,
                 "sha256": hashes,
             }
     (FOLDER / "versions.json").write_text(json.dumps(record, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        fetch(*sys.argv[1:])
+    else:
+        main()
