@@ -46,7 +46,7 @@ def _plans(context: Context) -> list[tuple[str, list[str]]]:
 def _(context: Context, tables: str) -> None:
     named = "|".join(re.split(", | or ", tables))
     # An index of the few requests in a rare state may be read whole.
-    rare = "(?!.* INDEX ix_requests_(continuing|held))"
+    rare = "(?!.* INDEX ix_requests_(continuing|held|lost))"
     scan = re.compile(rf"SCAN ({named})\b{rare}")
     found = [
         f"{line}: {words}" for words, plan in _plans(context) for line in plan if scan.search(line)
@@ -75,3 +75,17 @@ def _(context: Context) -> None:
     plans = [steps for words, steps in _plans(context) if "AS first_due" in words]
     assert plans, "no recorded statement sums the queue"
     assert not any(step.strip() == "SCAN runs" for steps in plans for step in steps), plans
+
+
+@then('the recorded statements with "{words}" read {table} by {index}')
+def _(context: Context, words: str, table: str, index: str) -> None:
+    parts = words.split('" and "')
+    plans = [
+        line
+        for statement, plan in _plans(context)
+        if all(part in statement for part in parts)
+        for line in plan
+        if f" {table} " in line
+    ]
+    assert plans, f"no recorded statement has {words!r}"
+    assert all(f"INDEX {index} " in line for line in plans), plans

@@ -216,6 +216,7 @@ requests: Table = Table(
     Index("ix_requests_queued", "lane_id", **_only("state = 'queued'")),
     Index("ix_requests_continuing", "run_id", **_only("state = 'continuing'")),
     Index("ix_requests_held", "lane_id", **_only("state = 'held'")),
+    Index("ix_requests_lost", "run_id", **_only("state = 'lost'")),
     Index("ix_requests_finished", "run_id", "finished", **_only("finished IS NOT NULL")),
 )
 

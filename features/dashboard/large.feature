@@ -1,0 +1,24 @@
+Feature: A run of a million requests opens as fast as a small one
+  What grows with a run is read by an index that holds it, or not at all.
+
+  Scenario: Pages of a run read its failures by its batches, and its requests by their positions
+    Given the ledger's statements are recorded
+    And a ledger with runs for the dashboard
+      | run     | prompts                                                                     |
+      | knots   | ["Name a knot.", "[[sandbox:errored:invalid_request_error]] fail"]          |
+    And a dashboard of this ledger
+    Then the dashboard's responses are as follows
+      | path                        | status | words         |
+      | /                           | 200    | knots         |
+      | /runs/<knots>               | 200    | Failures      |
+      | /runs/<knots>?after=0       | 200    | knots-2       |
+      | /runs/<knots>?state=errored | 200    | knots-2       |
+      | /runs/<knots>?key=knots-1   | 200    | knots-1       |
+      | /runs/<knots>/requests/1    | 200    | Name a knot.  |
+      | /actors/tests%2Fasker       | 200    | knots         |
+      | /costs                      | 200    | tests/asker   |
+      | /ledger                     | 200    | Schema        |
+    And no recorded statement scans requests, params, results, calls or digests
+    And the recorded statements with "coalesce(requests.run_id" read results by ix_results_batch
+    And the recorded statements with "requests.attempts, requests.size" read requests by sqlite_autoindex_requests_1
+    And the recorded statements with "count(*) AS count_1" and "requests.finished IS NOT NULL" read requests by ix_requests_finished
