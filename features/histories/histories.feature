@@ -5,10 +5,12 @@ Feature: Random histories keep the promises
   calls fail, clocks jump, batches are hidden and deleted, people cancel and decide. After each step
   the ledger is compared with what the API knows: nothing is lost, and nothing is paid for twice.
 
+  @both_backends
   Scenario: Random histories keep the promises
     When random histories are played
     Then none of them breaks a promise
 
+  @both_backends
   Scenario: Random histories with live calls keep the promises
     When random histories with live calls are played
     Then none of them breaks a promise

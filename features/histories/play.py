@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import hypothesis
+import ledgers_on_postgres
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -21,8 +22,11 @@ from histories.verdict import Violation
 
 __all__ = ["HISTORIES", "find_out", "play"]
 
-HISTORIES = int(os.environ.get("HISTORIES", "60"))
-"""How many the suite plays; `nox -s storms` plays thousands."""
+HISTORIES = int(
+    os.environ.get("HISTORIES", "15" if ledgers_on_postgres.VARIABLE in os.environ else "60")
+)
+"""How many the suite plays; `nox -s storms` plays thousands. One on PostgreSQL takes ten times as
+long, as the server gets a schema for each."""
 
 REPLAY = os.environ.get("HISTORY_REPLAY")
 """What a broken promise told: that history is played again, and no other."""

@@ -1,3 +1,4 @@
+@both_backends
 Feature: Conversations that are asked live go on as those in batches do
 
   Scenario: A conversation of mode live has each of its turns live, and no batch

@@ -1,3 +1,4 @@
+@both_backends
 Feature: Live calls keep to budgets, each at the live price
   Before a call leaves, the most that it can cost live is reserved; what does not fit is held.
 
