@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Float, delete, literal_column, select, update
+from sqlalchemy import Connection, Float, delete, literal_column, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from claude_batch.core.errors import LedgerError
@@ -58,6 +58,8 @@ class Leases:
         self._agreed = ""
         """The settings that all processes need to have in common; "" if this one never drives."""
         self._ticked: float | None = None
+        self._machine = ""
+        """As `_machine` says, with the address that the server sees; "" before it lives."""
         self._held: dict[str, int] = {}
         """The seats that this process holds: the workspace by the holder's name.
 
@@ -121,14 +123,17 @@ class Leases:
 
     def _register(self) -> None:
         with self.connections.leasing() as tx:
+            address = tx.scalar(text("SELECT coalesce(host(inet_client_addr()), '')"))
+            machine = _machine()
+            self._machine = f"{machine} {address}" if machine else ""
             self._agree(tx)
             now = _now(tx)
             row = insert(processes).values(
                 name=self.process,
                 host=socket.gethostname(),
                 pid=os.getpid(),
-                machine=_MACHINE,
-                begun=_begun(os.getpid()) or 0,
+                machine=self._machine,
+                begun=(_begun(os.getpid()) or 0) if machine else 0,
                 beat=now,
                 expires=now + self._settings.take_over,
                 settings=self._agreed,
@@ -148,7 +153,7 @@ class Leases:
             processes.c.settings.not_in(("", self._agreed)),
         )
         now = _now(tx)
-        other = next((row for row in tx.execute(others).all() if _is_alive(row, now)), None)
+        other = next((row for row in tx.execute(others).all() if self._is_alive(row, now)), None)
         if other is None:
             return
         ours, theirs = json.loads(self._agreed), json.loads(other.settings)
@@ -215,7 +220,18 @@ class Leases:
     def is_alive(self, process: str) -> bool:
         """Return whether a process has renewed its row lately, and was not seen to have ended."""
         with self.connections.engine.connect() as connection, connection.begin():
-            return _lives(connection, process)
+            return self._lives(connection, process)
+
+    def _lives(self, tx: Connection, process: str) -> bool:
+        row = tx.execute(select(processes).where(processes.c.name == process)).first()
+        return row is not None and self._is_alive(row, _now(tx))
+
+    def _is_alive(self, row: Any, now: float) -> bool:
+        if row.expires <= now:
+            return False
+        # Of a process that shares its pids with this one, the operating system knows more.
+        shares = bool(self._machine) and row.machine == self._machine
+        return not (shares and _has_ended(row.pid, row.begun))
 
     def sweep(self) -> None:
         """Remove processes that died long ago, and their seats."""
@@ -240,7 +256,7 @@ class Leases:
                     drives=driven.get(row.name, []),
                 )
                 for row in connection.execute(select(processes).order_by(processes.c.name))
-                if _is_alive(row, now)
+                if self._is_alive(row, now)
             ]
 
     # Seats ------------------------------------------------------------------------------------
@@ -262,7 +278,7 @@ class Leases:
         return True
 
     def _is_held(self, tx: Connection, process: str, holder: str) -> bool:
-        return holder in self._held if process == self.process else _lives(tx, process)
+        return holder in self._held if process == self.process else self._lives(tx, process)
 
     def is_taken(self, workspace_id: int) -> bool:
         """Return whether a living process has a seat."""
@@ -293,26 +309,15 @@ def _now(tx: Connection) -> float:
     return float(tx.scalar(select(_NOW)) or 0.0)
 
 
-def _lives(tx: Connection, process: str) -> bool:
-    row = tx.execute(select(processes).where(processes.c.name == process)).first()
-    return row is not None and _is_alive(row, _now(tx))
-
-
-def _is_alive(row: Any, now: float) -> bool:
-    if row.expires <= now:
-        return False
-    # Of a process that shares its pids with this one, the operating system knows more.
-    return row.machine != _MACHINE or not _MACHINE or _begun(row.pid) == row.begun
-
-
 def _machine() -> str:
     """Return what processes have in common that see each other's pids; "" if nothing tells.
 
     Linux numbers each boot of a machine, and each namespace of pids, as containers have their own.
+    Copies of a running machine have the same numbers, but mostly another name.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+        return f"{boot} {os.readlink('/proc/self/ns/pid')} {socket.gethostname()}"
     except OSError:
         return ""
 
@@ -320,18 +325,29 @@ def _machine() -> str:
 def _begun(pid: int) -> int | None:
     """Return when a process began, in ticks since the boot; None if it has ended.
 
+    Raises `OSError` if the system does not tell. See
     https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
-        return None
+    except FileNotFoundError:
+        # Where users do not see each other's processes, only this tells that there is none.
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        raise
     # The name, in parentheses, may have spaces and parentheses itself.
     state, *fields = stat.rpartition(")")[2].split()
     return None if state in "ZX" else int(fields[18])
 
 
-_MACHINE = _machine()
+def _has_ended(pid: int, begun: int) -> bool:
+    """Return whether a process has certainly ended; another may have its pid by now."""
+    try:
+        return _begun(pid) != begun
+    except OSError:
+        return False
 
 
 class SeatLease:
