@@ -27,7 +27,8 @@ def _(context: Context, count: int) -> None:
         ask(connection, number)
     for connection in first:
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-    loop = context.gateway._thread._server._loop
+    server, _ = context.gateway._running
+    loop = server._loop
     loop.call_soon_threadsafe(time.sleep, 0.3)
     for number in range(count):
         first[number].close()
