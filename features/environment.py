@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -37,6 +38,9 @@ def before_all(context: Context) -> None:
     # A proxy of the user's must not stand between the tests and their own loopback.
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost,::1"
     _keep_everything_in(folder)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As for whoever runs the tests in the background; commands would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if ledgers_on_postgres.VARIABLE in os.environ:
         ledgers_on_postgres.begin()
     compiled_sql.share()

@@ -38,7 +38,7 @@ Feature: status --watch shows a run as it goes on
       | SIGTERM |
 
   Scenario: A terminal is drawn again in place, with the words of status
-    Given a command's API with {"latency": 5}
+    Given a command's API with {"latency": 15}
     And a command's file "asks.jsonl" of 2 prompts
     When a command runs: submit actor.yaml asks.jsonl --label LABEL
     And a command runs in the background: resume RUN
