@@ -132,6 +132,9 @@ class PostgresConnections:
                 time.sleep(RETRY)
             else:
                 self._reached = True
+                # A pooler gives a connection to others between two transactions, and their
+                # prepared statements have the same names.
+                connection.prepare_threshold = None
                 connection.adapters.register_dumper(str, _BinaryTextDumper)
                 connection.adapters.register_dumper(str, _TextDumper)
                 return connection
