@@ -14,8 +14,8 @@ Feature: Shells complete commands, flags, files, runs and the ids of requests
       """
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
 
-  Scenario Outline: <shell> is told what fits, and of the ids those that a shell leaves as they are
-    Then at Tab, <shell> is told
+  Scenario Outline: <shell> offers the words that fit, and no id that it would change or run
+    Then the Tab key offers in <shell>
       | typed                     | offered       |
       | sta                       | status        |
       | status --w                | --watch       |
@@ -55,7 +55,7 @@ Feature: Shells complete commands, flags, files, runs and the ids of requests
       """
       no ledger
       """
-    Then at Tab, bash is told
+    Then the Tab key offers in bash
       | typed                          | offered |
       | status --ledger ledger.txt run |         |
       | status --ledger new.db run     |         |

@@ -56,7 +56,8 @@ Feature: show prints one request from its prompt to its answer
         Look [[sandbox:tools]]
       assistant:
         [tool call: population]
-        {"city":
+        {
+          "city":
       user:
         [tool result]
       answer (

@@ -12,7 +12,7 @@ Feature: A request's page shows each block of its prompt and its answer
       | /runs/<blocks>/requests/1 | weather                     |
       | /runs/<blocks>/requests/1 | 21 degrees                  |
       | /runs/<blocks>/requests/1 | I thought about it          |
-      | /runs/<blocks>/requests/1 | document url · https://example.com/a.pdf |
+      | /runs/<blocks>/requests/1 | document url, https://example.com/a.pdf |
       | /runs/<blocks>/requests/1 | tool result failed the sensor is broken |
       | /runs/<blocks>/requests/1 | redacted thinking { "type": "redacted_thinking"…c2VjcmV0 |
       | /runs/<blocks>/requests/1 | It is warm. cites 1, 2 Bring a coat. cites 3 |
@@ -33,7 +33,7 @@ Feature: A request's page shows each block of its prompt and its answer
       | /runs/<knots>/requests/11111111111111111 | 404  | <knots> has no request                  |
       | /runs/<knots>/requests/1/params.json   | 200    | Name a knot.                            |
       | /runs/<knots>/requests/1/result-2.json | 404    | has no such part                        |
-      | /runs/run-nothing/requests/1/params.json | 404  | the ledger has no run                   |
+      | /runs/run-nothing/requests/1/params.json | 404  | has no run                              |
       | /runs/<knots>/results.xml              | 404    | There is no such page                   |
       | /actors/tests%2Fasker?before=sunny_run | 200    | tests/asker                             |
 

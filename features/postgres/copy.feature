@@ -108,7 +108,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
       | after_arriving    | 0    | 2      |
       | after_moved       | 2    | 2      |
 
-  Scenario: A file that was used after its move was killed is copied anew
+  Scenario: A file that was used after its move was killed is copied again
     When the ledger's URL is that of the server
     And a command's process dies at after_arriving: ledger copy ledger.db
     And a command runs: run actor.yaml more.jsonl -o out.jsonl

@@ -60,7 +60,7 @@ def _offered(context: Context, shell: str, words: list[str]) -> list[str]:
     return [word if kind == "plain" else f"({kind})" for kind, word in kinds]
 
 
-@then("at Tab, {shell} is told")
+@then("the Tab key offers in {shell}")
 def _(context: Context, shell: str) -> None:
     for row in context.table:
         found = _offered(context, shell, _typed(context, row["typed"]))

@@ -372,7 +372,9 @@ def offer_tools(place: str) -> list[str]:
     chosen = [as_tool(each) for each in candidates]
     offered = {at: each for each in chosen if (at := _place_of(each)) is not None}
     if not offered:
-        raise ActorConfigurationError(f"tools {place}: it has no function that a model may call")
+        raise ActorConfigurationError(
+            f"tools {place}: it has no public function of its own; name MODULE or MODULE:FUNCTION"
+        )
     _offered.update(offered)
     return [each.name for each in offered.values()]
 

@@ -99,7 +99,7 @@ def _texts(parts: Iterable[Part]) -> Iterator[str]:
             heading = f"{part.kind}: {part.title}" if part.title else f"{part.kind}:"
             yield f"{_INDENT}[{_one_line(heading.rstrip(':'))}]"
         text = part.text.replace("\r\n", "\n").rstrip("\n")
-        if text:
+        if text and part.kind != "document":  # its name and size stand in the heading
             yield from (f"{_INDENT}{line}" for line in text.split("\n"))
         for cited in part.citations:
             source = ", ".join(each for each in (cited.title, cited.place) if each)

@@ -616,15 +616,14 @@ class LedgerSettings:
     """What all requests that are sent on one day (UTC) may cost, in dollars. It is stored in the
     ledger. Default: the stored value."""
     heartbeat: Annotated[
-        Duration, Flag("How often a process tells a ledger on a server that it lives")
+        Duration, Flag("The time between two heartbeats of a process, for a ledger on PostgreSQL")
     ] = 3.0
-    """How often a process tells a ledger on PostgreSQL that it lives."""
+    """The time between two heartbeats of a process. Only for a ledger on PostgreSQL."""
     take_over: Annotated[
-        Duration, Flag("How long without a heartbeat until others do its work")
+        Duration, Flag("How long a process may send no heartbeat before another takes over")
     ] = 10.0
-    """How long after its last heartbeat a process counts as dead, so that another does its work. A
-    heartbeat and `arm_window` together must be shorter. Only for a ledger on PostgreSQL.
-    """
+    """How long a process may send no heartbeat before another takes over its work. It is at least
+    `heartbeat` and `arm_window` together. Only for a ledger on PostgreSQL."""
 
     def agreed(self) -> dict[str, str]:
         """Return the settings in which all processes of a ledger must agree, as people write them.

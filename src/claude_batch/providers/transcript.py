@@ -40,6 +40,7 @@ class Part(NamedTuple):
     title: str = ""
     """A tool's name, or a document's name, type and size."""
     text: str = ""
+    """Of a document only if it is a text; other values as JSON."""
     citations: tuple[Citation, ...] = ()
     inside: tuple[Part, ...] = ()
     """The parts of a tool's result."""
@@ -165,10 +166,14 @@ def read_transcript(ledger: Ledger, run_id: str, request_id: str) -> Transcript:
     """
     with ledger.read() as tx:
         run = require_run(ledger, tx, run_id)
-        request = _find(tx, run, request_id)
-        params = page_queries.params_of(tx, request.seq)
-        rows = page_queries.results_of_request(tx, request.seq)
-        calls = page_queries.tool_calls_of(tx, request.seq)
+        return transcript_of(tx, run, _find(tx, run, request_id))
+
+
+def transcript_of(tx: Transaction, run: Record, request: Record) -> Transcript:
+    """Return the transcript of a request of `claude_batch.ledger.page_queries`."""
+    params = page_queries.params_of(tx, request.seq)
+    rows = page_queries.results_of_request(tx, request.seq)
+    calls = page_queries.tool_calls_of(tx, request.seq)
     sendings = [row.sending for row in rows]
     final = request.answered_by
     return Transcript(
@@ -268,7 +273,7 @@ def answer_of(line: bytes) -> DecodedMessage | None:
 
 
 def parts_of(content: object) -> tuple[Part, ...]:
-    """Return the parts of a message's content: a text, or blocks."""
+    """Return the parts of the content of a message or of a tool's result: a text, or blocks."""
     if isinstance(content, str):
         return (Part("text", text=content),)
     return tuple(_part(block) for block in _mappings(content))
@@ -282,31 +287,32 @@ def _part(block: Mapping[str, Any]) -> Part:
         case "thinking":
             return Part(kind, text=_as_text(block.get("thinking")))
         case "tool_use" | "server_tool_use" | "mcp_tool_use":
-            return Part("tool call", _as_text(block.get("name")), _as_json(block.get("input")))
+            return Part("tool call", _as_text(block.get("name")), _pretty(block.get("input")))
         case "document" | "image":
             return _document(kind, block)
         case _ if kind.endswith("tool_result"):
             failed = "failed" if block.get("is_error") else ""
             content = block.get("content")
             if isinstance(content, dict):
-                return Part("tool result", failed, _as_json(cast("object", content)))
+                return Part("tool result", failed, _pretty(cast("object", content)))
             return Part("tool result", failed, inside=parts_of(content))
         case _:
-            return Part(kind.replace("_", " "), text=_as_json(block))
+            return Part(kind.replace("_", " "), text=_pretty(block))
 
 
 def _document(kind: str, block: Mapping[str, Any]) -> Part:
-    """Return a document with its name, type and size, without its content."""
+    """Return a document with its name, type and size; content that is no text is left out."""
     source = mapping_or_none(block.get("source")) or {}
     data = source.get("data")
+    text = ""
     if isinstance(data, str) and source.get("type") == "text":
-        size = count_of(len(data), "character")
+        text, size = data, count_of(len(data), "character")
     elif isinstance(data, str):
         size = count_of(len(data) * 3 // 4 - data[-2:].count("="), "byte")
     else:
         size = _as_text(source.get("file_id") or source.get("url"))
     words = (block.get("title"), source.get("media_type") or source.get("type"), size)
-    return Part(kind, ", ".join(_as_text(each) for each in words if each))
+    return Part(kind, ", ".join(_as_text(each) for each in words if each), text)
 
 
 def _mapping(data: bytes) -> Mapping[str, Any]:
@@ -329,3 +335,7 @@ def _as_text(value: object) -> str:
 
 def _as_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def _pretty(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value)).decode()

@@ -23,8 +23,8 @@ _PROOF_HOLDS = 15.0
 class CommitNotices:
     """A connection that listens; see `claude_batch.ledger.backends.backend.Watch`.
 
-    It notifies itself, to learn whether notices arrive. While they do not, it says every second
-    that another process may have committed.
+    It notifies itself, to learn whether notices arrive. While they do not, it reports a possible
+    commit every second.
     """
 
     def __init__(self, connections: PostgresConnections) -> None:

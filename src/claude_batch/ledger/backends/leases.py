@@ -59,7 +59,7 @@ class Leases:
         """The settings that all processes need to have in common; "" if this one never drives."""
         self._ticked: float | None = None
         self._machine = ""
-        """As `_machine` says, with the address that the server sees; "" before it lives."""
+        """As `_identity` says, with the address that the server sees; "" before it lives."""
         self._held: dict[str, int] = {}
         """The seats that this process holds: the workspace by the holder's name.
 
@@ -100,7 +100,8 @@ class Leases:
                 f"the ledger {self.connections.location} cannot be used: a heartbeat of "
                 f"{format_duration(settings.heartbeat)} and an arm window of "
                 f"{format_duration(settings.arm_window)} need a take-over of at least "
-                f"{format_duration(least)}, and it is {format_duration(settings.take_over)}"
+                f"{format_duration(least)}, and it is {format_duration(settings.take_over)}; "
+                "nothing was changed. Set --take-over, or the others"
             )
 
     def tick(self) -> None:
@@ -124,7 +125,7 @@ class Leases:
     def _register(self) -> None:
         with self.connections.leasing() as tx:
             address = tx.scalar(text("SELECT coalesce(host(inet_client_addr()), '')"))
-            machine = _machine()
+            machine, begun = _identity()
             self._machine = f"{machine} {address}" if machine else ""
             self._agree(tx)
             now = _now(tx)
@@ -133,7 +134,7 @@ class Leases:
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 machine=self._machine,
-                begun=(_begun(os.getpid()) or 0) if machine else 0,
+                begun=begun,
                 beat=now,
                 expires=now + self._settings.take_over,
                 settings=self._agreed,
@@ -309,17 +310,19 @@ def _now(tx: Connection) -> float:
     return float(tx.scalar(select(_NOW)) or 0.0)
 
 
-def _machine() -> str:
-    """Return what processes have in common that see each other's pids; "" if nothing tells.
+def _identity() -> tuple[str, int]:
+    """Return what is common to processes that see each other's pids, and when this one began.
 
     Linux numbers each boot of a machine, and each namespace of pids, as containers have their own.
-    Copies of a running machine have the same numbers, but mostly another name.
+    Copies of a running machine have the same numbers, but mostly another name. The text is empty
+    where nothing tells.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')} {socket.gethostname()}"
+        machine = f"{boot} {os.readlink('/proc/self/ns/pid')} {socket.gethostname()}"
+        return machine, _begun(os.getpid()) or 0
     except OSError:
-        return ""
+        return "", 0
 
 
 def _begun(pid: int) -> int | None:
