@@ -112,7 +112,7 @@ class PostgresServer:
             else:
                 options = ["--checkpoint=fast", "--write-recovery-conf"]
                 self._run("pg_basebackup", *options, f"--dbname={copy_of.url()}")
-            self.port = _free_port()
+            self.port = free_port()
             self.start()
         except BaseException:
             self.close()
@@ -302,7 +302,7 @@ def _program(name: str) -> str:
     return str(Path(spec.submodule_search_locations[0]) / "pginstall" / "bin" / name)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind((HOST, 0))
         return int(found.getsockname()[1])

@@ -188,3 +188,46 @@ Feature: A ledger on PostgreSQL
       """
       tool nowhere_to_be_found: it cannot be imported
       """
+
+  Scenario Outline: A worker that is killed inside a tool: <what becomes of the call>
+    Given a command's file "slow.py"
+      """
+      import os, time
+      import claude_batch as cb
+
+
+      @cb.tool(repeatable=<repeatable>)
+      def look(city: str) -> str:
+          "Look at a city."
+          with open("calls.txt", "a") as file:
+              file.write(f"{os.getpid()}\n")
+          time.sleep(4)
+          return city
+      """
+    And a command's file "tools.yaml"
+      """
+      name: tests/looker
+      provider: anthropic
+      model: claude-haiku-4-5
+      batch_processing: true
+      tools: ["slow:look"]
+      """
+    And a command's file "asks.jsonl"
+      """
+      "Look at Kiel [[sandbox:tools]]"
+      """
+    And two workers: --tools slow
+    When a command runs: submit tools.yaml asks.jsonl
+    And the worker that runs a tool is killed
+    Then the run is over within 60 seconds
+    And the tool has run in <workers>
+    When a command runs: status --json
+    Then the command line prints
+      """
+      "<state>": 1
+      """
+
+    Examples:
+      | repeatable | what becomes of the call | workers     | state     |
+      | True       | another worker runs it   | 2 workers   | succeeded |
+      | False      | it is interrupted        | 1 worker    | stopped   |

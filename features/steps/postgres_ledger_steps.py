@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cutting_proxy
+import pgbouncer
 import postgres_server
 from behave import given, then, when
 from behave.runner import Context
@@ -28,6 +29,40 @@ from claude_batch.ledger.store import Ledger, exists_on_server
 @given("a ledger on that server")
 def _(context: Context) -> None:
     context.url = os.environ["CLAUDE_BATCH_LEDGER"] = context.postgres.url()
+
+
+@given("a ledger on that server, behind PgBouncer")
+def _(context: Context) -> None:
+    if pgbouncer.program() is None:
+        context.scenario.skip("PgBouncer is not installed")
+        return
+    pooler = pgbouncer.PgBouncer(context.postgres)
+    context.add_cleanup(pooler.close)
+    context.url = os.environ["CLAUDE_BATCH_LEDGER"] = context.postgres.url(port=pooler.port)
+
+
+@when("{count:d} processes write to the ledger and read from it {times:d} times each")
+def _(context: Context, count: int, times: int) -> None:
+    script = """if True:
+        import sys
+        from claude_batch.ledger.store import Ledger
+        ledger = Ledger(sys.argv[1])
+        for _ in range(int(sys.argv[2])):
+            ledger.prove_writable()
+            ledger.reopen()
+        ledger.close()
+    """
+    arguments = [sys.executable, "-c", script, context.url, str(times)]
+    Ledger(context.url).close()
+    context.processes = [
+        subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) for _ in range(count)
+    ]
+
+
+@then("none of them saw an error")
+def _(context: Context) -> None:
+    errors = [process.communicate()[1][-300:] for process in context.processes]
+    assert not any(process.returncode for process in context.processes), errors
 
 
 @given("the ledger's URL is {url}")
@@ -174,3 +209,18 @@ def _(context: Context, name: str, count: int) -> None:
     writers = Path(name).read_text().split()
     assert len(writers) == count, writers
     assert set(writers) == {str(process.pid) for process, _ in context.workers}, writers
+
+
+@when("the worker that runs a tool is killed")
+def _(context: Context) -> None:
+    calls = Path("calls.txt")
+    wait_for(lambda: calls.exists() and calls.read_text().endswith("\n"), 30)
+    pid = int(calls.read_text())
+    end(next(process for process, _ in context.workers if process.pid == pid))
+
+
+@then("the tool has run in {count:d} worker")
+@then("the tool has run in {count:d} workers")
+def _(context: Context, count: int) -> None:
+    writers = Path("calls.txt").read_text().split()
+    assert len(writers) == len(set(writers)) == count, writers
