@@ -38,7 +38,7 @@ def _plans(context: Context) -> list[tuple[str, list[str]]]:
     with closing(sqlite3.connect(os.environ["CLAUDE_BATCH_LEDGER"])) as connection:
         return [
             (words, [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {words}")])
-            for words in context.statements.values()
+            for words in list(context.statements.values())  # a thread may still record
         ]
 
 

@@ -117,9 +117,15 @@ def _(context: Context, count: int) -> None:
     async def ask() -> None:
         with context.actor.run(prompts, progress=context.reported) as context.run:
             async for _ in context.run:
+                context.reported_before = len(context.reported.calls)
                 break
 
     asyncio.run(ask())
+
+
+@then("progress is not reported after that")
+def _(context: Context) -> None:
+    assert len(context.reported.calls) == context.reported_before, context.reported.calls
 
 
 @then("progress was reported first at 0.0 and last at 1.0")
