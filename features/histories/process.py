@@ -17,6 +17,7 @@ from sqlalchemy import Engine, event
 
 from claude_batch.core.errors import ActorError
 from claude_batch.core.settings import LedgerSettings
+from claude_batch.ledger import collected_batches
 from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle import collection, recovery
 from claude_batch.lifecycle import driver as driver_module
@@ -56,6 +57,8 @@ def staged(folder: Path) -> Generator[Path]:
             patch.object(os, "fsync", lambda _: None),
             # A stream that breaks off leaves what came before, as one of thousands of lines does.
             patch.object(collection, "CHUNK_LINES", 1),
+            # And every batch is large.
+            patch.object(collected_batches, "SLICE", 1),
             patch.object(recovery, "SENDING", lambda _: 0.0),
             patch.dict(os.environ, CLAUDE_BATCH_STATE_DIR=str(folder / "state")),
         ):

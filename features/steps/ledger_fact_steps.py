@@ -24,6 +24,9 @@ from claude_batch.ledger.schema import (
 FACTS: dict[str, Select[Any]] = {
     "states of the requests": select(requests.c.state).order_by(requests.c.seq),
     "states of the batches": select(batches.c.state).order_by(batches.c.id),
+    "numbers of requests that each transaction finished": select(func.count(requests.c.seq))
+    .group_by(requests.c.finished)
+    .order_by(requests.c.finished),
     "sizes of the batches": select(batches.c.request_count).order_by(batches.c.id),
     "beginnings of gaps": select(batches.c.missing_since).order_by(batches.c.id),
     "halts of the workspaces": select(workspaces.c.halted),

@@ -39,6 +39,7 @@ class CrashPoint(StrEnum):
     AFTER_CHECK_BEFORE_RECORD = "after_check_before_record"
     DURING_COLLECT_CHUNK = "during_collect_chunk"  # some result lines are stored, others not
     BETWEEN_RESULTS_AND_STATE = "between_results_and_state"  # all are stored, none is judged
+    BETWEEN_SLICES = "between_slices"  # some successes of a large batch are final, others not
     AFTER_COLLECTED = "after_collected"
     # Live calls and deadlines
     AFTER_LIVE_CLAIM = "after_live_claim"  # calls are on disk as under way, none was sent

@@ -252,15 +252,51 @@ def give_successes(tx: Connection, batch_id: int) -> int:
     The batch still lacks results. Its failures are not judged yet, because a missing line may
     contradict them. Nothing contradicts a success.
     """
-    posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
-    given = transitions.conclude(
-        tx,
-        and_(_with_result(batch_id), results.c.outcome == RequestState.SUCCEEDED),
-        sendings=requests.c.sendings + posts,
-    ).total()
+    given = _give(tx, _with_success(batch_id), batch_id)
     if given:
-        settle(tx, batch_id, lost=True, contradicted=True, left=True, unfinished=True)
+        _settle_stored(tx, batch_id)
     return given
+
+
+SLICE = 10_000
+"""Results of a large batch that one transaction gives to their requests."""
+
+
+def give_slice(tx: Connection, batch_id: int, after: int, now: float) -> int | None:
+    """Finish the requests with stored successes in one slice of a complete batch.
+
+    A slice has `SLICE` results, in the order of the requests' row numbers, of which ``after`` is
+    the last of the slice before, or 0. Returns the last of this one; None, and does nothing, if at
+    most a slice is left. Call it in transactions of their own until then, so that other writers
+    need not wait for a whole batch, and finish the batch with `finish_collection`.
+    """
+    mine = and_(results.c.batch_id == batch_id, results.c.request_seq > after)
+    end = select(results.c.request_seq).where(mine, results.c.sending > REUSED)
+    last = tx.scalar(end.order_by(results.c.request_seq).offset(SLICE - 1).limit(1))
+    if last is None:
+        return None
+    if not after:
+        # The mark of a batch that was fetched before: from now on requests may have left it.
+        fetch_soon(tx, batch_id, now)
+        _settle_stored(tx, batch_id)
+    # Both columns, because each database begins with another table.
+    within = (column.between(after + 1, last) for column in (requests.c.seq, results.c.request_seq))
+    _give(tx, and_(_with_success(batch_id), *within), batch_id)
+    return last
+
+
+def _with_success(batch_id: int) -> Any:
+    return and_(_with_result(batch_id), results.c.outcome == RequestState.SUCCEEDED)
+
+
+def _give(tx: Connection, which: Any, batch_id: int) -> int:
+    posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
+    return transitions.conclude(tx, which, sendings=requests.c.sendings + posts).total()
+
+
+def _settle_stored(tx: Connection, batch_id: int) -> None:
+    """Settle what the stored results of a batch that is not finished have cost."""
+    settle(tx, batch_id, lost=True, contradicted=True, left=True, unfinished=True)
 
 
 def settle_again(tx: Connection, batch_id: int, *, lost: bool, contradicted: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -215,6 +216,7 @@ class Collection:
                 self._reporter.given(row)
             return
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
+        await self._give_slices(seat, row)
         with self._ledger.write(seat) as tx:
             unknown_batches.take_earlier_answers(tx, batch_id)
             contradicted = short > max(gaps, 0)
@@ -234,6 +236,19 @@ class Collection:
             _log.warning("%s", words, extra={"for_people": True})
         reach(CrashPoint.AFTER_COLLECTED)
         self._reporter.collected(row, collected)
+
+    async def _give_slices(self, seat: Seat, row: Any) -> None:
+        """Finish most requests of a large batch in short transactions.
+
+        The rest, and all that follows from failures, is left for the transaction that ends it.
+        """
+        last = 0 if row.request_count > collected_batches.SLICE else None
+        while last is not None:
+            with self._ledger.write(seat) as tx:
+                last = collected_batches.give_slice(tx, row.id, last, time.time())
+            reach(CrashPoint.BETWEEN_SLICES)
+            # The other tasks of this loop have their turn, a heartbeat among them.
+            await asyncio.sleep(0)
 
     def _gap(self, row: Any, missing: int) -> Gap:
         """Return what the completed fetch lacked, and until when it may stay missing."""
