@@ -18,6 +18,8 @@ from sqlalchemy import Engine, event
 from claude_batch.core.errors import ActorError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import collected_batches
+from claude_batch.ledger.backends.backend import Backend
+from claude_batch.ledger.backends.postgres import PostgresBackend
 from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle import collection, recovery
 from claude_batch.lifecycle import driver as driver_module
@@ -54,6 +56,8 @@ def staged(folder: Path) -> Generator[Path]:
     try:
         with (
             patch.object(Ledger, "seat_lock", lambda *_: _FreeLock()),
+            # Simulated time, and not a server's.
+            patch.object(PostgresBackend, "now", Backend.now),
             patch.object(os, "fsync", lambda _: None),
             # A stream that breaks off leaves what came before, as one of thousands of lines does.
             patch.object(collection, "CHUNK_LINES", 1),

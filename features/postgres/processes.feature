@@ -86,3 +86,10 @@ Feature: Processes of several machines know who lives and who drives
     Given another process that drives, and is stopped
     And process B
     Then process B cannot drive
+
+  Scenario: The ledger's times are its server's, on a machine whose clock is wrong
+    Given the clock of this machine is 5 hours ahead
+    And a command's file "prompts.jsonl" of 3 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --deadline 1h
+    Then the command line exits with 0
+    And the times of runs, requests and batches in the ledger are within 10 minutes of its server's

@@ -14,6 +14,7 @@ from unittest.mock import patch
 from behave import given, then, when
 from behave.runner import Context
 from postgres_ledger_steps import end, wait_for
+from sqlalchemy import select
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import BatchProcessingMode, resolve_ledger_settings
@@ -21,7 +22,7 @@ from claude_batch.ledger import enqueue
 from claude_batch.ledger.backends import leases
 from claude_batch.ledger.backends.backend import ProcessLock, SeatLock
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.schema import requests
+from claude_batch.ledger.schema import batches, requests, runs
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.seat import sweep
 
@@ -230,3 +231,40 @@ def _(context: Context, fate: str) -> None:
     other.send_signal({"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}[fate])
     if fate == "killed":
         other.wait()
+
+
+class _WrongTime:
+    """Stands where a module has its `time`."""
+
+    def __init__(self, ahead: float) -> None:
+        self._ahead = ahead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def time(self) -> float:
+        return time.time() + self._ahead
+
+
+@given("the clock of this machine is {hours:d} hours ahead")
+def _(context: Context, hours: int) -> None:
+    clock = _WrongTime(hours * 3600)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("claude_batch.") and getattr(module, "time", None) is time:
+            patched = patch.object(module, "time", clock)
+            patched.start()
+            context.add_cleanup(patched.stop)
+
+
+@then("the times of runs, requests and batches in the ledger are within 10 minutes of its server's")
+def _(context: Context) -> None:
+    times = (
+        *(runs.c.created, runs.c.stored, requests.c.due),
+        *(batches.c.created, batches.c.submitted, batches.c.collected),
+    )
+    ledger = Ledger(context.url)
+    with ledger.read() as tx:
+        now = leases.server_time(tx)
+        ages = [now - float(at) for column in times for at in tx.scalars(select(column))]
+    ledger.close()
+    assert len(ages) >= len(times) and max(map(abs, ages)) < 600, ages

@@ -6,7 +6,6 @@ notices the change and calls the API; the dashboard itself has no key.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, cast, get_args
@@ -41,7 +40,7 @@ def cancel(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
     if status_of(ledger, run_id).finished:
         return Done(f"{run_id} is finished; there is nothing to cancel.", run_id)
     with ledger.write() as tx:
-        collected_batches.cancel_run(tx, run_id, time.time())
+        collected_batches.cancel_run(tx, run_id, ledger.now())
     words = f"{run_id} is cancelled; the results so far are kept."
     if not status_of(ledger, run_id).finished:
         words += f" The API still has to be told about its batches. {_if_undriven(run_id)}"

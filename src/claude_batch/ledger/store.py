@@ -250,6 +250,14 @@ class Ledger:
                     raise Deposed
             yield connection
 
+    def now(self) -> float:
+        """Return the time that all processes of the ledger share, in seconds since the epoch.
+
+        That of the machine, for a file; that of the server, which a process learns when it opens
+        the ledger and with each heartbeat. It sends nothing.
+        """
+        return self.backend.now()
+
     def prove_writable(self) -> None:
         """Write a row and remove it. Raises `LedgerError` as `write` does.
 
@@ -443,6 +451,11 @@ def row_pages(
 def _backend_of(tx: Connection) -> Backend:
     found: Backend = tx.get_execution_options()[_BACKEND]
     return found
+
+
+def now_in(tx: Connection) -> float:
+    """Return `Ledger.now` of a transaction's ledger."""
+    return _backend_of(tx).now()
 
 
 def next_stamp(tx: Connection) -> int:

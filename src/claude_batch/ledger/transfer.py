@@ -12,7 +12,6 @@ the arriving mark is removed. Whatever ends the process, the same call finishes:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from claude_batch.ledger.store import (
     MOVED_AS,
     MOVED_TO,
     Ledger,
+    now_in,
     open_backend,
 )
 
@@ -155,7 +155,7 @@ def _settle(tx: Connection, workspace_ids: Iterable[int]) -> int:
     for workspace_id in workspace_ids:
         submissions.take_seat(tx, workspace_id)
         lost += live_calls.interrupted(tx, workspace_id)
-        submissions.settle_interrupted(tx, workspace_id, now=time.time())
+        submissions.settle_interrupted(tx, workspace_id, now=now_in(tx))
     return lost
 
 

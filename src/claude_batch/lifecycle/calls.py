@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -207,14 +206,14 @@ class _Flush:
     """Calls that get the failure of an earlier one."""
 
 
-def _until(mode: BatchProcessingMode) -> float:
+def _until(mode: BatchProcessingMode, now: float) -> float:
     """Return the time until which calls share a run: with a deadline, a twentieth of it.
 
     Later calls of the run have that much less time, and share batches with the first.
     """
     if not isinstance(mode.deadline, float):
         return float("inf")
-    return time.time() + mode.deadline * SHARED_DEADLINE
+    return now + mode.deadline * SHARED_DEADLINE
 
 
 class CallStore:
@@ -281,7 +280,7 @@ class CallStore:
         self._noted()
 
     def _note(self, tx: Transaction) -> None:
-        now = time.time()
+        now = self._ledger.now()
         single_calls.mark_taken(tx, self._taken, now)
         held_requests.remember_failures(tx, self._failed, now)
         single_calls.let_go(tx, self._let_go)
@@ -336,7 +335,9 @@ class CallStore:
             if known is None or known.run_id != run_id:
                 if len(self._runs) >= RUNS_KEPT:
                     del self._runs[next(iter(self._runs))]
-                known = self._runs[group] = _CallsRun(run_id, until=_until(group[2]))
+                known = self._runs[group] = _CallsRun(
+                    run_id, until=_until(group[2], self._ledger.now())
+                )
             known.next_position = max(known.next_position, flush.positions[run_id])
         for call, outcome in flush.done:
             if isinstance(outcome, Answer):
@@ -372,7 +373,7 @@ class CallStore:
         """
         asking = [c for members in fresh.values() for c in members if c.failure_ttl is not None]
         longest = max((call.mode.failure_ttl for call in asking), default=0.0)
-        now = time.time()
+        now = self._ledger.now()
         if not longest or not held_requests.any_failed_since(tx, now - longest):
             return
         digests = {id(call): single_calls.digest_of(call.encoded.params) for call in asking}
@@ -465,9 +466,11 @@ class CallStore:
         call.future.joined = "equal" if call.key is None else "key"
         answer = queries.answer_of(tx, seq)
         ended = answer.answered or 0.0
-        repeats = call.failure_ttl is not None and _is_within(call.failure_ttl, ended, time.time())
+        repeats = call.failure_ttl is not None and _is_within(
+            call.failure_ttl, ended, self._ledger.now()
+        )
         if answer.state in retries.FAILED and not repeats:
-            failure = retries.retry_call(tx, seq, due=time.time() + call.mode.linger)
+            failure = retries.retry_call(tx, seq, due=self._ledger.now() + call.mode.linger)
             if failure is not None:
                 flush.failures[failure] += 1
                 flush.retried[run_id] += 1
@@ -489,7 +492,7 @@ class CallStore:
         group, flush = (workspace_id, actor, mode, talk, None), _Flush()
         if group not in self._runs:
             with self._ledger.write() as tx:
-                run_id = self._run(tx, group, time.time(), flush)
+                run_id = self._run(tx, group, self._ledger.now(), flush)
             self._runs[group] = _CallsRun(run_id)
         return self._runs[group].run_id
 
@@ -583,7 +586,7 @@ class CallStore:
         begun = min(call.begun for call in calls)
         mode = group[2]
         # A disk may have been slow, and the calls that came meanwhile are not stored yet.
-        due = time.time() + mode.linger
+        due = self._ledger.now() + mode.linger
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=due)
         flush.stored[run_id, group[1]] += len(calls)
         if reserved[0][1] is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, cast
@@ -159,7 +158,11 @@ class Collection:
                 refused = error.fault.from_api and not error.fault.passes
                 if error.fault.status == 404:
                     not_found_since, missed = absence(
-                        row.not_found_since, row.next_check, self._client, self._settings
+                        row.not_found_since,
+                        row.next_check,
+                        self._client,
+                        self._settings,
+                        self._ledger.now(),
                     )
         counts = json.loads(row.counts or "{}")
         with self._ledger.read() as tx:
@@ -177,7 +180,7 @@ class Collection:
             # It may be a stranger's batch, whose counts say nothing about this sending.
             missing = RequestState.LOST
         is_doubtful = missing is RequestState.LOST and (owed > 0 or short > max(gaps, 0))
-        now = time.time()
+        now = self._ledger.now()
         # By the server's clock, because ours may have jumped. Recovered batches have no
         # ``server_time``.
         age = self._client.server_now() - (row.server_time or row.submitted or now)
@@ -245,7 +248,7 @@ class Collection:
         last = 0 if row.request_count > collected_batches.SLICE else None
         while last is not None:
             with self._ledger.write(seat) as tx:
-                last = collected_batches.give_slice(tx, row.id, last, time.time())
+                last = collected_batches.give_slice(tx, row.id, last, self._ledger.now())
             reach(CrashPoint.BETWEEN_SLICES)
             # The other tasks of this loop have their turn, a heartbeat among them.
             await asyncio.sleep(0)
@@ -265,7 +268,7 @@ class Collection:
     async def _is_ours(self, seat: Seat, row: Any) -> bool:
         """Return whether the results prove the assumption that the batch is our unknown sending."""
         proof = await prove(self._ledger, self._client, row.remote_id)
-        now = time.time()
+        now = self._ledger.now()
         with self._ledger.write(seat) as tx:
             # A stored line proves it as well. Its request may be answered, and then no further line
             # of it is proof.
@@ -299,7 +302,7 @@ class Collection:
             await self._store(seat, row, chunks)
 
     async def _store(self, seat: Seat | None, row: Any, chunks: AsyncIterator[bytes]) -> None:
-        batch_id, ended = row.id, row.ended or time.time()
+        batch_id, ended = row.id, row.ended or self._ledger.now()
         most = LINES_PER_REQUEST * row.request_count + SPARE_LINES
         count = 0
         with self._ledger.read() as tx:

@@ -299,7 +299,7 @@ class Conversations:
         chosen = [self._to_start.popleft() for _ in range(min(free, len(self._to_start)))]
         if not chosen:
             return
-        now = time.time()
+        now = self._ledger.now()
         started: list[tuple[_Call, ToolUse]] = []
         with self._ledger.write(seat) as tx:
             for call, use, instead_of in chosen:
@@ -340,7 +340,7 @@ class Conversations:
         if not done:
             return
         with self._ledger.write() as tx:
-            conversations.finish_calls(tx, done, process=self._process, now=time.time())
+            conversations.finish_calls(tx, done, process=self._process, now=self._ledger.now())
         reach(CrashPoint.AFTER_TOOL_RECORDED)
         for result in done:
             # Only now: results that could not be written are written by the next look.
@@ -395,7 +395,7 @@ class Conversations:
                 reach(CrashPoint.BEFORE_NEXT_TURN)
                 with self._ledger.write(seat) as tx:
                     # The first chunks wait for the last one, as single calls wait for others.
-                    due = time.time() + (0.0 if is_last else linger)
+                    due = self._ledger.now() + (0.0 if is_last else linger)
                     conversations.next_turns(tx, chunk, due=due)
                 reach(CrashPoint.AFTER_NEXT_TURN)
                 chunk, size = [], 0

@@ -302,7 +302,7 @@ class Driver:
     def _is_halted(self) -> bool:
         with self._ledger.read() as tx:
             row = queries.workspace_row(tx, self.workspace_id)
-        return halts.halt_stands(row, time.time())
+        return halts.halt_stands(row, self._ledger.now())
 
     def _halt_at_once(self, error: ApiError) -> float:
         """Halt after a refused credential at the start; return the seconds until a retry."""
@@ -314,7 +314,7 @@ class Driver:
             self._refusals.halt(tx, self.workspace_id, error.fault)
             row = halts.halt_of(tx, self.workspace_id)
         self._changed()
-        return max(SEAT_RETRY, (row.next_probe or 0.0) - time.time())
+        return max(SEAT_RETRY, (row.next_probe or 0.0) - self._ledger.now())
 
     def _no_contact(self, reason: str) -> float:
         self.contact.failures += 1
@@ -378,7 +378,7 @@ class Driver:
 
     async def _send_pass(self, seat: Seat) -> float:
         """Pack what is due and send one batch; return the seconds until the next pass."""
-        now = time.time()
+        now = self._ledger.now()
         with self._ledger.read() as tx:
             state = queries.workspace_row(tx, seat.workspace_id)
             pause = self._pause(tx, seat)
@@ -393,7 +393,7 @@ class Driver:
         if packed:
             self._changed()
         self._live.wake()  # a few requests may have been moved to the live API
-        rest = LONGEST_SLEEP if next_due is None else max(0.0, next_due - time.time())
+        rest = LONGEST_SLEEP if next_due is None else max(0.0, next_due - self._ledger.now())
         if pause and (next_due == now + pause or self._has_packed(seat)):
             self._note_pause(seat, state, now + pause)
             return min(pause, rest)
@@ -423,7 +423,7 @@ class Driver:
             if stamp == self._released:
                 return  # nothing has ended since the last pass
         with self._ledger.write(seat) as tx:
-            released = held_requests.release(tx, seat.workspace_id, time.time())
+            released = held_requests.release(tx, seat.workspace_id, self._ledger.now())
         if released:
             reach(CrashPoint.AFTER_RELEASE)
             self._changed()
@@ -457,7 +457,7 @@ class Driver:
         if probe:
             # One request probes whether the account works again; all others wait for its outcome.
             with self._ledger.write(seat) as tx:
-                return batch_contents.probe(tx, seat.workspace_id, time.time())
+                return batch_contents.probe(tx, seat.workspace_id, self._ledger.now())
         while True:
             with self._ledger.read() as tx:
                 batch_id = batch_contents.next_packed(tx, seat.workspace_id)
@@ -478,7 +478,7 @@ class Driver:
 
     def _until_due(self, seat: Seat) -> float:
         """Return the seconds until a batch at the API is due; without one, `LONGEST_SLEEP`."""
-        now = time.time()
+        now = self._ledger.now()
         with self._ledger.read() as tx:
             due = collected_batches.next_check_of(tx, seat.workspace_id, now)
         return LONGEST_SLEEP if due is None else max(0.0, due - now)
@@ -486,15 +486,15 @@ class Driver:
     async def _observe(self, seat: Seat) -> None:
         """Cancel what the user cancelled, and learn which batches exist and have ended."""
         await self._polling.cancel_requested(seat)
-        await self._polling.check_due(seat, time.time())
-        if await self._reconciliation.reconcile(seat, time.time()):
+        await self._polling.check_due(seat, self._ledger.now())
+        if await self._reconciliation.reconcile(seat, self._ledger.now()):
             self._changed()
             self._wake_send.set()
 
     async def _collect(self, seat: Seat) -> None:
         """Collect the batches that have ended."""
         with self._ledger.read() as tx:
-            ended = collected_batches.ended_batches(tx, seat.workspace_id, time.time())
+            ended = collected_batches.ended_batches(tx, seat.workspace_id, self._ledger.now())
         for batch_id in ended:
             if self._stopping:
                 break
@@ -506,7 +506,7 @@ class Driver:
             self._keep_log_short()
 
     def _look_at_deadlines(self, seat: Seat) -> float:
-        changed, again = self._deadlines.look(seat, time.time())
+        changed, again = self._deadlines.look(seat, self._ledger.now())
         if changed:
             self._changed()
             self._live.wake()

@@ -312,7 +312,7 @@ class Engine:
         for door in self._doors.values() if self._waiting else ():
             with self.ledger.read() as tx:
                 row = queries.workspace_row(tx, door.workspace_id)
-            if halts.halt_stands(row, time.time()):
+            if halts.halt_stands(row, self.ledger.now()):
                 self._waiting.fail(self._waiting.of(door), lambda _, row=row: halted_error(row))
 
     @property
@@ -420,7 +420,7 @@ class Engine:
             actor,
             key,
             mode,
-            time.time(),
+            self.ledger.now(),
             future,
             talk,
             trace,
@@ -474,7 +474,7 @@ class Engine:
 
         async def cancel() -> None:
             with self.ledger.write() as tx:
-                collected_batches.cancel_request(tx, seq, time.time())
+                collected_batches.cancel_request(tx, seq, self.ledger.now())
             self.wake()
             self._notify_callers()
 
@@ -526,7 +526,7 @@ class Engine:
         for call, waiter in added:
             if call.talk is not None:
                 self.workbench.give(waiter.run_id, call.talk.tools, call.talk.judge)
-            self._waiting.add(waiter, seconds=call.begun + call.mode.max_wait - time.time())
+            self._waiting.add(waiter, seconds=call.begun + call.mode.max_wait - self.ledger.now())
             call.future.stored(waiter.seq)
             call.future.on_leave(partial(self._gone, waiter))
         for door in self._doors.values():
@@ -596,11 +596,11 @@ class Engine:
     def _give_up(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
         if mode.on_timeout == "cancel":
             with self.ledger.write() as tx:
-                collected_batches.cancel_request(tx, waiter.seq, time.time())
+                collected_batches.cancel_request(tx, waiter.seq, self.ledger.now())
             self.wake()
         with self.ledger.read() as tx:
             batch_id = queries.batch_of(tx, waiter.seq)
-            held = None if batch_id else held_of(tx, waiter.run_id, time.time())
+            held = None if batch_id else held_of(tx, waiter.run_id, self.ledger.now())
         words = "" if held is None else held.describe(waiter.run_id)
         self._waiting.fail([waiter], lambda w: timed_out_error(w.run_id, batch_id, mode, words))
 

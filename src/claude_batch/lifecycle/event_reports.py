@@ -239,7 +239,7 @@ class Reporter:
         )
 
     def _calls_answered(self, ended: Sequence[CallEnd]) -> Iterator[RequestsAnswered]:
-        now = time.time()
+        now = self._ledger.now()
         for end in ended:
             if end.result is None:
                 continue
@@ -262,7 +262,7 @@ class Reporter:
         self._measured = now
         with self._ledger.read() as tx:
             queue = cost_sums.queue_of(tx, workspace_id)
-        age = 0.0 if queue.oldest is None else max(0.0, time.time() - queue.oldest)
+        age = 0.0 if queue.oldest is None else max(0.0, self._ledger.now() - queue.oldest)
         self.observers.report(
             QueueMeasured(
                 **self.here,

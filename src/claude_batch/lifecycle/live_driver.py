@@ -202,14 +202,14 @@ class LiveCalls:
             calls = halts.recent_calls(tx, seat.workspace_id)
         # From the wall clock, which all processes share, to one that does not jump. An age that a
         # jump has made impossible becomes a possible one.
-        past, now = time.time(), time.monotonic()
+        past, now = self._ledger.now(), time.monotonic()
         self._log = CallLog(
             (now - min(max(past - at, 0.0), MINUTE), count, tokens) for at, count, tokens in calls
         )
 
     def _keep_log(self, tx: Transaction, seat: Seat) -> None:
         if self._limits.any:
-            ahead = time.time() - time.monotonic()
+            ahead = self._ledger.now() - time.monotonic()
             calls = self._log.entries(time.monotonic())
             halts.keep_recent_calls(
                 tx, seat.workspace_id, [(at + ahead, count, tokens) for at, count, tokens in calls]
@@ -231,7 +231,7 @@ class LiveCalls:
 
     def _send(self, seat: Seat) -> float:
         """Send as many calls as allowed; return the seconds until the next check."""
-        now = time.time()
+        now = self._ledger.now()
         with self._ledger.read() as tx:
             if not self._page:
                 self._page.extend(live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held))
@@ -289,7 +289,7 @@ class LiveCalls:
         rest = LONGEST_REST
         seen: set[int] = set()
         with self._ledger.read() as tx:
-            room = CallRoom(tx, self._prices, time.time())
+            room = CallRoom(tx, self._prices, self._ledger.now())
             while self._page and len(self._calls) + len(turns) < most:
                 waiting = None if self._page[0] in seen else live_calls.request(tx, self._page[0])
                 seen.add(self._page[0])
@@ -321,7 +321,7 @@ class LiveCalls:
         claimed: list[tuple[_Call, str, Turn]] = []
         try:
             with self._ledger.write(seat) as tx:
-                now = time.time()
+                now = self._ledger.now()
                 room = CallRoom(tx, self._prices, now)
                 for seq, model, turn in turns:
                     asked = live_calls.request(tx, seq)
@@ -364,7 +364,7 @@ class LiveCalls:
                 seq = call.request.seq
                 step = next_step(*_NOT_SENT, transitions.standing_of(tx, seq))
                 live_calls.put_back(tx, seq, call.batch_id, step, note=None)
-            note_behind(tx, time.time())
+            note_behind(tx, self._ledger.now())
             stop_behind(tx, self._ledger, self._settings, seat.workspace_id)
         self._changed()
 
@@ -419,7 +419,7 @@ class LiveCalls:
         ended: list[tuple[_Call, LiveAnswer, Disposition | None]],
     ) -> list[CallEnd]:
         """Store how calls ended, and return the same for the observers."""
-        now = time.time()
+        now = self._ledger.now()
         final: list[Ended] = []
         call_ends: list[CallEnd] = []
         for call, answer, decided in ended:
@@ -486,7 +486,7 @@ class LiveCalls:
             reason=reason,
             error_type=None,
             message=answer.reason,
-            now=time.time(),
+            now=self._ledger.now(),
             interval=self._settings.probe_interval,
         )
 

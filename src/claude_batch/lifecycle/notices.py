@@ -20,7 +20,7 @@ from claude_batch.core.quantities import count_of
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import halts, queries
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.store import Ledger, Record, Transaction
+from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 from claude_batch.lifecycle.budget_room import held_of
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.observers import Observers
@@ -159,7 +159,7 @@ class Noticing:
         )
 
     def _look_at_budget(self, tx: Transaction, run: Record) -> None:
-        held = held_of(tx, run.id, time.time())
+        held = held_of(tx, run.id, now_in(tx))
         if held is not None:
             counts = queries.request_counts(tx, run.id)
             if counts.get(RequestState.PACKED) or counts.get(RequestState.CONTINUING):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,12 +75,16 @@ def gap_since(
 
 
 def absence(
-    since: float | None, planned: float | None, client: BatchesClient, settings: LedgerSettings
+    since: float | None,
+    planned: float | None,
+    client: BatchesClient,
+    settings: LedgerSettings,
+    now: float,
 ) -> tuple[float, bool]:
     """Return `missing_since` for a check that was just answered, and whether it is believed."""
-    now, after = client.server_now(), settings.not_found_after
-    begun = missing_since(since, planned, now=time.time(), server_now=now, after=after)
-    return begun, now - begun >= after
+    there, after = client.server_now(), settings.not_found_after
+    begun = missing_since(since, planned, now=now, server_now=there, after=after)
+    return begun, there - begun >= after
 
 
 class Polling:
@@ -138,7 +141,7 @@ class Polling:
     async def _retrieve(self, seat: Seat, row: Any) -> RemoteBatch | None:
         note: str
         missing: float | None = row.not_found_since
-        now = time.time()
+        now = self._ledger.now()
         try:
             return await self._client.retrieve(row.remote_id)
         except ApiError as error:
@@ -146,7 +149,9 @@ class Polling:
             if error.fault.status == 404:
                 # A 404 occurs right after create and after the end; it is final only after a day of
                 # them.
-                missing, gone = absence(missing, row.next_check, self._client, self._settings)
+                missing, gone = absence(
+                    missing, row.next_check, self._client, self._settings, self._ledger.now()
+                )
                 if gone and await self._sees(seat):
                     with self._ledger.write(seat) as tx:
                         unknown_batches.take_earlier_answers(tx, row.id)
@@ -179,7 +184,7 @@ class Polling:
         """Record the API's answers about batches, given by their rows, in one transaction."""
         if not answers:
             return
-        now = time.time()
+        now = self._ledger.now()
         reach(CrashPoint.AFTER_CHECK_BEFORE_RECORD)
         ended: list[BatchEnded] = []
         going: list[tuple[int, BatchState, float]] = []
@@ -230,7 +235,7 @@ class Polling:
         with self._ledger.read() as tx:
             rows = collected_batches.to_cancel(tx, seat.workspace_id)
         for row in rows:
-            now = time.time()
+            now = self._ledger.now()
             try:
                 remote = await self._client.cancel(row.remote_id)
             except (ApiError, Unreachable) as error:

@@ -9,7 +9,6 @@ if a complete walk of the list, made after the server had time to settle, leaves
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Any
@@ -142,7 +141,7 @@ class Reconciliation:
 
     def _take_in(self, seat: Seat, row: Record, listing: Listing) -> None:
         """Record new candidates, candidates that a count excludes, and the progress of settling."""
-        now = time.time()
+        now = self._ledger.now()
         with self._ledger.write(seat) as tx:
             row = batch_contents.batch(tx, row.id)
             if not unknown_batches.is_unknown(tx, row.id):
@@ -218,7 +217,7 @@ class Reconciliation:
         return True
 
     def _adopt(self, tx: Transaction, batch_id: int, remote: RemoteBatch, how: str) -> None:
-        now = time.time()
+        now = self._ledger.now()
         submitted = min(now, remote.created or now)
         unknown_batches.adopt(tx, batch_id, remote.id, how=how, submitted=submitted, now=now)
 
@@ -231,7 +230,9 @@ class Reconciliation:
         except ApiError as error:
             note = str(error)
             if error.fault.status == 404:
-                missing, gone = absence(missing, row.next_check, self._client, self._settings)
+                missing, gone = absence(
+                    missing, row.next_check, self._client, self._settings, self._ledger.now()
+                )
         except Unreachable as error:
             note = error.reason
         with self._ledger.write(seat) as tx:
@@ -273,7 +274,9 @@ class Reconciliation:
         missing: float | None = candidate.not_found_since
         overdue = False
         if proof.missing:
-            missing, overdue = absence(missing, row.next_check, self._client, self._settings)
+            missing, overdue = absence(
+                missing, row.next_check, self._client, self._settings, self._ledger.now()
+            )
         elif proof.fetched:
             missing = None  # a batch that was not found before is there again
         unread: tuple[float, float] | None = None
@@ -356,7 +359,7 @@ class Reconciliation:
         )
 
     def _too_silent(self, tx: Transaction, seat: Seat, batch_id: int, silent: int) -> None:
-        now = time.time()
+        now = self._ledger.now()
         if batch_contents.batch(tx, batch_id).request_count == 0 or batch_contents.split(
             tx, batch_id, now
         ):

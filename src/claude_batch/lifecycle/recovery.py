@@ -113,12 +113,12 @@ class _Recovery:
         self._settings = settings
         self._high_water = HighWater(ledger)
         with ledger.write() as tx:
-            self._behind = recovered_batches.begin(tx, workspace_id, time.time())
+            self._behind = recovered_batches.begin(tx, workspace_id, self._ledger.now())
             self._seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
             live_calls.interrupted(tx, workspace_id)
             # If one was accepted, it is found below like all forgotten batches.
             submissions.settle_interrupted(
-                tx, workspace_id, now=time.time(), note="the ledger was restored"
+                tx, workspace_id, now=self._ledger.now(), note="the ledger was restored"
             )
         self._collection = Collection(ledger, client, settings)
         self.found = Recovered()
@@ -154,9 +154,9 @@ class _Recovery:
     async def _collect_known(self) -> None:
         polling = Polling(self._ledger, self._client, self._settings)
         # All of them, even if not due: their answers must come before those of later sendings.
-        await polling.check_due(self._seat, time.time() + 366 * 86400)
+        await polling.check_due(self._seat, self._ledger.now() + 366 * 86400)
         with self._ledger.read() as tx:
-            now = time.time() + 366 * 86400
+            now = self._ledger.now() + 366 * 86400
             ended = collected_batches.ended_batches(tx, self._seat.workspace_id, now)
         for batch_id in ended:
             await self._collect(batch_id)
@@ -203,7 +203,7 @@ class _Recovery:
         await self._adopt(remote, sendings)
 
     async def _adopt(self, remote: RemoteBatch, sendings: dict[str, int]) -> None:
-        now = time.time()
+        now = self._ledger.now()
         created = remote.created or now
         first, number = next(iter(sendings.items()))
         with self._ledger.write(self._seat) as tx:
@@ -236,7 +236,9 @@ class _Recovery:
         mark = self._high_water.read()
         with self._ledger.write(self._seat) as tx:
             if not force and not is_known(mark, self._ledger.incarnations, posts_of(tx)):
-                self.found.lost = live_calls.forgotten(tx, self._seat.workspace_id, time.time())
+                self.found.lost = live_calls.forgotten(
+                    tx, self._seat.workspace_id, self._ledger.now()
+                )
             posts = recovered_batches.end(tx, self._seat.workspace_id, mark)
             if halts.halt_of(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
                 halts.clear_halt(tx, self._seat.workspace_id)
@@ -326,7 +328,7 @@ async def _fetch(collection: Collection, row: Any) -> None:
 
 def _fill(ledger: Ledger, batch_id: int) -> None:
     """Assign the stored results of a batch to its requests."""
-    now = time.time()
+    now = ledger.now()
     with ledger.write() as tx:
         row = batch_contents.batch(tx, batch_id)
         if row.state == BatchState.ENDED:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import enqueue, halts, live_calls, submissions
 from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
-from claude_batch.ledger.store import Ledger, Record, Transaction
+from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 
 # Seat ---------------------------------------------------------------------------------------------
 
@@ -41,7 +40,7 @@ def note_interrupted(tx: Transaction, workspace_id: int) -> list[Record]:
             "automatically",
             count_of(lost, "live call"),
         )
-    return submissions.settle_interrupted(tx, workspace_id, now=time.time())
+    return submissions.settle_interrupted(tx, workspace_id, now=now_in(tx))
 
 
 def settle_interrupted(ledger: Ledger) -> None:
@@ -70,7 +69,7 @@ def compare(
     """
     moved = ledger.has_moved(tx)
     if moved or not is_known(mark, ledger.incarnations, posts_of(tx)):
-        note_behind(tx, time.time())
+        note_behind(tx, ledger.now())
     if halts.halt_of(tx, workspace_id).behind is not None:
         stop_behind(tx, ledger, settings, workspace_id, _MOVED if moved else "")
 
@@ -96,7 +95,7 @@ def stop_behind(
         error_type=None,
         message=f"the ledger {ledger.location} {why}. Look for them at the API with: "
         "claude-batch ledger recover",
-        now=time.time(),
+        now=ledger.now(),
         interval=settings.probe_interval,
     )
 

@@ -103,7 +103,7 @@ class Refusals:
             reason=reason,
             error_type=error_type,
             message=message,
-            now=time.time(),
+            now=self._ledger.now(),
             interval=self._settings.probe_interval,
         )
 
@@ -115,12 +115,12 @@ class Refusals:
         for row in batch_contents.refused_halves(tx, workspace_id):
             # Both halves were refused alike. Now that the account works, each is judged again, and
             # a single request by its next refusal.
-            if batch_contents.split(tx, row.id, time.time()) is None:
+            if batch_contents.split(tx, row.id, self._ledger.now()) is None:
                 batch_contents.forget_refusal(tx, row.id)
 
     def too_large(self, tx: Transaction, row: Any, note: str) -> None:
         """Split a batch in two; a single request that is too large fails."""
-        if batch_contents.split(tx, row.id, time.time()) is None:
+        if batch_contents.split(tx, row.id, self._ledger.now()) is None:
             self._fail(tx, row, 0, "request_too_large", note)
 
     def bad_request(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
@@ -169,7 +169,7 @@ class Refusals:
         return True
 
     def _part(self, tx: Transaction, row: Any) -> None:
-        if batch_contents.split(tx, row.id, time.time()) is None:
+        if batch_contents.split(tx, row.id, self._ledger.now()) is None:
             error_type, message, request_id = json.loads(row.refusal)
             self._fail(tx, row, 0, error_type or "invalid_request_error", message, request_id)
 
@@ -198,7 +198,7 @@ class Refusals:
             request.seq,
             raw=errored_line(identifier, error_type, message, request_id),
             error_type=error_type,
-            now=time.time(),
+            now=self._ledger.now(),
         )
         return True
 
@@ -310,7 +310,7 @@ class Submission:
             return
         if self._settings.exclusive_workspace and self._is_unexplained(seat, listing):
             return
-        now = time.time()
+        now = self._ledger.now()
         reach(CrashPoint.BEFORE_INTENT)
         with self._ledger.write(seat) as tx:
             unknown_batches.take_earlier_answers(tx, batch_id)
@@ -408,12 +408,12 @@ class Submission:
             if unknown_batches.has_earlier_answers(tx, upload.batch_id):
                 # These results arrived during the upload: the rest is sent without them.
                 raise _NotArmed("an earlier sending has been answered meanwhile")
-            submissions.mark_armed(tx, upload.batch_id, time.time())
+            submissions.mark_armed(tx, upload.batch_id, self._ledger.now())
             number = count_post(tx)
         reach(CrashPoint.BEFORE_HIGH_WATER)
         if not self._high_water.raise_to(number, sending=True):
             with self._ledger.write(seat) as tx:
-                note_behind(tx, time.time())
+                note_behind(tx, self._ledger.now())
                 stop_behind(tx, self._ledger, self._settings, seat.workspace_id)
             raise _NotArmed("another copy of this ledger has sent meanwhile")
         reach(CrashPoint.AFTER_ARMED)
@@ -428,7 +428,7 @@ class Submission:
         yield BODY_END
 
     async def _record(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
-        now = time.time()
+        now = self._ledger.now()
         if answer.batch is not None and answer.batch.id and self._armed:
             self._failures = 0
             if await self._note_accepted(seat, row, answer.batch.id, now):
@@ -506,7 +506,7 @@ class Submission:
         self.key_refused = fault.account_reason == "credentials"
 
     def _unknown(self, seat: Seat, row: Any, note: str) -> None:
-        now = time.time()
+        now = self._ledger.now()
         with self._ledger.write(seat) as tx:
             submissions.mark_unknown(tx, row.id, note=note, now=now)
             # An unknown outcome is no evidence on the account either.
@@ -542,6 +542,6 @@ class Submission:
             self._wait(tx, seat, SENDING(self._failures, asked or None), str(error))
 
     def _wait(self, tx: Transaction, seat: Seat, seconds: float, reason: str) -> None:
-        now = time.time()
+        now = self._ledger.now()
         halts.wait_until(tx, seat.workspace_id, now + seconds, reason)
         halts.put_off_probe(tx, seat.workspace_id, now=now, interval=self._settings.probe_interval)

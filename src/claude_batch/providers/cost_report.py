@@ -266,7 +266,7 @@ def budget_statuses(
 ) -> list[BudgetStatus]:
     """Return every budget of the ledger, or one."""
     with ledger.read() as tx:
-        found = budgets.all_budgets(tx, today(time.time()))
+        found = budgets.all_budgets(tx, today(ledger.now()))
     return [
         BudgetStatus(
             scope=each.scope,
@@ -291,4 +291,4 @@ def set_budget(
     with ledger.write() as tx:
         budgets.set_amount(tx, scope, name, amount)
     if amount is not None:
-        count_under_way(ledger, None, prices, [(scope, name)], time.time())
+        count_under_way(ledger, None, prices, [(scope, name)], ledger.now())

@@ -96,7 +96,7 @@ class Uploads:
             known = uploaded_files.find_file(tx, workspace_id, content.digest)
         if known is None:
             return None
-        now = time.time()
+        now = ledger.now()
         stale = not 0 <= now - known.checked < CHECKED_EVERY
         if stale and not self._is_there(known.file_id):
             _log.info("%s: the API no longer has %s", content.name, known.file_id)
@@ -156,7 +156,7 @@ class Uploads:
                 media_type=content.media_type,
                 size=content.size,
                 tokens=tokens,
-                now=time.time(),
+                now=self._engine.ledger.now(),
                 instead_of=instead_of,
             )
             uploaded_files.use_file(tx, self.run_id, known.id)

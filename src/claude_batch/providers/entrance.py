@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -74,7 +73,7 @@ def prune(
     with ledger.read() as tx:
         chosen = [_found(queries.find_run(tx, each), each) for each in run_ids]
         if not run_ids:
-            chosen = deliveries.delivered_runs(tx, time.time() - older_than)
+            chosen = deliveries.delivered_runs(tx, ledger.now() - older_than)
         kept = {each: why for each in chosen if (why := deliveries.why_kept(tx, each)) is not None}
     if run_ids and kept:
         run_id, why = next(iter(kept.items()))

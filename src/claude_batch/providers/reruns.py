@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -141,7 +140,7 @@ def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Ref
                 "changed"
             )
     fetched = refetch() if only.missing else Refetched()
-    now = time.time()
+    now = ledger.now()
     try:
         with ledger.write() as tx:
             missing = retries.send_missing(tx, run_id, fetched.batches, now=now)

@@ -127,10 +127,11 @@ class Run(Closing):
         # Counted from enqueueing, across restarts. Once it has passed, a process that opens the run
         # again (``resume``) waits for the same duration again.
         deadline = row.created + wait
-        again = deadline <= time.time() or (rerun is not None and bool(rerun.queued))
+        now = self._engine.ledger.now()
+        again = deadline <= now or (rerun is not None and bool(rerun.queued))
         self._waiter = RunWaiter(
             self._access,
-            deadline=time.time() + wait if again else deadline,
+            deadline=now + wait if again else deadline,
             max_wait=wait,
             on_timeout=overrides.get("on_timeout") or row.on_timeout,
             cancel=self.cancel_sync,
@@ -371,7 +372,7 @@ class Run(Closing):
     def cancel_sync(self) -> None:
         """Run `cancel` synchronously, with or without a running event loop."""
         with self._engine.ledger.write() as tx:
-            collected_batches.cancel_run(tx, self.id, time.time())
+            collected_batches.cancel_run(tx, self.id, self._engine.ledger.now())
         engine = self._engine
         engine.observers.report(RunCancelled(ledger=engine.observers.ledger, run_id=self.id))
         engine.noticing.follow([self.id])
@@ -525,7 +526,7 @@ class Run(Closing):
         The same input submitted later is answered from the ledger in either case.
         """
         with self._engine.ledger.write() as tx:
-            deliveries.mark_delivered(tx, self.id, time.time())
+            deliveries.mark_delivered(tx, self.id, self._engine.ledger.now())
 
     # What waits, written once for both kinds of callers ---------------------------------------
 
@@ -601,7 +602,7 @@ class Run(Closing):
         # If not cancelled, another process has continued the run already.
         if cancelled:
             with self._engine.ledger.write() as tx:
-                again = retries.rerun(tx, self.id, time.time())
+                again = retries.rerun(tx, self.id, self._engine.ledger.now())
             report_rerun(self.id, again)
             self._stamp = again.stamp
             self._ask_again(sum(again.queued.values()))

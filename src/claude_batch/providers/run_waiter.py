@@ -96,7 +96,7 @@ class RunWaiter:
 
     def restart(self) -> None:
         """Restart the time limit, because requests were queued again."""
-        self._deadline = time.time() + self._max_wait
+        self._deadline = self._engine.ledger.now() + self._max_wait
 
     def until_final(self) -> Generator[Pause | None, Any, None]:
         """Wait until every request of the run has its final state."""
@@ -128,10 +128,12 @@ class RunWaiter:
             unsent, workspace, held = yield Pause(self._engine.look(self._sending))
             if unsent <= held:
                 return
-            if halts.halt_stands(workspace, time.time()):
+            if halts.halt_stands(workspace, self._engine.ledger.now()):
                 raise halted_error(workspace)
             _, door = yield Pause(self._access.entrance.opening())
-            if (workspace.wait_until or 0) > time.time() or door.driver.contact.failures:
+            if (
+                workspace.wait_until or 0
+            ) > self._engine.ledger.now() or door.driver.contact.failures:
                 return
             yield Pause(self._engine.change_after(version), 1.0)
 
@@ -146,7 +148,7 @@ class RunWaiter:
         with self._engine.ledger.read() as tx:
             row = queries.run_row(tx, self._run_id)
             unsent = queries.unsent(tx, self._run_id)
-            held = held_of(tx, self._run_id, time.time())
+            held = held_of(tx, self._run_id, self._engine.ledger.now())
             waits = 0 if held is None else held.requests
             if row.parallel_batches is not None:
                 states = [batch.state for batch in queries.batches_of_run(tx, self._run_id)]
@@ -180,7 +182,7 @@ class RunWaiter:
             theirs = queries.workspace_row(tx, row.workspace_id)
             ours = theirs if theirs.id == own else queries.workspace_row(tx, own)
             under_way = any(state in UNDER_WAY for state in counts)
-            held = None if under_way else held_of(tx, self._run_id, time.time())
+            held = None if under_way else held_of(tx, self._run_id, self._engine.ledger.now())
             if held is not None and conversations.continuing_counts(tx, self._run_id)[0]:
                 held = None  # a conversation still continues
         # While our own key is untried, the errors of an earlier key do not matter.
@@ -200,24 +202,24 @@ class RunWaiter:
     def patience(self, cancelled_at: float | None) -> float:
         """Return the seconds that are left; ``cancelled_at``: when the wait cancelled the run."""
         until = self._deadline if cancelled_at is None else cancelled_at + CANCEL_GRACE
-        return max(0.0, until - time.time())
+        return max(0.0, until - self._engine.ledger.now())
 
     def check_patience(
         self, cancelled_at: float | None
     ) -> Generator[Pause | Any, Any, float | None]:
         """Raise if the wait cannot succeed, or took too long; return when it cancelled the run."""
         workspace, at_api, unknown, held = yield Pause(self._engine.look(self._at_api))
-        if halts.halt_stands(workspace, time.time()) and not at_api:
+        if halts.halt_stands(workspace, self._engine.ledger.now()) and not at_api:
             raise halted_error(workspace)
         if held is not None and held.for_good:
             raise held_error(self._run_id, held)
-        if time.time() < self._deadline:
+        if self._engine.ledger.now() < self._deadline:
             return None
         if self._on_timeout == "cancel":
             if cancelled_at is None:
                 yield Pause(self._engine.read(self._cancel))
-                return time.time()
-            if time.time() < cancelled_at + CANCEL_GRACE:
+                return self._engine.ledger.now()
+            if self._engine.ledger.now() < cancelled_at + CANCEL_GRACE:
                 return cancelled_at
         raise self._timed_out((yield Pause(self._engine.look(self._batch_ids))), unknown)
 

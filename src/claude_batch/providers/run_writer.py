@@ -8,7 +8,6 @@ transient reason are retried, in the transaction that finds the run.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -130,7 +129,7 @@ class RunWriter:
         self._found = ""
         self.stamp: int = 0
         """The ledger-wide stamp of `finish`: a later result was answered after it."""
-        self._now = time.time()
+        self._now = self.ledger.now()
         self.asked: NewRun = NewRun(
             kind="run",
             actor=actor,
@@ -326,7 +325,7 @@ class RunWriter:
                     tx,
                     self.run_id,
                     digest=digest,
-                    stored=time.time(),
+                    stored=self.ledger.now(),
                     prefixed=self._prefixed,
                     process=self.asked.process,
                 )
@@ -386,7 +385,7 @@ class RunWriter:
             known = reservations.counted_shapes(tx, self._workspace_id, shapes)
         if counted := self._preflight.check(self._count, known):
             with self.ledger.write() as tx:
-                reservations.add_token_counts(tx, self._workspace_id, counted, time.time())
+                reservations.add_token_counts(tx, self._workspace_id, counted, self.ledger.now())
 
     def _spare(self, *, anew: bool) -> None:
         """Find requests that need not be sent, and requests that must wait for the cache.

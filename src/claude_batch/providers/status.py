@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -170,7 +169,7 @@ def status_in(
     limits = halts.limits_of(tx)
     strange = queries.strange_count(tx, run.id)
     deadline = _deadline(tx, run, counts)
-    held = held_of(tx, run.id, time.time()) if counts.get(RequestState.QUEUED) else None
+    held = held_of(tx, run.id, ledger.now()) if counts.get(RequestState.QUEUED) else None
     turning = ""
     if counts.get(RequestState.CONTINUING):
         turning = _turning_words(run, *conversations.continuing_counts(tx, run.id))
@@ -211,6 +210,7 @@ def status_in(
                 turning,
                 held,
                 bool(driven),
+                ledger.now(),
             )
             if still_open
             else ""
@@ -327,8 +327,7 @@ def _about(seconds: float) -> str:
     return format_duration(max(1, round(seconds / step) * step))
 
 
-def _deadline_words(deadline: Deadline) -> str:
-    now = time.time()
+def _deadline_words(deadline: Deadline, now: float) -> str:
     if deadline.outcome is not None:
         return f"its deadline was {deadline.outcome}"
     words = f"its deadline is in {_about(deadline.at - now)}"
@@ -353,6 +352,7 @@ def _waiting_for(
     turning: str,
     held: Held | None,
     driven: bool,
+    now: float,
 ) -> str:
     words: list[str] = []
     if state is RunState.CANCELLING:
@@ -365,15 +365,15 @@ def _waiting_for(
             f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}; fix the "
             "cause, then run `claude-batch resume`"
         )
-        words.append(_probe_words(workspace))
+        words.append(_probe_words(workspace, now))
     if held is not None:
         words.append(held.describe(run.id))
     unknown = [batch for batch in batches if batch.state is BatchState.UNKNOWN]
     if unknown:
-        words.append(_unknown_words(unknown))
+        words.append(_unknown_words(unknown, now))
     if sent := sum(batch.state is BatchState.SUBMITTING for batch in batches):
         words.append(f"{count_of(sent, 'batch', 'batches')} being sent")
-    left = (workspace.wait_until or 0) - time.time()
+    left = (workspace.wait_until or 0) - now
     if left > 0:
         words.append(
             f"sending pauses for {format_duration(round(left) or 1)} more: {workspace.wait_reason}"
@@ -384,9 +384,9 @@ def _waiting_for(
         if batch.state in (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
     ]
     if whole := [batch for batch in at_api if not batch.missing]:
-        words.append(_at_api_words(whole))
+        words.append(_at_api_words(whole, now))
     if incomplete := [batch for batch in at_api if batch.missing]:
-        words.append(_missing_words(incomplete))
+        words.append(_missing_words(incomplete, now))
     if counts.get(RequestState.QUEUED) and at_limit(
         [batch.state for batch in batches], run.parallel_batches
     ):
@@ -395,7 +395,7 @@ def _waiting_for(
             f"{count_of(run.parallel_batches, 'batch', 'batches')} at once"
         )
     if at_api:
-        age = (time.time() - min(batch.submitted or time.time() for batch in at_api)) / 86400
+        age = (now - min(batch.submitted or now for batch in at_api)) / 86400
         if age >= WARN_FROM_DAY:
             left = max(0, int(RESULTS_KEPT_DAYS - age))
             words.append(
@@ -408,7 +408,7 @@ def _waiting_for(
         own = " and your own" if limits.requests_per_minute or limits.tokens_per_minute else ""
         words.append(f"live calls are sent as fast as the API's limits{own} allow")
     if deadline is not None:
-        words.append(_deadline_words(deadline))
+        words.append(_deadline_words(deadline, now))
     if state is RunState.STORING:
         words.append(
             "its requests are still being stored, and none is sent before all are stored; if the "
@@ -438,17 +438,16 @@ def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None
     return min((each for each in since if each is not None), default=float(run.created))
 
 
-def _probe_words(workspace: Any) -> str:
-    age = roughly(time.time() - workspace.halted)
+def _probe_words(workspace: Any, now: float) -> str:
+    age = roughly(now - workspace.halted)
     if workspace.next_probe is None:
         return f"halted for {age}, until you run `claude-batch resume`"
-    left = workspace.next_probe - time.time()
+    left = workspace.next_probe - now
     when = f"in {roughly(left)}" if left > 0 else "next"
     return f"halted for {age}; the driver tries one request {when}"
 
 
-def _at_api_words(at_api: list[BatchStatus]) -> str:
-    now = time.time()
+def _at_api_words(at_api: list[BatchStatus], now: float) -> str:
     age = roughly(now - min(batch.submitted or now for batch in at_api))
     count = count_of(len(at_api), "batch", "batches")
     words = f"{count} at the API for {age} (most end within an hour, all within 24 hours)"
@@ -458,8 +457,7 @@ def _at_api_words(at_api: list[BatchStatus]) -> str:
     return words
 
 
-def _missing_words(incomplete: list[BatchStatus]) -> str:
-    now = time.time()
+def _missing_words(incomplete: list[BatchStatus], now: float) -> str:
     first = incomplete[0]
     if len(incomplete) == 1:
         words = f"{first.missing:,} of {first.requests:,} results of batch {first.batch_id}"
@@ -511,10 +509,10 @@ class _NamedTool(msgspec.Struct):
     function: str | None
 
 
-def _unknown_words(unknown: list[BatchStatus]) -> str:
+def _unknown_words(unknown: list[BatchStatus], now: float) -> str:
     count = sum(batch.requests for batch in unknown)
-    since = min(batch.unknown_since or time.time() for batch in unknown)
-    age = format_duration(max(1, round(time.time() - since)))
+    since = min(batch.unknown_since or now for batch in unknown)
+    age = format_duration(max(1, round(now - since)))
     candidates = sum(batch.candidates for batch in unknown)
     if any(not batch.settled for batch in unknown):
         what = "the API's list of batches is watched until `settling` has passed"

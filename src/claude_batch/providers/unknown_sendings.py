@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from claude_batch.core.states import BatchState, CandidateState
 from claude_batch.ledger import live_calls, queries, unknown_batches
-from claude_batch.ledger.store import Ledger, Record, Transaction
+from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 from claude_batch.ledger.submissions import INTERRUPTED
 from claude_batch.lifecycle.seat import interrupted_workspaces, settle_interrupted
 
@@ -99,7 +98,7 @@ def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> int:
 
 
 def _resubmit(tx: Transaction, run_id: str) -> int:
-    now = time.time()
+    now = now_in(tx)
     undecided = unknown_batches.undecided(tx, run_id)
     count = sum(unknown_batches.resubmit(tx, row.id, now=now, run_id=run_id) for row in undecided)
     if queries.run_row(tx, run_id).cancelled is None:

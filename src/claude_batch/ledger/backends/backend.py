@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -159,6 +160,10 @@ class Backend(ABC):
     @abstractmethod
     def checkpoint(self) -> bool:
         """Move a large write-ahead log into the data; return False if there was nothing to do."""
+
+    def now(self) -> float:
+        """Return the time that all processes of the ledger share, in seconds since the epoch."""
+        return time.time()
 
     def server(self, tx: Connection) -> str:
         """Return what identifies the server and the history of its data; "" for a file."""

@@ -28,6 +28,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.backends.postgres_connections import PostgresConnections
 from claude_batch.ledger.backends.postgres_sql import processes, seats
+from claude_batch.ledger.backends.server_clock import ServerClock
 
 HANGS = 30.0
 """Seconds without a sign of the engine's loop after which its process gives its seats up.
@@ -50,8 +51,10 @@ _log = logging.getLogger(__name__)
 class Leases:
     """The rows of processes and seats of one ledger, and the heartbeat of this process."""
 
-    def __init__(self, connections: PostgresConnections) -> None:
+    def __init__(self, connections: PostgresConnections, clock: ServerClock) -> None:
+        """Keep the rows in the ledger's schema, and set the clock with each heartbeat."""
         self.connections = connections
+        self._clock = clock
         self.process: str = secrets.token_hex(8)
         """This process's name, once it lives."""
         self._settings = LedgerSettings()
@@ -128,7 +131,7 @@ class Leases:
             machine, begun = _identity()
             self._machine = f"{machine} {address}" if machine else ""
             self._agree(tx)
-            now = _now(tx)
+            now = server_time(tx)
             row = insert(processes).values(
                 name=self.process,
                 host=socket.gethostname(),
@@ -153,7 +156,7 @@ class Leases:
             processes.c.name != self.process,
             processes.c.settings.not_in(("", self._agreed)),
         )
-        now = _now(tx)
+        now = server_time(tx)
         other = next((row for row in tx.execute(others).all() if self._is_alive(row, now)), None)
         if other is None:
             return
@@ -179,6 +182,7 @@ class Leases:
                 found = connection.execute(
                     row.values(beat=_NOW, expires=_NOW + self._settings.take_over)
                 )
+                self._clock.read(lambda: server_time(connection))
                 return found.rowcount > 0
 
     def _give_seats_up(self) -> None:
@@ -225,7 +229,7 @@ class Leases:
 
     def _lives(self, tx: Connection, process: str) -> bool:
         row = tx.execute(select(processes).where(processes.c.name == process)).first()
-        return row is not None and self._is_alive(row, _now(tx))
+        return row is not None and self._is_alive(row, server_time(tx))
 
     def _is_alive(self, row: Any, now: float) -> bool:
         if row.expires <= now:
@@ -237,14 +241,14 @@ class Leases:
     def sweep(self) -> None:
         """Remove processes that died long ago, and their seats."""
         with self.connections.leasing() as tx:
-            dead = select(processes.c.name).where(processes.c.expires < _now(tx) - _FORGET)
+            dead = select(processes.c.name).where(processes.c.expires < server_time(tx) - _FORGET)
             tx.execute(delete(seats).where(seats.c.process.in_(dead)))
             tx.execute(delete(processes).where(processes.c.name.in_(dead)))
 
     def workers(self) -> list[Worker]:
         """Return the living processes, and what they drive."""
         with self.connections.engine.connect() as connection, connection.begin():
-            now = _now(connection)
+            now = server_time(connection)
             driven: dict[str, list[int]] = {}
             for seat in connection.execute(select(seats).order_by(seats.c.workspace_id)):
                 driven.setdefault(seat.process, []).append(seat.workspace_id)
@@ -272,7 +276,7 @@ class Leases:
             tx.execute(delete(seats).where(seats.c.workspace_id == workspace_id))
             tx.execute(
                 insert(seats).values(
-                    workspace_id=workspace_id, process=process, holder=holder, since=_now(tx)
+                    workspace_id=workspace_id, process=process, holder=holder, since=server_time(tx)
                 )
             )
         self._held[holder] = workspace_id
@@ -306,7 +310,8 @@ class Leases:
             self._say_left(error)
 
 
-def _now(tx: Connection) -> float:
+def server_time(tx: Connection) -> float:
+    """Return the server's time in seconds since the epoch."""
     return float(tx.scalar(select(_NOW)) or 0.0)
 
 

@@ -13,8 +13,9 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.backends import postgres_sql
 from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Worker, Writing
 from claude_batch.ledger.backends.commit_notices import CommitNotices
-from claude_batch.ledger.backends.leases import Leases, ProcessLease, SeatLease
+from claude_batch.ledger.backends.leases import Leases, ProcessLease, SeatLease, server_time
 from claude_batch.ledger.backends.postgres_connections import PostgresConnections
+from claude_batch.ledger.backends.server_clock import ServerClock
 from claude_batch.ledger.schema import SCHEMA_VERSION, metadata
 
 OLDEST_SERVER = 14
@@ -35,7 +36,8 @@ class PostgresBackend(Backend):
         self.engine: Engine = self._connections.engine
         self._schema = self._connections.schema
         self._checked = False
-        self._leases = Leases(self._connections)
+        self._clock = ServerClock()
+        self._leases = Leases(self._connections, self._clock)
         postgres_sql.use_indexes_of(metadata)
 
     def writer(self, connection: Connection) -> Connection:
@@ -44,6 +46,7 @@ class PostgresBackend(Backend):
     def tables(self, connection: Connection) -> list[str]:
         if not self._checked:
             self._check_server(connection)
+            self._clock.read(lambda: server_time(connection))
             self._checked = True
         return inspect(connection).get_table_names(schema=self._schema)
 
@@ -111,6 +114,9 @@ class PostgresBackend(Backend):
 
     def checkpoint(self) -> bool:
         return False  # The server does so itself.
+
+    def now(self) -> float:
+        return self._clock.now()
 
     def server(self, tx: Connection) -> str:
         # The timeline rises when a standby is promoted. pg_control_checkpoint() tells only after
