@@ -97,7 +97,11 @@ class Sandbox:
 
     def batches(self) -> int:
         """How many batches were created."""
-        return self._get("/sandbox/billing?summary=true")["batches"]
+        return self.bill()["batches"]
+
+    def bill(self) -> Any:
+        """The sums of what it has billed."""
+        return self._get("/sandbox/billing?summary=true")
 
     def _get(self, path: str) -> Any:
         with self._opener.open(self.url + path, timeout=600) as answer:

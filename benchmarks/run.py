@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import rows
+import servers
 from contest import CLAUDE_BATCH, CONTESTANTS, SDK, Round, check_same_requests, run_contestant
 from gateway import gateway
 from processes import Failed
@@ -38,13 +39,15 @@ PARTS: dict[str, tuple[str, Callable[[int, int], Section]]] = {
     "waiting": ("200 batches that wait at the API", lambda _, __: rows.waiting(200)),
     "thousand": ("1,000 batches that wait at the API", lambda _, __: rows.waiting(1000)),
     "gateway": ("thousands of calls that wait at the gateway", lambda _, __: gateway()),
+    "server": ("a ledger on PostgreSQL, beside one in a file", servers.on_server),
+    "shared": ("50 programs that share batches on it", lambda _, r: servers.shared(r)),
     "commands": ("commands with little to do", lambda _, r: rows.commands(r)),
     "libraries": ("other libraries, if installed", lambda _, r: rows.libraries(r)),
     "million": ("ten times as many requests", lambda n, _: rows.million(10 * n)),
     "guard": (f"{GUARD_REQUESTS:,} requests; fails above its bounds", lambda _, r: guard(r)),
 }
-NOT_BY_DEFAULT = ("thousand", "gateway", "million", "guard")
-"""The first three take minutes, and the last is a part of continuous integration."""
+NOT_BY_DEFAULT = ("thousand", "gateway", "million", "server", "shared", "guard")
+"""These take minutes, or need the extra `test`; the last is a part of continuous integration."""
 
 
 def main() -> int:

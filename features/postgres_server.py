@@ -152,6 +152,12 @@ class PostgresServer:
                 raise AssertionError(f"the PostgreSQL server does not start:\n{self.log()}")
             time.sleep(0.01)
 
+    @property
+    def pid(self) -> int:
+        """The process that starts all others of the server."""
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self, mode: Mode = "fast", timeout: float = 30) -> None:
         """End it. What was committed is there when it starts again."""
         if self._process is None:
