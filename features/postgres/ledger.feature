@@ -19,6 +19,33 @@ Feature: A ledger on PostgreSQL
     And the password of the server was never said
     And no file has the password of the server
 
+  Scenario Outline: What only reads creates no ledger: <command>
+    When a command runs: <command>
+    Then the command line exits with <code>
+    When a command runs: doctor
+    Then the command line prints
+      """
+      yet; `claude-batch run` creates it
+      """
+
+    Examples:
+      | command     | code |
+      | status      | 0    |
+      | advance     | 0    |
+      | ledger show | 2    |
+
+  Scenario: A worker says which schema it cannot work in
+    When a command runs: worker --schema other --ledger ledger.db
+    Then the command line exits with 2 and says
+      """
+      --schema other: ledger.db is a file; only a ledger on PostgreSQL has a schema
+      """
+    When a command runs: worker --schema other --ledger postgresql://nobody@nowhere/db?schema=this
+    Then the command line exits with 2 and says
+      """
+      --schema other: the ledger's URL names another schema: this
+      """
+
   Scenario: The same command goes on with a run that another process left
     Given a command's file "prompts.jsonl" of 3 prompts
     When a command runs: submit actor.yaml prompts.jsonl
@@ -78,7 +105,9 @@ Feature: A ledger on PostgreSQL
       """
 
   Scenario: A backup is the server's own business
-    When a command runs: ledger backup copy.dump
+    Given a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml prompts.jsonl
+    And a command runs: ledger backup copy.dump
     Then the command line exits with 2 and says
       """
       pg_dump --format=custom --schema=claude_batch --file=copy.dump
@@ -174,7 +203,7 @@ Feature: A ledger on PostgreSQL
       "Look at Köln [[sandbox:tools]]"
       "Look at Hamm [[sandbox:tools]]"
       """
-    And two workers: --tools counted --concurrency 1
+    And two workers: --tools counted --concurrency 1 --schema claude_batch
     When a command runs: submit tools.yaml asks.jsonl
     Then the run is over within 60 seconds
     And both workers have written to "calls.txt", 4 times in all

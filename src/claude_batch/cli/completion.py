@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from claude_batch.cli.user_messages import print_line
-from claude_batch.core.ledger_location import default_ledger, has_ledger
+from claude_batch.core.ledger_location import default_ledger
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -84,10 +84,11 @@ def _from_ledger(
     logging.disable()
     words: list[str] = []
     with suppress(Exception):
+        from claude_batch.cli.status_command import is_there
         from claude_batch.ledger.store import Ledger
 
         location = default_ledger(context.params.get("ledger"))
-        if has_ledger(location):
+        if is_there(location):
             with closing(Ledger(location)) as ledger:
                 words = find(ledger)
     logging.disable(logging.NOTSET)

@@ -10,10 +10,10 @@ import click
 from claude_batch.cli.completion import optional_run_argument, run_argument
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import ProviderOptions, open_provider, option, provider_options
-from claude_batch.cli.status_command import require_ledger
+from claude_batch.cli.status_command import is_there, require_ledger
 from claude_batch.cli.user_messages import BadOutput, print_json, print_line, require_stdout, say
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.core.ledger_location import default_ledger, has_ledger, without_password
+from claude_batch.core.ledger_location import default_ledger, without_password
 from claude_batch.core.quantities import count_of, format_duration
 from claude_batch.core.states import RequestState
 
@@ -117,7 +117,7 @@ def advance_command(options: ProviderOptions) -> None:
     from claude_batch.cli.run_delivery import deliver, parkable
     from claude_batch.core.states import RunState
 
-    if not has_ledger(options.location):
+    if not is_there(options.location):
         say(f"there is no ledger at {without_password(options.location)} yet: nothing is due")
         return
     code = Exit.OK

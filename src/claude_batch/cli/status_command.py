@@ -25,7 +25,12 @@ from claude_batch.cli.user_messages import (
     unwritable,
 )
 from claude_batch.core.errors import RunNotFoundError
-from claude_batch.core.ledger_location import default_ledger, has_ledger, without_password
+from claude_batch.core.ledger_location import (
+    default_ledger,
+    has_ledger,
+    on_server,
+    without_password,
+)
 from claude_batch.core.quantities import count_of
 
 if TYPE_CHECKING:
@@ -36,9 +41,18 @@ if TYPE_CHECKING:
 # Status command -----------------------------------------------------------------------------------
 
 
+def is_there(location: str) -> bool:
+    """Return whether there is a ledger, without creating one. Raises `LedgerError`."""
+    if not on_server(location):
+        return has_ledger(location)
+    from claude_batch.ledger.store import exists_on_server
+
+    return exists_on_server(location)
+
+
 def require_ledger(location: str) -> None:
     """Raise `RunNotFoundError` if there is no ledger; reading must not create one."""
-    if not has_ledger(location):
+    if not is_there(location):
         raise RunNotFoundError(
             f"there is no ledger at {without_password(location)} yet; `claude-batch run` creates it"
         )
@@ -64,7 +78,7 @@ def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str |
     location = default_ledger(ledger)
     if run_id is not None or watch:
         require_ledger(location)
-    elif not has_ledger(location):
+    elif not is_there(location):
         if as_json:
             print_json([])
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +11,7 @@ import click
 from claude_batch.cli.exits import EXIT_CODES
 from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
 from claude_batch.cli.user_messages import say
+from claude_batch.core.ledger_location import with_schema
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -37,8 +39,17 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="The most functions that run here at the same time (16).",
 )
+@click.option(
+    "--schema",
+    metavar="NAME",
+    help="The ledger's schema in its PostgreSQL database, if its URL names none (claude_batch).",
+)
 def worker_command(
-    options: ProviderOptions, health: int | None, tools: tuple[str, ...], concurrency: int | None
+    options: ProviderOptions,
+    health: int | None,
+    tools: tuple[str, ...],
+    concurrency: int | None,
+    schema: str | None,
 ) -> None:
     """Send and collect what others store in the ledger, until Ctrl-C or SIGTERM.
 
@@ -49,6 +60,12 @@ def worker_command(
     from claude_batch.actor.tools import offer_tools
     from claude_batch.cli.run_delivery import parkable
 
+    if schema is not None:
+        try:
+            place = with_schema(options.location, schema)
+        except ValueError as error:
+            raise click.UsageError(f"--schema {schema}: {error}") from None
+        options = replace(options, settings={**options.settings, "ledger": place})
     offered = [name for place in tools for name in offer_tools(place)]
     with open_provider(options) as provider:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
 
 from claude_batch.core.settings import from_environment
 
@@ -42,8 +43,19 @@ def on_server(location: str) -> bool:
     return location.startswith(("postgres:", "postgresql:", "postgresql+psycopg:"))
 
 
+def with_schema(location: str, schema: str) -> str:
+    """Return the URL of a ledger in this schema of its database. Raises `ValueError`."""
+    if not on_server(location):
+        raise ValueError(f"{location} is a file; only a ledger on PostgreSQL has a schema")
+    url, _, query = location.partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    if options.setdefault("schema", schema) != schema:
+        raise ValueError(f"the ledger's URL names another schema: {options['schema']}")
+    return f"{url}?{urlencode(options)}"
+
+
 def has_ledger(location: str) -> bool:
-    """Return whether there is a ledger, without creating one."""
+    """Return whether there is a ledger, or a server that may have one."""
     return "://" in location or Path(location).expanduser().exists()
 
 
