@@ -38,6 +38,16 @@ def _open_there(location: str) -> Any:
     return _open(url_of(location))
 
 
+def execute(location: str | Path, statement: str) -> None:
+    """Run SQL in the schema that stands for a file, and notify its readers as a commit does."""
+    ledger = store.Ledger(str(location))
+    try:
+        with ledger.write() as tx:
+            tx.exec_driver_sql(statement)
+    finally:
+        ledger.close()
+
+
 def begin() -> None:
     """Open them there from now on, in commands that are forked from here too."""
     if os.environ[VARIABLE] == "1":

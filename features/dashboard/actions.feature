@@ -1,3 +1,4 @@
+@both_backends
 Feature: With --allow-actions, pages change runs as the commands do
   Each action is a plain form, which needs no script, and one transaction on the ledger. The process that drives
   the ledger carries it out.

@@ -1,3 +1,4 @@
+@both_backends
 Feature: What users and models wrote cannot do anything on a page
   Prompts, answers, keys and labels are shown as text, whatever they contain.
 

@@ -1,3 +1,4 @@
+@both_backends
 Feature: The dashboard's pages show the ledger
   They only read it, and follow it as it changes.
 

@@ -1,3 +1,4 @@
+@both_backends
 Feature: A request's page shows each block of its prompt and its answer
 
   Scenario: Texts, documents, pictures, tools and their results, and what the model thought

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ from behave import given, then, when
 from behave.runner import Context
 from cli_steps import command
 from cutting_proxy import CuttingProxy
+from html_pages import read_html
 from postgres_server import PASSWORD
 
 from claude_batch.cli.exits import Exit
@@ -224,3 +227,29 @@ def _(context: Context) -> None:
 def _(context: Context, count: int) -> None:
     writers = Path("calls.txt").read_text().split()
     assert len(writers) == len(set(writers)) == count, writers
+
+
+@then("the dashboard names the {count:d} worker that lives, and the one that drives")
+@then("the dashboard names the {count:d} workers that live, and the one that drives")
+def _(context: Context, count: int) -> None:
+    assert len(context.pids) == count
+    host = re.escape(socket.gethostname())
+    rows = re.compile(rf"[0-9a-f]{{16}} {host} (\d+) \d+s ago (waits|wrkspc_01SandboxDefault)")
+    drives = driving(context)
+    expected = {
+        str(pid): "wrkspc_01SandboxDefault" if pid == drives else "waits" for pid in context.pids
+    }
+
+    def named() -> bool:
+        said = read_html(context.browser.get("/ledger").text).text
+        return dict(rows.findall(said)) == expected
+
+    # The pages follow a moment later.
+    wait_for(named, 20)
+
+
+@then("the password of the server is on no page of the dashboard")
+def _(context: Context) -> None:
+    context.execute_steps("Then every page that the dashboard links to is valid HTML with labels")
+    for path in context.dashboard_paths:
+        assert PASSWORD not in context.browser.get(path).text, path

@@ -16,6 +16,7 @@ from claude_batch.ledger.schema import (
     batch_runs,
     batches,
     conversations,
+    lanes,
     params,
     requests,
     results,
@@ -140,7 +141,10 @@ def workspace_rows(tx: Connection) -> list[Record]:
 
 
 def open_batches(tx: Connection) -> list[Record]:
-    """Return the batches that wait for their outcome, oldest first: id, state, requests, times."""
+    """Return the batches that wait for their outcome, oldest first.
+
+    Each row has its id, workspace, state, number of requests and times.
+    """
     return list(
         tx.execute(
             select(
@@ -150,7 +154,9 @@ def open_batches(tx: Connection) -> list[Record]:
                 batches.c.request_count,
                 batches.c.created,
                 batches.c.submitted,
+                lanes.c.workspace_id,
             )
+            .join(lanes, lanes.c.id == batches.c.lane_id)
             .where(batches.c.state.in_(UNDER_WAY))
             .order_by(batches.c.id)
         )
