@@ -31,6 +31,20 @@ Feature: The dashboard in a real browser
       | /ledger                  |
       | /nothing                 |
 
+  Scenario: axe-core finds no serious fault on the page of a ledger that a fleet uses
+    Given a PostgreSQL server
+    And a command's API with {"latency": 3600}
+    And a ledger on that server
+    And a command's file "prompts.jsonl" of 3 prompts
+    And two workers: --health 0
+    Then one of them drives, and each says that it works
+    When a command runs: submit actor.yaml prompts.jsonl
+    Given a dashboard of this ledger
+    Then the dashboard names the 2 workers that live, and the one that drives
+    And axe-core finds no serious fault, and nothing is wider than the window, on
+      | path    |
+      | /ledger |
+
   Scenario: axe-core finds no serious fault on the page that asks for the token
     Given a ledger with runs for the dashboard
     And a dashboard of this ledger with {"token": "a-token-of-enough-characters"}
