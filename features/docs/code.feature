@@ -58,6 +58,8 @@ Feature: Every block of code on every page is run or checked
       | bash     | pip install 'claude-batch[pdf]'  | …the package has no extra pdf…        |
       | bash     | export CLAUDE_BATCH_LEDGERS=x    | …nothing reads the variable…          |
       | bash     | python examples/gone.py          | …there is no examples/gone.py…        |
+      | bash     | systemctl start claude-batch-gone.service | …there is no claude-batch-gone.service… |
+      | bash     | sudo -u claude-batch claude-batch stat | …there is no command 'stat'… |
       | bash     | kubectl apply -f deploy/gone     | …there is no deploy/gone…             |
       | bash     | kubectl exec deployment/claude-batch-worker -- claude-batch stat | …there is no command 'stat'… |
       | bash     | docker run --rm claude-batch runn x | …there is no command 'runn'…           |

@@ -352,7 +352,7 @@ def _check_command(words: list[str]) -> Iterator[str]:
             yield from parse_problems(arguments)
         case "pip", ["install", *wanted]:
             yield from _check_extras(wanted)
-        case (("python" | "python3"), ["-m", "venv", ".venv"]):
+        case (("python" | "python3"), ["-m", "venv", (".venv" | "/usr/local/lib/claude-batch")]):
             pass
         case (("python" | "python3"), [script, *_]) if script.endswith(".py"):
             if not (ROOT / script).is_file():
@@ -367,8 +367,12 @@ def _check_command(words: list[str]) -> Iterator[str]:
         case "curl", [url, *_]:
             if not re.match(r"\$ANTHROPIC_BASE_URL/(v1|claude-batch/v1)/", url):
                 yield f"no check for the address {url}"
-        case (("docker" | "kubectl"), _):
+        case (("docker" | "kubectl" | "install" | "systemctl" | "journalctl"), _):
             yield from _check_deployed(words)
+        case "sudo", ["-u", "claude-batch", *command]:
+            yield from _check_command(command)
+        case "systemd-sysusers", []:
+            pass
         case ("apt", ["install", "python3-venv"]) | ("source", [".venv/bin/activate"]):
             pass
         case _:
@@ -379,7 +383,8 @@ def _check_deployed(words: list[str]) -> Iterator[str]:
     """Its files must exist, and a command inside a container is read as any other."""
     for path in words:
         file = re.sub(r"^deployment/claude-batch-(\w+)$", r"deploy/kubernetes/\1.yaml", path)
-        if file.startswith("deploy/") and not (ROOT / file).exists():
+        file = re.sub(r"^(claude-batch-\w+\.(service|timer))$", r"deploy/systemd/\1", file)
+        if file.startswith(("deploy/", "examples/")) and not (ROOT / file).exists():
             yield f"there is no {path}"
     image = ["claude-batch"] if words[:2] == ["docker", "run"] else []
     for before in ("worker", "gateway", "--", *image):

@@ -1,0 +1,68 @@
+Feature: The units of deploy/systemd run the commands as the pages say
+  No systemd runs them here: the commands are started with the environment that it would give them.
+
+  Scenario: systemd finds no fault in them, and they may do little
+    Then systemd-analyze finds no fault in the units, and an exposure of at most 2.0
+
+  Scenario: Their commands and variables exist, and none of them has a secret
+    Then each command of the units can be parsed
+    And each variable of the units is read by the package, and secrets are in files that only root reads
+    And each service is restricted to the network and its own folder
+
+  Scenario: A service starts again if that helps, by the exit codes of the reference
+    Then the services start again as follows
+      | end     | worker | nightly | resume |
+      | 0       | no     | no      | no     |
+      | 1       | yes    | no      | no     |
+      | 2       | no     | no      | no     |
+      | 3       | yes    | yes     | yes    |
+      | 4       | no     | no      | no     |
+      | SIGKILL | yes    | yes     | yes    |
+      | SIGTERM | no     | no      | no     |
+    And each exit code of the reference is in that table
+
+  Scenario: The nightly run is killed, starts again, and pays for nothing twice
+    Given a command's API with {"latency": 2}
+    And the files that the units name, with 3 prompts
+    When the service nightly starts
+    And its batch is at the API, and it is ended by SIGKILL
+    Then it starts again
+    When the service nightly starts
+    Then it ends with 0
+    And it does not start again
+    And the command line has written 3 answers in order to "state/claude-batch/answers.jsonl"
+    And the API has processed each of 3 requests once
+
+  Scenario: The machine stops in the nightly run, and continues it when it starts
+    Given a command's API with {"latency": 2}
+    And the files that the units name, with 3 prompts
+    When the service nightly starts
+    And its batch is at the API, and it is ended by SIGTERM
+    Then it ends with 3
+    When the service resume starts
+    Then it ends with 0
+    And the command line has written 3 answers in order to "state/claude-batch/answers.jsonl"
+    And the API has processed each of 3 requests once
+
+  Scenario: A wrong file ends the nightly run for good
+    Given a command's API
+    And the files that the units name, with 0 prompts
+    When the service nightly starts
+    Then it ends with 2
+    And it does not start again
+
+  Scenario: A worker answers, ends with the machine, and waits for a database that is away
+    Given a PostgreSQL server
+    And a command's API
+    And a ledger on that server
+    And the files that the units name, with 3 prompts
+    When the service worker starts
+    And a command runs: submit etc/reviewer.yaml srv/prompts.jsonl
+    Then the run is over within 30 seconds
+    When it is ended by SIGTERM
+    Then it ends with 0
+    And it does not start again
+    When the PostgreSQL server ends
+    And the service worker starts
+    Then it ends with 3
+    And it starts again
