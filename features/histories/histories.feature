@@ -1,4 +1,4 @@
-@slow @long
+@slow @long @unmeasured
 Feature: Random histories keep the promises
 
   Real drivers on a real ledger, a simulated API and simulated time. Processes die and are deposed,

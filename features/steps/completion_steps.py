@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import programs
 from behave import given, then
 from behave.runner import Context
 
@@ -23,6 +24,7 @@ from claude_batch.cli.completion import (
 )
 
 TOOLS = str(Path(sys.executable).parent)
+COMMAND = "from claude_batch.cli import main; main()"
 
 
 def _typed(context: Context, text: str) -> list[str]:
@@ -47,12 +49,14 @@ def _run(words: list[str], **variables: str) -> str:
 
 def _offered(context: Context, shell: str, words: list[str]) -> list[str]:
     number = words[-1] if shell == "fish" else str(len(words) - 1)
-    told = _run(
-        ["claude-batch"],
-        COMP_WORDS="\n".join(words) if shell == "bash" else " ".join(words),
-        COMP_CWORD=number,
-        _CLAUDE_BATCH_COMPLETE=f"{shell}_complete",
-    )
+    asks = {
+        "COMP_WORDS": "\n".join(words) if shell == "bash" else " ".join(words),
+        "COMP_CWORD": number,
+        "_CLAUDE_BATCH_COMPLETE": f"{shell}_complete",
+    }
+    done = programs.run(COMMAND, env={**os.environ, **asks})
+    assert done.returncode == 0 and not done.stderr, (words, done)
+    told = done.stdout
     if shell == "zsh":  # the type, the word and its help, each in a line
         lines = told.rstrip("\n").split("\n")
         told = "\n".join(map(",".join, zip(lines[::3], lines[1::3], strict=False)))
