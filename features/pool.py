@@ -218,13 +218,26 @@ class Pool:
 
 
 def quicken_coverage() -> None:
-    """Let a measured process fork without looking at the file of every module: 0.2 s of CPU.
+    """Let measured processes fork and end without work that changes no measurement.
 
-    A collector notes where in the program it was created, which only its own debugging prints.
+    A collector notes where in the program it was created, for coverage's own debugging, and looks
+    at the file of every module for it. At `os._exit`, a child saves again what its parents had
+    measured before they forked. Both together take 0.25 s of CPU for each process.
     """
     collector: Any = sys.modules.get("coverage.collector")
-    if collector is not None:
-        collector.short_stack = lambda: ""
+    if collector is None:
+        return
+    collector.short_stack = lambda: ""
+    measuring: list[Any] = []
+
+    def remember() -> None:
+        measuring[:] = [sys.modules["coverage"].Coverage.current()]
+
+    def leave_to_the_parent() -> None:
+        if measuring[0] is not None:
+            measuring[0].save = lambda: None
+
+    os.register_at_fork(before=remember, after_in_child=leave_to_the_parent)
 
 
 def stop_coverage() -> None:
