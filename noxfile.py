@@ -220,9 +220,13 @@ for other_version, other_path in OTHER_PYTHONS.items():
 
 @nox.session
 def postgres_tests(session: nox.Session) -> None:
-    """The features tagged @both_backends again, with their ledgers on a PostgreSQL server."""
+    """The features tagged @both_backends again, with their ledgers on a PostgreSQL server.
+
+    nox -s postgres_tests -- features/money     all of a folder, but what reads a file itself
+    """
     session.install(".[test]")
-    features(session, [], tags="@both_backends", FEATURES_POSTGRES="1")
+    tags = "not @file_ledger" if session.posargs else "@both_backends"
+    features(session, [], tags=tags, FEATURES_POSTGRES="1")
 
 
 @nox.session

@@ -15,9 +15,13 @@ from typing import Any
 
 import postgres_server
 
+from claude_batch.core.ledger_location import without_password
 from claude_batch.ledger import store
 
 VARIABLE = "FEATURES_POSTGRES"
+
+_FOR_PROCESSES = Path(__file__).with_name("on_postgres")
+"""Python imports the `sitecustomize` of this folder when it starts."""
 
 _open: Any = store.open_backend
 
@@ -29,6 +33,11 @@ def url_of(location: str) -> str:
     return f"{server}{'&' if '?' in server else '?'}schema={schema}"
 
 
+def shown(location: str) -> str:
+    """Return how claude-batch shows the ledger that stands for a file."""
+    return without_password(url_of(location)) if VARIABLE in os.environ else location
+
+
 def _open_there(location: str) -> Any:
     if "://" in location:
         return _open(location)
@@ -38,18 +47,35 @@ def _open_there(location: str) -> Any:
     return _open(url_of(location))
 
 
-def execute(location: str | Path, statement: str) -> None:
-    """Run SQL in the schema that stands for a file, and notify its readers as a commit does."""
+def execute(location: str | Path, statement: str) -> int:
+    """Run SQL in a ledger, and notify its readers as a commit does; return the number of rows."""
     ledger = store.Ledger(str(location))
     try:
         with ledger.write() as tx:
-            tx.exec_driver_sql(statement)
+            return tx.exec_driver_sql(statement).rowcount
     finally:
         ledger.close()
 
 
+def rows(location: str, query: str) -> list[Any]:
+    """Return what a ledger has; nothing as long as it is not made."""
+    if not Path(location).exists():
+        return []
+    backend = store.open_backend(location)
+    try:
+        with backend.engine.connect() as connection, connection.begin():
+            return list(connection.exec_driver_sql(query).fetchall())
+    except backend.faults:
+        return []
+    finally:
+        backend.close()
+
+
 def begin() -> None:
-    """Open them there from now on, in commands that are forked from here too."""
+    """Open them there from now on, also in the processes that are started from here."""
     if os.environ[VARIABLE] == "1":
         os.environ[VARIABLE] = postgres_server.shared().url()
     store.open_backend = _open_there
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if str(_FOR_PROCESSES) not in path:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_FOR_PROCESSES), *path)))

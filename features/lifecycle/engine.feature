@@ -38,11 +38,12 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     Then every call fails with LedgerError
     And the error is a LedgerError that says
       """
-      no such table
+      batch_runs
       """
     When 1 prompts are asked at once
     Then every call fails with LedgerError
 
+  @file_ledger
   Scenario: The id of an accepted batch is noted as soon as the disk takes it
     Given an API
     And a batch provider
@@ -126,10 +127,14 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     Examples:
       | what                             | patience | error              | words                     |
       | the driver fails unforeseen      | 60       | EngineStoppedError | RuntimeError: a surprise  |
-      | the ledger cannot be watched     | 60       | LedgerError        | the disk is gone          |
       | answers cannot be read           | 60       | LedgerError        | the disk is gone          |
       | calls cannot be stored           | 60       | EngineStoppedError | could not be stored       |
       | a time-out cannot be noted       | 3        | LedgerError        | the disk is gone          |
+
+    @file_ledger
+    Examples: only a file is watched by the engine's thread
+      | what                             | patience | error              | words                     |
+      | the ledger cannot be watched     | 60       | LedgerError        | the disk is gone          |
 
   Scenario: That an answer was taken is worth no more than a warning where it cannot be noted
     Given an API

@@ -217,6 +217,7 @@ Feature: Live calls of the ledger are made once, and survive the process
       | after_live_answer | some         |
       | after_live_record | none or some |
 
+  @file_ledger
   Scenario: calls that were under way when their process died are reported before any process drives
     Given an API
     When a process of its own asks a run of 6 prompts live, and dies after_live_claim

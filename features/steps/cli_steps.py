@@ -38,6 +38,13 @@ from claude_batch.providers import progress
 from claude_batch.providers.status import BatchStatus, RunStatus, all_statuses
 
 SOURCES = str(Path(str(cb.__file__)).parents[1])
+
+
+def search_path() -> str:
+    """Where a process that is started anew finds the package, and what scenarios add to it."""
+    return os.pathsep.join((SOURCES, os.environ.get("PYTHONPATH", "")))
+
+
 ACTOR = "name: tests/asker\nprovider: anthropic\nmodel: claude-haiku-4-5\nbatch_processing: true\n"
 
 
@@ -416,7 +423,7 @@ def spawn(context: Context, words: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "claude_batch", *shlex.split(words)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": SOURCES},
+        env={**os.environ, "PYTHONPATH": search_path()},
     )  # fmt: skip
 
     def stop() -> None:
@@ -476,7 +483,7 @@ def _(context: Context, words: str, names: str) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=30,
-        env={**os.environ, "PYTHONPATH": SOURCES},
+        env={**os.environ, "PYTHONPATH": search_path()},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "claude-batch" in done.stdout, done.stdout

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 from unittest import mock
 
+import ledgers_on_postgres
 from behave import then, when
 from behave.runner import Context
-from filelock import FileLock
 from staging import QUICK, make_provider, until
 
 import claude_batch as cb
+from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
@@ -48,14 +49,11 @@ def in_a_thread(context: Context, prompt: str) -> threading.Thread:
 
 
 def rows(query: str) -> list[Any]:
-    connection = sqlite3.connect(os.environ["CLAUDE_BATCH_LEDGER"], timeout=30)
-    try:
-        with connection:
-            return connection.execute(query).fetchall()
-    except sqlite3.OperationalError:
-        return []
-    finally:
-        connection.close()
+    return ledgers_on_postgres.rows(os.environ["CLAUDE_BATCH_LEDGER"], query)
+
+
+def execute(statement: str) -> None:
+    ledgers_on_postgres.execute(os.environ["CLAUDE_BATCH_LEDGER"], statement)
 
 
 @when("two providers of the ledger are asked at once")
@@ -96,7 +94,7 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     thread = in_a_thread(context, "waits")
     until(lambda: rows("SELECT 1 FROM requests"))
-    rows("DROP TABLE batch_runs")
+    execute("DROP TABLE batch_runs")
     thread.join(30)
 
 
@@ -104,14 +102,14 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     with cb.ClaudeBatchProvider(drive=False) as quiet:
         quiet.store(configuration(), ["makes the ledger"]).cancel_sync()
-    rows(
+    execute(
         "CREATE TRIGGER full BEFORE UPDATE OF remote_id ON batches "
-        "BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
+        "BEGIN SELECT RAISE(FAIL, 'disk is full'); END",
     )
     thread = in_a_thread(context, "accepted")
     until(lambda: any(call["method"] == "POST" for call in context.api.log()))
     until(lambda: rows("SELECT 1 FROM batches WHERE state = 'submitting' AND armed IS NOT NULL"))
-    rows("DROP TRIGGER full")
+    execute("DROP TRIGGER full")
     thread.join(30)
 
 
@@ -191,12 +189,22 @@ def _(context: Context) -> None:
     assert isinstance(three, cb.KeyConflictError)
 
 
+@contextlib.contextmanager
+def _another_process_drives() -> Generator[None]:
+    """Hold the seat as another process does, whose locks are not shared with this one."""
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    try:
+        with ledger.every_seat([1], "the scenario holds it"):
+            yield
+    finally:
+        ledger.close()
+
+
 @when("another process holds the seat while a run is stored")
 def _(context: Context) -> None:
     with cb.ClaudeBatchProvider(drive=False) as quiet:
         quiet.store(configuration(), ["makes the ledger"]).cancel_sync()
-    ledger = os.path.realpath(os.environ["CLAUDE_BATCH_LEDGER"])
-    with FileLock(f"{ledger}.seat-1"):
+    with _another_process_drives():
         context.run = context.provider.store(context.actor.configuration, ["prompt 0"])
         until(lambda: context.provider.contact.made)
         assert not rows("SELECT 1 FROM batches")
@@ -212,10 +220,9 @@ def _(context: Context) -> None:
 @when("another process holds the seat")
 def _(context: Context) -> None:
     context.provider.store(configuration(), ["prompt 0"])
-    ledger = os.path.realpath(os.environ["CLAUDE_BATCH_LEDGER"])
-    context.seat = FileLock(f"{ledger}.seat-1")
-    context.seat.acquire()
-    context.add_cleanup(context.seat.release)
+    another = _another_process_drives()
+    another.__enter__()
+    context.add_cleanup(another.__exit__, None, None, None)
 
 
 @then("advance says that it did not drive")

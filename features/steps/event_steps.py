@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 from behave import given, then, when
 from behave.runner import Context
+from ledgers_on_postgres import shown
 from staging import make_provider, until
 
 import claude_batch as cb
@@ -188,7 +190,7 @@ def _(context: Context, count: int) -> None:
 @then("each event names the ledger and what it is about")
 def _(context: Context) -> None:
     for event in context.told:
-        assert event.ledger.endswith("ledger.db"), event
+        assert event.ledger == shown(os.environ["CLAUDE_BATCH_LEDGER"]), event
         assert abs(event.at - time.time()) < 600
         about = event.to_dict()
         assert about.get("run_id", context.run.id) == context.run.id, event
@@ -315,7 +317,7 @@ def _(context: Context) -> None:
     assert [record.__dict__["event"] for record in told] == expected
     for record in told:
         assert "\n" not in record.getMessage()
-        assert record.__dict__["ledger"].endswith("ledger.db")
+        assert record.__dict__["ledger"] == shown(os.environ["CLAUDE_BATCH_LEDGER"])
     assert told[0].__dict__["run_id"] == context.run.id
     assert told[1].__dict__["requests"] == 5
     assert told[1].getMessage().endswith(": 5 requests submitted")

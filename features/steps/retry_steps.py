@@ -6,12 +6,12 @@ import asyncio
 import json
 import os
 import signal
-import sqlite3
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import ledgers_on_postgres
 import programs
 from behave import then, when
 from behave.runner import Context
@@ -101,13 +101,9 @@ def _(context: Context) -> None:
 
 
 def change(*statements: str) -> None:
-    connection = sqlite3.connect(os.environ["CLAUDE_BATCH_LEDGER"], timeout=30)
-    try:
-        for statement in statements:
-            assert connection.execute(statement).rowcount == 1, statement
-        connection.commit()
-    finally:
-        connection.close()
+    for statement in statements:
+        changed = ledgers_on_postgres.execute(os.environ["CLAUDE_BATCH_LEDGER"], statement)
+        assert changed == 1, statement
 
 
 @when("the run's first request is lost")
@@ -122,7 +118,7 @@ def _(context: Context) -> None:
         "input_tokens, output_tokens, cache_read_tokens, cache_5m_tokens, cache_1h_tokens, "
         "web_searches) "
         "SELECT two.seq, 7, batch_id, outcome, disposition, raw, 1, 1, 0, 0, 0, 0 FROM results "
-        "JOIN (SELECT seq FROM requests WHERE position = 1) two "
+        "CROSS JOIN (SELECT seq FROM requests WHERE position = 1) two "
         "WHERE request_seq = (SELECT seq FROM requests WHERE position = 0)"
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from behave import then
 from behave.runner import Context
-from cli_steps import SOURCES
+from cli_steps import search_path
 
 
 @then("a command in a shell ends with a code and says")
@@ -22,7 +22,7 @@ def _(context: Context) -> None:
         script = f"{{ {command.replace('claude-batch', python)}; echo $? >code; }} {bar}{reader}"
         done = subprocess.run(
             ["sh", "-c", script], capture_output=True, text=True, timeout=60,
-            stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": SOURCES},
+            stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": search_path()},
         )  # fmt: skip
         code = int(Path("code").read_text())
         assert code == int(row["code"]), (row["command"], code, done.stderr)

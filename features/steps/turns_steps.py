@@ -471,7 +471,10 @@ def _(context: Context, prompt: str) -> None:
     context.prompt = prompt
     done = subprocess.run(
         [sys.executable, "-c", ENDS, prompt, str(context.notes)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((*sys.path, os.environ.get("PYTHONPATH", ""))),
+        },
         capture_output=True,
         text=True,
         timeout=60,
