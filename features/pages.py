@@ -93,14 +93,14 @@ class Page:
             yield numbers[text.count("\n", 0, link.start())], link[1]
 
     @cached_property
-    def anchors(self) -> set[str]:
-        """The anchors of its headings that GitHub and the site agree on."""
-        found: set[str] = set()
+    def anchors(self) -> dict[str, str]:
+        """The headings by their anchors, where GitHub and the site agree on them."""
+        found: dict[str, str] = {}
         for _, line in self.prose:
             if heading := re.fullmatch(r"#{1,6} +(.+?) *#*", line):
                 title = re.sub(r"[`*]", "", heading[1])
                 if (slug := _github(title)) == _site(title):
-                    found.add(slug)
+                    found.setdefault(slug, heading[1])
         return found
 
     def section(self, title: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from behave import then
 from behave.runner import Context
 from pages import DOCS, ROOT, Page, pages
+from tables import rule
 
 
 @then("the documents' links and anchors lead somewhere")
@@ -61,6 +62,29 @@ def _leaves(nav: Any) -> Iterator[str]:
                 yield value
             else:
                 yield from _leaves(value)
+
+
+@rule("the site's start page leads to topics")
+def _(topic: str, start_page_says: str, place: str, section_says: str) -> dict[str, int]:
+    """The clicks to a place: the row's link, and a link or a heading of the page that opens.
+
+    0 if that does not lead there, -1 if the place does not have the words.
+    """
+    index = Page(DOCS / "index.md")
+    [row] = [line for line in index.text.splitlines() if start_page_says in line]
+    opened = [DOCS / target for target in re.findall(r"\]\(([^)#]+)\)", row)]
+    name, _, anchor = place.partition("#")
+    wanted = Page(DOCS / name)
+    text = wanted.section(wanted.anchors[anchor]) if anchor else wanted.text
+    if section_says not in text:
+        return {"clicks": -1}
+    for path in opened:
+        if path == wanted.path:
+            return {"clicks": 2 if anchor else 1}
+        links = {(path.parent / target).resolve() for _, target in Page(path).links}
+        if (DOCS / place).resolve() in links:
+            return {"clicks": 2}
+    return {"clicks": 0}
 
 
 def _examples() -> list[Path]:
