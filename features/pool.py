@@ -12,8 +12,9 @@ wall clock and of CPU (child processes included) of each feature. If few scenari
 played once more, alone, because a busy machine may have left them no time; each that passes then is
 reported by name and counts as passed.
 
-Scenarios tagged @frameworks need what `nox -s frameworks` installs, and those tagged @browser what
-`nox -s browser_tests` installs. By default, all others are played.
+Scenarios tagged @frameworks need what `nox -s frameworks` installs, those tagged @browser what
+`nox -s browser_tests` installs, and those tagged @airflow what `nox -s airflow` installs. By
+default, all others are played.
 """
 
 from __future__ import annotations
@@ -298,7 +299,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument(
-        "--tags", default="not @frameworks and not @browser", help="of the scenarios to play"
+        "--tags",
+        default="not @frameworks and not @browser and not @airflow",
+        help="of the scenarios to play",
     )
     parser.add_argument("--processes", type=int, default=min(8, 2 * (os.cpu_count() or 1)))
     parser.add_argument("features", nargs="*")

@@ -294,3 +294,12 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"
     Then the event RequestsRetried has requests 1
     And the event RequestsRetried has reason "order"
+
+  Scenario: The same requests with another run key are another run, and with the same key the same one
+    Then runs of one prompt are found as follows
+      | run key | run |
+      |         | 1   |
+      | monday  | 2   |
+      | tuesday | 3   |
+      | monday  | 2   |
+      |         | 1   |

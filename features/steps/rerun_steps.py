@@ -20,6 +20,7 @@ from orphan_steps import MORTAL
 from retry_steps import change
 from sqlalchemy import select
 from staging import ledger_values, make_provider, until
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.core import crash_points
@@ -29,6 +30,18 @@ from claude_batch.ledger.schema import requests, runs
 
 def prompts_of(name: str) -> list[str]:
     return [json.loads(line) for line in Path(name).read_text("utf-8").splitlines()]
+
+
+@rule("runs of one prompt are found")
+def _(context: Context, run_key: str) -> dict[str, int]:
+    if "provider" not in context:
+        make_provider(context, drive=False)
+        context.found = []
+    asked = cb.ActorRequest("Name a knot.")
+    run = context.provider.store(context.actor.configuration, [asked], run_key=run_key or None)
+    if run.id not in context.found:
+        context.found.append(run.id)
+    return {"run": 1 + context.found.index(run.id)}
 
 
 # Commands and processes ----------------------------------------------------------------------

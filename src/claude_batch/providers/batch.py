@@ -424,6 +424,7 @@ class ClaudeBatchProvider(Opened):
         on_stored: Callable[[int], None] | None = None,
         spare_single: bool = False,
         on_estimate: Callable[[Estimate], None] | None = None,
+        run_key: str | None = None,
         **settings: Unpack[CallKeywords],
     ) -> Run:
         """Store a run without waiting for its submission; the ledger's driver sends it.
@@ -432,8 +433,8 @@ class ClaudeBatchProvider(Opened):
         without it, the first such request raises and nothing is stored. ``on_stored`` is called
         repeatedly with the number of requests stored so far. ``spare_single``: a fault in one
         request's own messages does not fail the run. ``on_estimate`` receives the estimated cost of
-        a new run before anything is sent; if it raises, nothing is stored. ``settings`` are as in
-        `submit`.
+        a new run before anything is sent; if it raises, nothing is stored. ``run_key``: the same
+        requests with another key are another run. ``settings`` are as in `submit`.
         """
         run = self._store_sync(
             actor,
@@ -446,6 +447,7 @@ class ClaudeBatchProvider(Opened):
             on_stored=on_stored,
             spare_single=spare_single,
             on_estimate=on_estimate,
+            run_key=run_key,
         )
         assert run is not None
         return run
@@ -460,6 +462,7 @@ class ClaudeBatchProvider(Opened):
         refused: list[ActorResult] | None = None,
         *,
         spare_single: bool = False,
+        run_key: str | None = None,
     ) -> RunWriter:
         door = self._door()
         encoder = self._encoders.of(actor)
@@ -472,7 +475,7 @@ class ClaudeBatchProvider(Opened):
             partial(encoder.encode, placing=None if uploads is None else uploads.place),
             workspace_id=door.workspace_id,
             actor=actor.name,
-            identity=run_identity(door.client.base_url, actor, self.default_options),
+            identity=run_identity(door.client.base_url, actor, self.default_options, run_key),
             mode=mode,
             label=label,
             output=output,
@@ -504,7 +507,6 @@ class ClaudeBatchProvider(Opened):
         overrides = self._overrides(settings)
         mode = resolve_mode(actor.batch_processing or True, overrides)
         writer = await asyncio.to_thread(self._writer, actor, mode, label, output, refused=refused)
-
         runner = self.middleware_runner
 
         async def add(request: str | ActorRequest) -> None:
@@ -572,12 +574,20 @@ class ClaudeBatchProvider(Opened):
         spare_single: bool = False,
         on_estimate: Callable[[Estimate], None] | None = None,
         refused: list[ActorResult] | None = None,
+        run_key: str | None = None,
     ) -> Run | None:
         check_requests(requests)
         overrides = self._overrides(settings)
         mode = resolve_mode(actor.batch_processing or True, overrides)
         writer = self._writer(
-            actor, mode, label, output, on_stored, refused, spare_single=spare_single
+            actor,
+            mode,
+            label,
+            output,
+            on_stored,
+            refused,
+            spare_single=spare_single,
+            run_key=run_key,
         )
         try:
             for prepared in self._prepared(actor, requests):

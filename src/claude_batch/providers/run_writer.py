@@ -58,11 +58,16 @@ _Pending = tuple[str | None, EncodedRequest, bytes | None, int | None, int | Non
 
 
 def run_identity(
-    base_url: str, actor: ActorConfiguration, default_options: Mapping[str, Any]
+    base_url: str,
+    actor: ActorConfiguration,
+    default_options: Mapping[str, Any],
+    run_key: str | None = None,
 ) -> bytes:
     """Return the part of a run's identity that is not in its requests."""
     options = repr(sorted(default_options.items())).encode()
-    return b"\n".join((base_url.encode(), actor.digest_fields(), options))
+    # Without a key, as it was before there were keys, so that earlier runs are found.
+    key = () if run_key is None else (b"run_key", run_key.encode("utf-8", "surrogatepass"))
+    return b"\n".join((base_url.encode(), actor.digest_fields(), options, *key))
 
 
 class RunWriter:
