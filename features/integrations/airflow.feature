@@ -119,3 +119,18 @@ Feature: A task of Airflow asks a run, and its worker is free while the batches 
       | cancels | state      | what becomes of the run |
       | True    | cancelling | it is cancelled         |
       | False   | parked     | its batches go on       |
+
+  Scenario: A user ends a task that still sends, and its run is cancelled
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "delay", "seconds": 600}}]}
+      """
+    And an Airflow with this Dag
+      """
+      with DAG("ended", schedule=None, is_paused_upon_creation=False) as dag:
+          ClaudeBatchOperator(task_id="ask", actor=ACTOR, requests=["one", "two"], **QUICK)
+      """
+    When a Dag run "only" of "ended" sends
+    And a user marks its task "ask" as failed
+    Then the ledger's run becomes cancelling

@@ -21,9 +21,10 @@ from sqlalchemy import select
 from staging import KEY, ledger_values, until
 from tables import rule
 
+from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.schema import runs
 from claude_batch.ledger.store import Ledger
-from claude_batch.providers.status import all_statuses
+from claude_batch.providers.status import RunStatus, all_statuses
 
 PATIENCE = 150
 """Seconds for Airflow to start, or for a Dag run."""
@@ -167,6 +168,15 @@ def _(context: Context, name: str, dag: str) -> None:
     until(lambda: " at the API" in _log_of(context, "ask"), PATIENCE)
 
 
+@when('a Dag run "{name}" of "{dag}" sends')
+def _(context: Context, name: str, dag: str) -> None:
+    _begin(context, name, dag)
+    until(
+        lambda: any(batch.state == "submitting" for run in _statuses() for batch in run.batches),
+        PATIENCE,
+    )
+
+
 @when('a user marks its task "{task}" as failed')
 def _(context: Context, task: str) -> None:
     path = f"{context.dag_run}/taskInstances/{task}"
@@ -218,14 +228,18 @@ def _(context: Context, count: int) -> None:
 
 @then("the ledger's run becomes {state}")
 def _(context: Context, state: str) -> None:
-    def has_become() -> bool:
-        ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-        try:
-            return [str(each.state) for each in all_statuses(ledger)] == [state]
-        finally:
-            ledger.close()
+    until(lambda: [str(each.state) for each in _statuses()] == [state], PATIENCE)
 
-    until(has_become, 30)
+
+def _statuses() -> list[RunStatus]:
+    try:
+        ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    except LedgerError:
+        return []  # no task has made it yet
+    try:
+        return all_statuses(ledger)
+    finally:
+        ledger.close()
 
 
 @then('the file "{name}" has {count:d} lines')
