@@ -23,6 +23,7 @@ import argparse
 import atexit
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -41,6 +42,7 @@ ROOT = FEATURES.parent
 FEW = 10
 """At most so many failed scenarios are played again. If more fail it is no accident."""
 
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 PROC_STAT = Path("/proc/stat")
 LOOK = 1.0
@@ -202,7 +204,7 @@ class Pool:
     def forgive(self, play: Play) -> None:
         """Count what failed as passed: it has passed when it was played alone."""
         for report in (self._results / play.name).glob("*.xml"):
-            tree = ET.parse(report)
+            tree = tree_of(report)
             for case in tree.iter("testcase"):
                 if case.get("status") in ("failed", "error"):
                     print(f"passed when it was played again, alone: {case.get('name')}")
@@ -251,10 +253,19 @@ def stop_coverage() -> None:
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
 
 
+def tree_of(report: Path) -> ET.ElementTree[ET.Element]:
+    """Read a report, and mend it: it quotes what scenarios said, which may be no text for XML."""
+    text = report.read_text(encoding="utf-8", errors="replace")
+    if _NO_XML.search(text):
+        text = _NO_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+        report.write_text(text, encoding="utf-8")
+    return ET.ElementTree(ET.fromstring(text))
+
+
 def reasons(results: Path) -> Iterator[str]:
     """Why each scenario failed; the progress format only names them."""
     for report in sorted(results.glob("*.xml")):
-        for case in ET.parse(report).iter("testcase"):
+        for case in tree_of(report).iter("testcase"):
             for reason in (*case.iter("failure"), *case.iter("error")):
                 yield f"{case.get('name')}\n{reason.text}\n"
 
