@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, assert_type
 
+import polars as pl
 from anthropic import Anthropic, AsyncAnthropic
 from anthropic.types import Message
 from langchain_anthropic import ChatAnthropic
@@ -125,6 +126,9 @@ async def runs(actor: cb.Actor) -> None:
     assert_type(actor.submit_sync(["a", "b"]), cb.Run)
     run = cb.open_run("run", ledger="l.db")
     assert_type(run, cb.Run)
+    assert_type(run.rows(), Iterator[dict[str, Any]])
+    assert_type(cb.to_frame(run), pl.DataFrame)
+    assert_type(cb.to_frame("run-7k2", ledger="ledger.db"), pl.DataFrame)
     assert_type(run.id, str)
     assert_type(run.status(), cb.RunStatus)
     assert_type(await run.retry_failed(["expired", "type=overloaded_error"]), int)

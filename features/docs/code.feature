@@ -31,6 +31,7 @@ Feature: Every block of code on every page is run or checked
       | docs/how-to/providers.md         |
       | docs/how-to/budgets.md           |
       | docs/how-to/export.md            |
+      | docs/how-to/evaluation.md        |
 
   Scenario Outline: The transcripts of a page are what the commands print: <page>
     When the transcripts of <page> are played in order

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         http_client,
         http_client_sync,
     )
+    from claude_batch.integrations.data_frame import to_frame
     from claude_batch.money.estimates import Estimate
     from claude_batch.providers.actor import Actor, load_actor
     from claude_batch.providers.batch import ClaudeBatchProvider, open_run
@@ -122,6 +123,7 @@ _HOMES = {
     "core.usage": ("Usage",),
     "core.user_functions": ("Classification", "Classifier", "PaceStrategy", "RequestFault"),
     "integrations.client": ("client", "client_sync", "http_client", "http_client_sync"),
+    "integrations.data_frame": ("to_frame",),
     "money.estimates": ("Estimate",),
     "providers.actor": ("Actor", "load_actor"),
     "providers.batch": ("ClaudeBatchProvider", "open_run"),
@@ -205,6 +207,7 @@ __all__ = [
     "http_client_sync",
     "load_actor",
     "open_run",
+    "to_frame",
     "tool",
 ]
 

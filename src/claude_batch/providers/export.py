@@ -347,13 +347,17 @@ def _parsed_line(answer: Answer, output: OutputFormat[Any] | None) -> bytes:
     """Return an output line, with what the answer says as values and with their citations."""
     line = output_line(answer)
     response = result_of(answer).response
-    if response is None or not (more := _parsed(response, output)):
+    if response is None or not (more := parsed_values(response, output)):
         return line
     values: dict[str, Any] = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
     return msgspec.json.encode({**values, **more})
 
 
-def _parsed(response: ActorResponse, output: OutputFormat[Any] | None) -> dict[str, Any]:
+def parsed_values(response: ActorResponse, output: OutputFormat[Any] | None) -> dict[str, Any]:
+    """Return ``parsed``, and ``field_citations`` if there are any, of an answer that has a format.
+
+    Without ``output``, an answer that is a JSON object or list, or has labelled fields, has one.
+    """
     if output is not None:
         response = response.with_output(output)
     elif not response.text.lstrip().startswith(("{", "[")):

@@ -55,6 +55,7 @@ from claude_batch.providers.progress import (
 )
 from claude_batch.providers.reruns import parse_only, report_rerun, retry_run
 from claude_batch.providers.result_cursor import PAGE, Outcomes, ResultCursor, ResultGroup
+from claude_batch.providers.run_rows import rows_of
 from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter, rest_after
 from claude_batch.providers.run_writer import Beside
 from claude_batch.providers.status import RunStatus, status_of
@@ -499,6 +500,17 @@ class Run(Closing):
     def export_sync(self, path: str | os.PathLike[str], format: Format | None = None) -> int:
         """Run `export` synchronously, with or without a running event loop."""
         return export_run(self._engine.ledger, self.id, os.fspath(path), format)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield every request as a flat row, as it is now and in input order; waits for none.
+
+        A row has the names and values of an output line, and ``parsed`` and ``context`` as JSON
+        texts. What a request without an outcome does not have yet is None. The reference page
+        "Input and output" lists the columns.
+        """
+        return rows_of(
+            self._engine.ledger, self.id, lambda at: self._beside.outputs.get(at) or self.output
+        )
 
     def set_results_dir(self, folder: str | os.PathLike[str]) -> None:
         """Have `wait` and `results` write one file per result to a folder, in any process.
