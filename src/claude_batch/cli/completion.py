@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from claude_batch.cli.existing_ledger import is_there
 from claude_batch.cli.user_messages import print_line
 from claude_batch.core.ledger_location import default_ledger
 
@@ -84,7 +85,6 @@ def _from_ledger(
     logging.disable()
     words: list[str] = []
     with suppress(Exception):
-        from claude_batch.cli.status_command import is_there
         from claude_batch.ledger.store import Ledger
 
         location = default_ledger(context.params.get("ledger"))

@@ -15,8 +15,8 @@ from claude_batch.cli.display import (
     token_words,
     unpriced_words,
 )
+from claude_batch.cli.existing_ledger import require_ledger
 from claude_batch.cli.options import option
-from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import print_json, print_line, say
 from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import count_of, dollars, nano_dollars, write_usd

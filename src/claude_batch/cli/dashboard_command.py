@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from claude_batch.cli.existing_ledger import require_ledger
 from claude_batch.cli.options import (
     ProviderOptions,
     open_provider,
     provider_options,
 )
-from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import print_line, say
 from claude_batch.dashboard.dashboard_settings import (
     TOKEN_VARIABLE,

@@ -10,6 +10,7 @@ import click
 
 from claude_batch.cli.completion import complete_files, complete_runs, run_argument
 from claude_batch.cli.display import worker_line
+from claude_batch.cli.existing_ledger import require_ledger
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import (
     DURATION,
@@ -18,7 +19,6 @@ from claude_batch.cli.options import (
     option,
     provider_options,
 )
-from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import BadInput, BadOutput, print_json, print_line, say
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.ledger_location import default_ledger

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from claude_batch.cli.completion import optional_run_argument, run_argument
+from claude_batch.cli.existing_ledger import is_there, require_ledger
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import ProviderOptions, open_provider, option, provider_options
-from claude_batch.cli.status_command import is_there, require_ledger
 from claude_batch.cli.user_messages import BadOutput, print_json, print_line, require_stdout, say
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.ledger_location import default_ledger, without_password

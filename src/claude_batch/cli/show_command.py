@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from claude_batch.cli.completion import complete_requests, run_argument
+from claude_batch.cli.existing_ledger import require_ledger
 from claude_batch.cli.options import option
-from claude_batch.cli.status_command import require_ledger
 from claude_batch.cli.user_messages import print_json, print_line, require_stdout
 from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import dollars, format_time, roughly

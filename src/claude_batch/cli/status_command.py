@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from claude_batch.cli.completion import optional_run_argument, run_argument
+from claude_batch.cli.existing_ledger import is_there, require_ledger
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import (
     ProviderOptions,
@@ -24,13 +25,7 @@ from claude_batch.cli.user_messages import (
     say,
     unwritable,
 )
-from claude_batch.core.errors import RunNotFoundError
-from claude_batch.core.ledger_location import (
-    default_ledger,
-    has_ledger,
-    on_server,
-    without_password,
-)
+from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import count_of
 
 if TYPE_CHECKING:
@@ -39,23 +34,6 @@ if TYPE_CHECKING:
 
 
 # Status command -----------------------------------------------------------------------------------
-
-
-def is_there(location: str) -> bool:
-    """Return whether there is a ledger, without creating one. Raises `LedgerError`."""
-    if not on_server(location):
-        return has_ledger(location)
-    from claude_batch.ledger.store import exists_on_server
-
-    return exists_on_server(location)
-
-
-def require_ledger(location: str) -> None:
-    """Raise `RunNotFoundError` if there is no ledger; reading must not create one."""
-    if not is_there(location):
-        raise RunNotFoundError(
-            f"there is no ledger at {without_password(location)} yet; `claude-batch run` creates it"
-        )
 
 
 @click.command("status")
