@@ -3,7 +3,7 @@
 One process imports the step definitions, which takes seconds, and forks a worker for each feature
 file. A feature therefore starts at once and cannot disturb another one. Features tagged @long start
 first, then the largest files. Coverage is not measured in features tagged @unmeasured, nor in the
-processes that they start: measuring takes two thirds more CPU, and they play lines that others play
+processes that they start: measuring takes 60 % more CPU, and they play lines that others play
 too. Most features wait half of their time: while half a core is idle another worker is started, up
 to twice as many as `--processes` says.
 

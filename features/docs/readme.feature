@@ -1,4 +1,4 @@
-@long
+@long @unmeasured
 Feature: The README leads to a first run
   The two commands of the README work as they are printed, and so do the example programs.
 

@@ -1,3 +1,4 @@
+@unmeasured
 Feature: Thousands of calls wait for hours
   Memory and signs of life are counted; nothing here depends on the speed of the machine.
 

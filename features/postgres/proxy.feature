@@ -1,3 +1,4 @@
+@unmeasured
 Feature: Tests put a proxy before PostgreSQL that fails as networks do
 
   Background:

@@ -1,4 +1,4 @@
-@every_python @long
+@every_python @long @unmeasured
 Feature: ClaudeBatchProvider answers single calls from shared batches
 
   Scenario: 5,000 concurrent calls make one batch

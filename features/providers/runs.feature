@@ -1,3 +1,4 @@
+@unmeasured
 Feature: Runs are durable: stored, sent, and answered whichever process asks
 
   Scenario: A run comes back complete and in order
