@@ -32,6 +32,7 @@ Feature: Every block of code on every page is run or checked
       | docs/how-to/budgets.md           |
       | docs/how-to/export.md            |
       | docs/how-to/evaluation.md        |
+      | docs/how-to/notebooks.md         |
 
   Scenario Outline: The transcripts of a page are what the commands print: <page>
     When the transcripts of <page> are played in order
