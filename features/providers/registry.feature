@@ -2,6 +2,7 @@
 Feature: The registry finds who answers for an actor
   A table of names and factories; nothing is made before it is needed.
 
+  @file_ledger
   Scenario: the default registry knows Claude, live and in batches, without importing either
     Then the registry by default knows "anthropic, claude, claude-batch"
     When Python imports "claude_batch.providers.registry"
