@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import rows
-import servers
 from contest import CLAUDE_BATCH, CONTESTANTS, SDK, Round, check_same_requests, run_contestant
 from gateway import gateway
 from processes import Failed
@@ -31,6 +30,22 @@ GUARD_CPU, GUARD_PEAK = 1.0, 130.0
 """Of the bare SDK's CPU, and megabytes. Both are a third above what is measured on a quiet machine,
 so that a busy one does not fail a change that costs nothing."""
 
+
+# These two import their module late: the guard's environment has no PostgreSQL.
+def on_server(requests: int, rounds: int) -> Section:
+    """A ledger on PostgreSQL, beside one in a file."""
+    import servers
+
+    return servers.on_server(requests, rounds)
+
+
+def shared(_: int, rounds: int) -> Section:
+    """Programs that share batches on a server."""
+    import servers
+
+    return servers.shared(rounds)
+
+
 PARTS: dict[str, tuple[str, Callable[[int, int], Section]]] = {
     "small": ("small requests, beside the bare SDK and a floor", lambda n, r: sized(SMALL, n, r)),
     "middle": ("2 kB in, 1 kB out, beside both", lambda n, r: sized(MIDDLE, n, r)),
@@ -39,8 +54,8 @@ PARTS: dict[str, tuple[str, Callable[[int, int], Section]]] = {
     "waiting": ("200 batches that wait at the API", lambda _, __: rows.waiting(200)),
     "thousand": ("1,000 batches that wait at the API", lambda _, __: rows.waiting(1000)),
     "gateway": ("thousands of calls that wait at the gateway", lambda _, __: gateway()),
-    "server": ("a ledger on PostgreSQL, beside one in a file", servers.on_server),
-    "shared": ("50 programs that share batches on it", lambda _, r: servers.shared(r)),
+    "server": ("a ledger on PostgreSQL, beside one in a file", on_server),
+    "shared": ("50 programs that share batches on it", shared),
     "commands": ("commands with little to do", lambda _, r: rows.commands(r)),
     "libraries": ("other libraries, if installed", lambda _, r: rows.libraries(r)),
     "million": ("ten times as many requests", lambda n, _: rows.million(10 * n)),
