@@ -27,7 +27,7 @@ Feature: What a call can ask for beside the Messages API
       | B    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {}                                     |
       | C    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {"prefer": "wait=30"}                  |
       | D    |        | 5     | GET    | /claude-batch/v1/requests/request-1 | {}                                     |
-      | E    | two    |       |        | /v1/messages                        | {"prefer": "respond-async, wait=30"}   |
+      | E    | two    | A     |        | /v1/messages                        | {"prefer": "respond-async, wait=30"}   |
       | F    |        |       | GET    | /claude-batch/v1/requests/request-9 | {}                                     |
       | G    |        |       | GET    | /claude-batch/v1/requests/run-1     | {}                                     |
     Then the calls have ended as follows

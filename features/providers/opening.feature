@@ -1,4 +1,4 @@
-@every_python
+@every_python @file_ledger
 Feature: The first use of a provider opens the ledger, and blocks no event loop
   Another program holds the ledger, and lets it go only when the caller's loop has ticked: a loop
   that waits for the ledger itself would wait for ever.

@@ -73,4 +73,11 @@ Feature: What was asked by somebody who has gone is not paid for twice
     When a batch provider is opened
     And these prompts are asked: what is a knot?
     Then the ledger comes to hold 1 requests
-    And no lock of a dead process lies beside the ledger
+
+  @file_ledger
+  Scenario: The lock of a dead process is removed from beside the file
+    Given an API
+    When a process stores a run of 5 prompts and is killed when "before_stored" is reached
+    And a batch provider is opened
+    And these prompts are asked: what is a knot?
+    Then no lock of a dead process lies beside the ledger

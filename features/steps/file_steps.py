@@ -425,6 +425,7 @@ def _(context: Context) -> None:
             )  # fmt: skip
         uploaded_files.move_files(tx, 1, 2)
         query = select(file_table.c.workspace_id, func.count()).group_by(file_table.c.workspace_id)
+        query = query.order_by(file_table.c.workspace_id)
         assert [tuple(row) for row in tx.execute(query)] == [(1, 1), (2, 2)]
         assert not uploaded_files.use_file(tx, "run", 99)
     ledger.close()
