@@ -2,10 +2,11 @@
 
 python robot/resources/fleet.py --requests 20000 --faults 8 --seed 7
 
-Each worker reaches the server through a proxy of its own, so that its link can fail. Every few
-seconds one of `FAULTS` happens to the worker that drives, or to the server. It ends well if each
-time a worker drives again in time, every request was answered, and the sandbox's bill has each of
-them once. `--storms N` plays N fleets, with the seeds from the given one on.
+Each process reaches the server through a proxy of its own, so that its link can fail. Every few
+seconds one of `FAULTS` happens to the process that drives, a worker or the run itself, or to the
+server. It ends well if each time a process drives again in time, every request was answered, and
+the sandbox's bill has each of them once. `--storms N` plays N fleets, with the seeds from the given
+one on.
 """
 
 from __future__ import annotations
@@ -38,29 +39,29 @@ FAULTS = {
     "lost answer of a COMMIT": 15.0,
     "restart of the server": 10.0,
 }
-"""Seconds within which a worker drives again; after a restart, since the server is back."""
+"""Seconds within which a process drives again; after a restart, since the server is back."""
 
-DOWN = 20.0
-"""Seconds that a worker stays stopped or cut: longer than its lease."""
+DOWN = (11.0, 20.0)
+"""Seconds that a process stays stopped, cut or dead: longer than its lease of 10."""
 
 LONGEST = 1200.0
 SCHEMA = "fleet"
 
 
-class Worker:
-    """One worker's process, and the proxy that is its link to the server."""
+class Member:
+    """A process of the fleet, and the proxy that is its link to the server."""
 
-    def __init__(self, server: PostgresServer, options: list[str], log: Path) -> None:
+    def __init__(self, server: PostgresServer, arguments: list[str], log: Path) -> None:
         self.link = CuttingProxy(server.port)
         self._url = f"{server.url(port=self.link.port)}?schema={SCHEMA}"
-        self._options = options
+        self._arguments = arguments
         self._log = log.open("ab")
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "claude_batch", "worker", "--ledger", self._url]
+        command = [sys.executable, "-m", "claude_batch", *self._arguments]
         return subprocess.Popen(
-            [*command, *self._options],
+            [*command, "--ledger", self._url],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -81,7 +82,7 @@ class Worker:
             self.link.stall()
         elif fault == "lost answer of a COMMIT":
             if not self.link.at_commit("lose_answer", having="UPDATE requests").wait(60):
-                raise TimeoutError("the worker that drives has not written for a minute")
+                raise TimeoutError("the process that drives has not written for a minute")
         else:
             server.restart("immediate")
 
@@ -99,7 +100,7 @@ class Worker:
                 return
             self.process.send_signal(signal.SIGCONT)
             time.sleep(random.uniform(0.0, 0.05))
-        raise TimeoutError("the worker that drives was never seen in a transaction")
+        raise TimeoutError("the process that drives was never seen in a transaction")
 
     def recover(self, fault: str) -> None:
         """Be there again: restarted, continued, or linked."""
@@ -143,7 +144,8 @@ def epoch(server: PostgresServer) -> int:
 def play(requests: int, faults: int, seed: int, latency: str, folder: Path) -> list[str]:
     """Play one; return what is wrong."""
     # Each kind as often as the others, in an order of the seed.
-    order = random.Random(seed).sample(list(FAULTS), len(FAULTS))
+    dice = random.Random(seed)
+    order = dice.sample(list(FAULTS), len(FAULTS))
     prompts, answers = folder / "prompts.jsonl", folder / "answers.jsonl"
     with prompts.open("w") as file:
         for number in range(requests):
@@ -157,31 +159,26 @@ def play(requests: int, faults: int, seed: int, latency: str, folder: Path) -> l
         "NO_PROXY": "127.0.0.1",
     }
     options = ["--settling", "2s", "--lookback", "1m"]
+    asked = [
+        *("run", str(prompts), "-o", str(answers), "--poll-interval", "1s"),
+        *("--model", "claude-haiku-4-5", "--max-tokens", "64"),
+        *("--max-requests", str(max(1, requests // 40)), "--parallel-batches", "4"),
+    ]
     wrong: list[str] = []
-    workers: list[Worker] = []
+    members: list[Member] = []
     with PostgresServer() as server:
-        url = f"{server.url()}?schema={SCHEMA}"
         try:
-            workers += [
-                Worker(server, options, folder / f"worker-{number}.log") for number in range(3)
+            members += [
+                Member(server, ["worker", *options], folder / f"worker-{number}.log")
+                for number in range(3)
             ]
             wait_for(lambda: has_tables(server) and driver(server) is not None, 60)
-            run = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "claude_batch", "run", str(prompts)),
-                    *("-o", str(answers), "--ledger", url, "--poll-interval", "1s"),
-                    *("--model", "claude-haiku-4-5", "--max-tokens", "64"),
-                    *("--max-requests", str(max(1, requests // 40)), "--parallel-batches", "4"),
-                    *options,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=(folder / "run.log").open("wb"),
-                stderr=subprocess.STDOUT,
-            )
+            run = Member(server, [*asked, *options], folder / "run.log")
+            members.append(run)
             begun = time.monotonic()
             played = 0
-            down: list[tuple[float, Worker, str]] = []
-            while run.poll() is None:
+            down: list[tuple[float, Member, str]] = []
+            while run.process.poll() is None or any(each[1] is run for each in down):
                 now = time.monotonic()
                 if now - begun > LONGEST:
                     wrong.append(f"it did not end within {LONGEST:g} s")
@@ -190,7 +187,7 @@ def play(requests: int, faults: int, seed: int, latency: str, folder: Path) -> l
                     each[1].recover(each[2])
                     down.remove(each)
                 pid = driver(server)
-                driving = [w for w in workers if w.process.pid == pid]
+                driving = [each for each in members if each.process.pid == pid]
                 if played < faults and driving and not down and now - begun > 5 * (played + 1):
                     fault = order[played % len(order)]
                     played += 1
@@ -199,22 +196,22 @@ def play(requests: int, faults: int, seed: int, latency: str, folder: Path) -> l
                     struck, struck_at = time.monotonic(), time.time()
                     # Between two transactions a restart takes nothing from a driver.
                     stays = fault == "restart of the server"
-                    down.append((struck + DOWN, victim, fault))
+                    down.append((struck + dice.uniform(*DOWN), victim, fault))
                     while time.monotonic() - struck < 60 and epoch(server) == before:
                         if stays and beats_since(server, struck_at):
                             break
                         time.sleep(0.1)
                     took = time.monotonic() - struck
-                    print(f"{fault}: a worker drives again after {took:.1f} s", flush=True)
+                    whose = "" if stays else " of the run" if victim is run else " of a worker"
+                    print(f"{fault}{whose}: driven again after {took:.1f} s", flush=True)
                     if took > FAULTS[fault]:
-                        wrong.append(f"a worker drove again only {took:.1f} s after {fault}")
+                        wrong.append(f"driven again only {took:.1f} s after {fault}")
                 time.sleep(0.2)
-            run.kill()
             print(f"{played} faults in {time.monotonic() - begun:.0f} s")
             wrong += judged(answers, requests, sandbox)
         finally:
-            for worker in workers:
-                worker.end()
+            for member in members:
+                member.end()
             sandbox.stop_sandbox()
     return wrong
 
