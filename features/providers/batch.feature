@@ -25,9 +25,9 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
     And the API has seen <batches>
 
     Examples:
-      | max_linger | batches   |
-      | 30         | 1 batch   |
-      | 1.5        | 2 batches |
+      | max_linger | batches           |
+      | 30         | 1 batch           |
+      | 1.5        | 2 batches or more |
 
   Scenario: As many calls as fit into a batch are packed at once
     Given an API

@@ -474,6 +474,12 @@ def _(context: Context, count: int) -> None:
     assert seen == count, seen
 
 
+@then("the API has seen {least:d} batches or more")
+def _(context: Context, least: int) -> None:
+    seen = context.api.billing_summary()["batches"]
+    assert seen >= least, seen
+
+
 @then("the API has processed {count:d} requests, none twice")
 def _(context: Context, count: int) -> None:
     until(lambda: context.api.billing_summary()["requests"] >= count)

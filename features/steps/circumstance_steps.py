@@ -114,9 +114,6 @@ CIRCUMSTANCES: dict[str, Callable[[Context], AbstractContextManager[Any]]] = {
         ZeroDivisionError("it broke")
     ),
     "while another process waits for the run": _another_process_waits,
-    "giving up after 2 failed contacts": lambda _: mock.patch.object(
-        run_delivery, "CONTACT_FAILURES", 2
-    ),
     "where no sandbox is installed": lambda _: mock.patch.dict(
         sys.modules, {"claude_batch.sandbox": None}
     ),
