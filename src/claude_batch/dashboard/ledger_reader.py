@@ -37,6 +37,9 @@ _LOOK: Final = 0.5
 _AGES: Final = 15.0
 """Seconds after which pages are drawn again without a change, because they show ages."""
 
+_ROLL_CALL: Final = 2.0
+"""Seconds between two looks at who lives and drives: the end of a process commits nothing."""
+
 _RESTS: Final = 25
 """The rest after an update, as a multiple of its CPU time and of that of the pages drawn since."""
 
@@ -106,6 +109,8 @@ class LedgerReader:
         self._statuses: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
         self._driven: dict[int, bool] = {}
+        self._fleet: dict[str, list[int]] = {}
+        self._roll_call = 0.0
         self._costs = CostCells()
         self._summed: dict[int, BatchMark] = {}
         self._pace = _Pace()
@@ -203,7 +208,7 @@ class LedgerReader:
             try:
                 if watch is None:
                     watch = self.ledger.watch()
-                changed = watch.changed()
+                changed = watch.changed() or self._fleet_changed()
                 if wanted or changed or not self._snapshot.added_up or time.monotonic() >= due:
                     self._update()
                     due = time.monotonic() + _AGES
@@ -220,6 +225,15 @@ class LedgerReader:
         if watch is not None:
             with suppress(LedgerError):
                 watch.close()
+
+    def _fleet_changed(self) -> bool:
+        """Return whether other processes live or drive than before; False for a ledger's file."""
+        if time.monotonic() < self._roll_call:
+            return False
+        self._roll_call = time.monotonic() + _ROLL_CALL
+        fleet = {each.process: each.drives for each in self.ledger.workers()}
+        before, self._fleet = self._fleet, fleet
+        return fleet != before
 
     def _update(self) -> None:
         with self.drawing():
