@@ -312,7 +312,7 @@ def coverage_report(session: nox.Session) -> None:
         if not folder.is_dir() or not any(folder.iterdir()):
             session.error(f"no coverage data in {folder}: run its suite first")
     session.run("coverage", "combine", "--keep", "--quiet", *map(str, folders))
-    if "CI" not in os.environ:  # nobody reads it there, and it takes as long as the rest
+    if "CI" not in os.environ:  # nobody reads the pages there
         session.run("coverage", "html", "--quiet", "--fail-under=0")
     session.run("coverage", "xml", "--quiet", "--fail-under=0")
     session.run("coverage", "report")
