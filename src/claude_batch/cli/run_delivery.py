@@ -7,10 +7,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from claude_batch.cli.display import cost_line
 from claude_batch.cli.exits import Exit
@@ -49,7 +49,7 @@ from claude_batch.providers.progress import Display, counts_line, display
 
 if TYPE_CHECKING:
     from claude_batch.ledger.deliveries import Forms
-    from claude_batch.ledger.queries import Answer
+    from claude_batch.ledger.queries import Answer, Success
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.export import Format
     from claude_batch.providers.run import Run
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 LOOK = 0.5
 """Seconds between two status checks while a run is waited for."""
+
+_AnswerT = TypeVar("_AnswerT", bound="Answer | Success")
 
 RESTS_PER_LOOK = 100
 LONGEST_REST = 5.0
@@ -249,9 +251,13 @@ def deliver(
     reach(CrashPoint.BEFORE_DELIVERY)
     form, folder = run.forms() if forms is None else forms
     whole = True
+
+    def outputs(start: int) -> Iterator[Answer | Success]:
+        return provider.outputs(run.id, start=start)
+
     try:
         if output is not None or folder is None:
-            whole = write_output(_answers(provider, run), output, format_of(output, form))
+            whole = write_output(_final(run, outputs), output, format_of(output, form))
         if whole and folder is not None:
             _write_folder(provider, run, folder)
     except BadOutput as error:
@@ -268,22 +274,25 @@ def deliver(
 
 
 def _write_folder(provider: ClaudeBatchProvider, run: Run, folder: str) -> None:
+    def answers(start: int) -> Iterator[Answer]:
+        return provider.answers(run.id, start=start)
+
     try:
         status = run.status()
         summary = run_summary(status, run.cost(status=status))
-        write_folder(_answers(provider, run), folder, summary)
+        write_folder(_final(run, answers), folder, summary)
     except OSError as error:
         raise BadOutput(_unwritable_folder(folder, error)) from None
 
 
-def _answers(provider: ClaudeBatchProvider, run: Run) -> Iterator[Answer]:
-    """Yield the answers of a finished run in order.
+def _final(run: Run, read: Callable[[int], Iterator[_AnswerT]]) -> Iterator[_AnswerT]:
+    """Yield the answers of a finished run in order; ``read`` yields those from a position on.
 
     Another process may retry the failures while they are written; this waits for them.
     """
     position = 0
     while True:
-        for answer in provider.answers(run.id, start=position):
+        for answer in read(position):
             if not answer.state.is_final:
                 break
             yield answer
@@ -297,7 +306,7 @@ def write_partial(
     provider: ClaudeBatchProvider, run: Run, output: str | None, form: Format | None
 ) -> None:
     """Write a run's results so far, without marking it as delivered. Raises `BadOutput`."""
-    final = (answer for answer in provider.answers(run.id) if answer.state.is_final)
+    final = (answer for answer in provider.outputs(run.id) if answer.state.is_final)
     whole = write_output(final, output, format_of(output, form))
     if whole and output is not None:
         say(f"wrote {output}")
@@ -346,7 +355,9 @@ def _unwritable_folder(folder: str, error: OSError) -> str:
     return f"{folder}: cannot write to this folder: {error.strerror}"
 
 
-def write_output(answers: Iterable[Answer], output: str | None, form: Format = "jsonl") -> bool:
+def write_output(
+    answers: Iterable[Answer | Success], output: str | None, form: Format = "jsonl"
+) -> bool:
     """Write every answer as a line, in this format.
 
     A file appears only when it is complete and on disk. ``output`` None means standard output;

@@ -34,7 +34,7 @@ from claude_batch.dashboard.page_renderer import address, render
 from claude_batch.dashboard.request_page import raw_of, request_page
 from claude_batch.dashboard.run_page import run_page
 from claude_batch.money.prices import prices_of
-from claude_batch.providers.export import chunks, final_answers
+from claude_batch.providers.export import chunks, final_outputs
 from claude_batch.providers.status import find_run_id
 
 _log = logging.getLogger(__name__)
@@ -224,7 +224,7 @@ class DashboardApp:
         ledger = self._reader.ledger
         run_id = await run_in_threadpool(find_run_id, ledger, request.path_params["run_id"])
         # A spreadsheet would compute a text that begins like a formula.
-        pieces = chunks(final_answers(ledger, run_id), "csv-safe" if form == "csv" else "jsonl")
+        pieces = chunks(final_outputs(ledger, run_id), "csv-safe" if form == "csv" else "jsonl")
         headers = _saved_as(f"{run_id}.{form}")
         return StreamingResponse(pieces, headers=headers, media_type=_FORMS[form])
 

@@ -31,7 +31,7 @@ from claude_batch.core.errors import (
 from claude_batch.core.quantities import count_of
 from claude_batch.core.states import RunState
 from claude_batch.providers.batch import ClaudeBatchProvider
-from claude_batch.providers.export import chunks, final_answers
+from claude_batch.providers.export import chunks, final_outputs
 from claude_batch.providers.run import Run
 from claude_batch.providers.status import RunStatus
 
@@ -193,7 +193,7 @@ class ClaudeBatchOperator(BaseOperator):
             value["output_file"] = self.output_file
         else:
             engine, _ = provider.opening().result()
-            lines = b"".join(chunks(final_answers(engine.ledger, run.id), "jsonl"))
+            lines = b"".join(chunks(final_outputs(engine.ledger, run.id), "jsonl"))
             value["results"] = [json.loads(line) for line in lines.splitlines()]
         run.mark_delivered()
         return value

@@ -24,7 +24,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import conversations, deliveries, queries, uploaded_files
 from claude_batch.ledger.deliveries import Outstanding
-from claude_batch.ledger.queries import Answer
+from claude_batch.ledger.queries import Answer, Success
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine, closed_words
@@ -363,11 +363,15 @@ class Opened(Closing):
         return self._door().client.base_url
 
     def answers(self, run_id: str, *, start: int = 0) -> Iterator[Answer]:
-        """Yield a run's requests in order, undecoded as in the ledger, for output files.
+        """Yield a run's requests in order, undecoded as in the ledger.
 
         ``start`` is the position of the first request.
         """
         return queries.answers_by_position(self._engine.ledger, run_id, start=start)
+
+    def outputs(self, run_id: str, *, start: int = 0) -> Iterator[Answer | Success]:
+        """Yield the same requests for an output file, which takes half the time."""
+        return queries.outputs_by_position(self._engine.ledger, run_id, start=start)
 
     def missing_tools(self, run_id: str) -> str | None:
         """Return why a run makes no progress in this process, or None if it can.

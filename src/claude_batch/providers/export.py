@@ -26,7 +26,7 @@ from claude_batch.core.errors import ActorError, AnswerError, error_type
 from claude_batch.core.quantities import NANO
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
-from claude_batch.ledger.queries import Answer
+from claude_batch.ledger.queries import Answer, Success
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers.cost_report import CostReport
 from claude_batch.providers.mapping import result_of
@@ -70,23 +70,22 @@ def format_of(output: str | None, form: Format | None) -> Format:
     return "csv" if output is not None and output.lower().endswith(".csv") else "jsonl"
 
 
-def csv_line(answer: Answer, *, safe: bool = False) -> bytes:
+def csv_line(answer: Answer | Success, *, safe: bool = False) -> bytes:
     """Return one row without its line end; line breaks inside an answer are quoted.
 
     ``safe``: escape text that a spreadsheet would evaluate as a formula.
     """
     identifier = answer.key if answer.key is not None else str(answer.position + 1)
     row: list[Any]
-    if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
+    if not isinstance(answer, Answer) or _is_success(answer):
+        assert answer.raw is not None
         message = output_of_line(answer.raw)
         usage = decode_line(answer.raw).usage
         assert usage is not None
         row = [
             identifier,
             "true",
-            message.text(),
-            message.stop_reason,
-            message.model,
+            *map(msgspec.json.decode, (message.text(), message.stop_reason, message.model)),
             usage.input_tokens,
             usage.output_tokens,
             usage.cache_read_input_tokens,
@@ -129,25 +128,6 @@ def pretty(line: bytes) -> bytes:
 CHUNK_BYTES = 1 << 20
 """Approximate bytes of lines that are written at once."""
 
-LINE_BYTES = 200
-"""Approximate bytes of a line beside the API's result line."""
-
-
-class _Success(msgspec.Struct, gc=False):
-    id: str
-    ok: bool
-    text: str
-    content: msgspec.Raw
-    stop_reason: str | None
-    model: str | None
-    usage: msgspec.Raw
-    batch_id: str | None
-    attempt: int
-    via: str
-    cost_usd: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    reused: bool | msgspec.UnsetType = msgspec.UNSET
-    context: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
 
 class _Error(msgspec.Struct, gc=False):
     type: str
@@ -170,31 +150,49 @@ class _Failure(msgspec.Struct, gc=False):
 _encoder = msgspec.json.Encoder()
 
 
-def output_line(answer: Answer) -> bytes:
+def output_line(answer: Answer | Success) -> bytes:
     """Return one line of OUT without its end: the API's content and usage, byte for byte."""
-    return _encoder.encode(_output(answer))
+    if not isinstance(answer, Answer):
+        return _success(answer, answer.raw)
+    if _is_success(answer):
+        assert answer.raw is not None
+        return _success(answer, answer.raw)
+    return _encoder.encode(_failure(answer))
 
 
-def _output(answer: Answer) -> _Success | _Failure:
+def _is_success(answer: Answer) -> bool:
+    return answer.state is RequestState.SUCCEEDED and answer.raw is not None
+
+
+_LINE = (
+    b'{"id":%b,"ok":true,"text":%b,"content":%b,"stop_reason":%b,"model":%b,"usage":%b,'
+    b'"batch_id":%b,"attempt":%d,"via":%b%b%b%b}'
+)
+"""A success. Most of it is copied, which takes half the time of encoding it."""
+
+
+def _success(answer: Answer | Success, raw: bytes) -> bytes:
+    message = output_of_line(raw)
+    cost, context = answer.cost, answer.context
+    return _LINE % (
+        _encoder.encode(answer.key if answer.key is not None else str(answer.position + 1)),
+        message.text(),
+        message.content,
+        message.stop_reason,
+        message.model,
+        message.usage,
+        _encoder.encode(answer.batch_id),
+        answer.attempt,
+        _encoder.encode(answer.via),
+        b"" if cost is None else b',"cost_usd":%b' % cost_usd(cost),
+        b',"reused":true' if answer.reused else b"",
+        b"" if context is None else b',"context":%b' % context,
+    )
+
+
+def _failure(answer: Answer) -> _Failure:
     identifier = answer.key if answer.key is not None else str(answer.position + 1)
     context = msgspec.UNSET if answer.context is None else msgspec.Raw(answer.context)
-    if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
-        message = output_of_line(answer.raw)
-        return _Success(
-            identifier,
-            True,
-            message.text(),
-            message.content,
-            message.stop_reason,
-            message.model,
-            message.usage,
-            answer.batch_id,
-            answer.attempt,
-            answer.via,
-            msgspec.UNSET if answer.cost is None else msgspec.Raw(cost_usd(answer.cost)),
-            bool(answer.reused) or msgspec.UNSET,
-            context,
-        )
     error = result_of(answer).error
     assert error is not None
     fault = _Error(error_type(error), str(error))
@@ -215,25 +213,22 @@ def cost_usd(nano: int) -> bytes:
     return b"%b%d.%09d" % (b"-" if nano < 0 else b"", *divmod(abs(nano), NANO))
 
 
-def chunks(answers: Iterable[Answer], form: Format) -> Iterator[bytes]:
+def chunks(answers: Iterable[Answer | Success], form: Format) -> Iterator[bytes]:
     """Yield the file's content, in pieces of about `CHUNK_BYTES`."""
-    lines: list[Any] = [] if form == "jsonl" else [csv_row(list(CSV_COLUMNS))]
-    line, joined = (
-        (_output, _encoder.encode_lines)
-        if form == "jsonl"
-        else (partial(csv_line, safe=form == "csv-safe"), _joined)
-    )
+    lines = [] if form == "jsonl" else [csv_row(list(CSV_COLUMNS))]
+    line_of = output_line if form == "jsonl" else partial(csv_line, safe=form == "csv-safe")
     size = 0
     for answer in answers:
-        lines.append(line(answer))
-        size += len(answer.raw or b"") + LINE_BYTES
+        line = line_of(answer)
+        lines.append(line)
+        size += len(line)
         if size >= CHUNK_BYTES:
-            yield joined(lines)
+            yield _joined(lines)
             lines, size = [], 0
             reach(CrashPoint.DURING_DELIVERY)
     reach(CrashPoint.DURING_DELIVERY)
     if lines:
-        yield joined(lines)
+        yield _joined(lines)
 
 
 def _joined(lines: list[bytes]) -> bytes:
@@ -243,7 +238,7 @@ def _joined(lines: list[bytes]) -> bytes:
 # Files --------------------------------------------------------------------------------------------
 
 
-def write_file(answers: Iterable[Answer], path: str, form: Format) -> None:
+def write_file(answers: Iterable[Answer | Success], path: str, form: Format) -> None:
     """Write every answer as a line. The file appears only when it is complete and on disk."""
     with open(path, "wb") if is_special(path) else replacing(path) as stream:
         stream.writelines(chunks(answers, form))
@@ -255,13 +250,19 @@ def final_answers(ledger: Ledger, run_id: str) -> Iterator[Answer]:
     return (answer for answer in answers if answer.state.is_final)
 
 
+def final_outputs(ledger: Ledger, run_id: str) -> Iterator[Answer | Success]:
+    """Yield the same for `chunks`, in half the time."""
+    answers = queries.outputs_by_position(ledger, run_id)
+    return (answer for answer in answers if answer.state.is_final)
+
+
 def export_run(ledger: Ledger, run_id: str, path: str, form: Format | None) -> int:
     """Write the results of a run so far, and return their number."""
     count = 0
 
-    def counted() -> Iterator[Answer]:
+    def counted() -> Iterator[Answer | Success]:
         nonlocal count
-        for answer in final_answers(ledger, run_id):
+        for answer in final_outputs(ledger, run_id):
             count += 1
             yield answer
 

@@ -251,24 +251,31 @@ class DecodedMessage(msgspec.Struct, frozen=True):
     usage: Usage
 
 
+_NULL = msgspec.Raw(b"null")
+
+
 class _Text(msgspec.Struct, gc=False):
     # Checked when the line arrived. Of duplicate keys, only the last was checked.
     type: Any = ""
-    text: Any = None
+    text: msgspec.Raw = _NULL
 
 
 class OutputMessage(msgspec.Struct, gc=False):
-    """A Message object for an output file, with content and usage as the API sent them."""
+    """A Message object for an output file, each field as JSON, as the API sent it."""
 
     content: msgspec.Raw
     usage: msgspec.Raw
-    model: str | None = None
-    stop_reason: str | None = None
+    model: msgspec.Raw = _NULL
+    stop_reason: msgspec.Raw = _NULL
 
-    def text(self) -> str:
-        """Return all its text blocks, joined."""
+    def text(self) -> bytes | msgspec.Raw:
+        """Return all its text blocks, joined, as one JSON string."""
         blocks = _texts_decoder.decode(self.content)
-        return "".join([block.text for block in blocks if block.type == "text"])
+        if len(blocks) == 1 and blocks[0].type == "text":
+            return blocks[0].text
+        # What stands between the quotes of two JSON strings is together one string.
+        joined = b"".join([bytes(each.text)[1:-1] for each in blocks if each.type == "text"])
+        return b'"%b"' % joined
 
 
 class _OutputResult(msgspec.Struct, gc=False):
