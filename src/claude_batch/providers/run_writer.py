@@ -176,7 +176,7 @@ class RunWriter:
         key, own = (
             (None, request) if isinstance(request, str) else (request.key, request.own_prompt)
         )
-        reserve = self._most_cost(encoded, key)
+        reserve = None if self._prices is None else self._most_cost(encoded, key)
         if key is not None:
             if key in self._keys:
                 raise InvalidRequestError("this key is used twice in the same run", key=key)
@@ -187,16 +187,16 @@ class RunWriter:
         if isinstance(request, ActorRequest):
             self._keep_beside(request)
         self._count += 1
-        # Length prefixes keep adjacent values apart.
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
         headers = repr(encoded.headers).encode() if encoded.headers.betas else b""
         named = -1 if key is None else len(name)
-        asked = encoded.params if encoded.identity is None else encoded.identity
-        lengths = b"%d,%d,%d:" % (named, len(headers), len(asked))
-        self._digest.update(b"".join((lengths, name, headers, asked)))
+        identity = encoded.identity
+        asked = encoded.params if identity is None else identity
+        # Length prefixes keep adjacent values apart.
+        identified = b"%d,%d,%d:%b%b%b" % (named, len(headers), len(asked), name, headers, asked)
+        self._digest.update(identified)
         # The stored bytes differ from those that identify an equal request.
-        apart = encoded.identity is not None
-        same_as = digest_of(asked) if self._digests or apart else None
+        same_as = digest_of(asked) if self._digests or identity is not None else None
         prefix = None
         if self._marks is not None:
             marked, prefix = self._marks.mark(encoded, own)
@@ -207,10 +207,12 @@ class RunWriter:
                 reserve = self._most_cost(marked, key)
             encoded = marked
             self._prefixed = self._prefixed or prefix is not None
-        self._known_apart = self._known_apart or (same_as is not None)
+        if same_as is not None:
+            self._known_apart = True
         self._pending.append((key, encoded, same_as, prefix, reserve))
-        self._pending_bytes += len(encoded.params)
-        self.size += len(encoded.params)
+        size = len(encoded.params)
+        self._pending_bytes += size
+        self.size += size
 
     def _keep_beside(self, request: ActorRequest) -> None:
         if request.output_format is not None and (output := request.output) is not None:

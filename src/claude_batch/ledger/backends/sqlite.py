@@ -35,6 +35,11 @@ pages, which takes a third more of the system's time; larger pages gain little a
 transactions write more.
 """
 
+_CACHE_KIB = 8000
+"""Memory for pages in each connection. A chunk of results changes more pages than fit into SQLite's
+2,000 KiB, so some would be written twice: storing 100,000 results takes a quarter more CPU.
+"""
+
 _LOG_PAGES = 8192
 """Size in pages at which a commit moves the write-ahead log into the file: 64 MiB in new ledgers. A
 driver does so much sooner, so that commits of other processes do not pay for it.
@@ -319,6 +324,7 @@ def _on_connect(dbapi_connection: Any, _record: object) -> None:
         cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
         _keep_a_log(cursor)
         cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         if sys.platform == "darwin":
             cursor.execute("PRAGMA fullfsync = 1")
