@@ -6,10 +6,11 @@ Feature: A signal that comes while a command begins ends it with one line, and n
   Scenario Outline: <signal> at the import of <module> by: <command>
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
-    When a command's process gets <signal> as it imports <module>: <command>
-    Then the process of the command has ended with 3, and has said one line: interrupted
+    When a command gets <signal> as it imports <module>: <command>
+    Then the process of the command has ended with 3, saying "interrupted"
+    And the command line has said one line
     And the command line has sent nothing
-    And there is no run in the ledger, if there is one
+    And the command line's ledger has 0 runs
 
     Examples:
       | signal  | module                          | command                              |
@@ -29,5 +30,5 @@ Feature: A signal that comes while a command begins ends it with one line, and n
   Scenario: A command that was started with Ctrl-C ignored goes on
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
-    When a command that ignores SIGINT gets it as it imports click: submit actor.yaml asks.jsonl
-    Then the process of the command has ended with 0, saying "RUN"
+    When a command that ignores SIGINT gets SIGINT as it imports click: submit actor.yaml asks.jsonl
+    Then the process of the command has ended with 0, saying "is stored"

@@ -2,48 +2,53 @@ Feature: What has changed since somebody looked is left as it is now
 
   Scenario: A key that moves to a workspace that is known already leaves its lanes behind
     Given an open ledger
-    When a key of one workspace turns out to belong to another one that is known
-    Then what it stored before stays with the first workspace
+    Then what a key has stored stays with its workspace when the key turns out to be of another one
 
   Scenario: A run that is wholly stored is not dropped as if it were not
     Given an open ledger
     And a run of 3 requests that is wholly stored
-    When it is dropped as one whose storing failed
-    Then all of its 3 requests are there
+    Then the run is dropped as one whose storing failed as follows
+      | wholly stored | requests left | runs left |
+      | yes           | 3             | 1         |
+      | no            | 0             | 0         |
 
   Scenario: A run that is asked again is not removed, and one that goes is removed in pieces
     Given an open ledger
     And a run of 3 requests that is wholly stored
-    When pruning comes to it although it is unfinished
-    Then all of its 3 requests are there
-    When storing it was never finished
-    Then it is removed in pieces as follows
-      | requests at most | more | requests left | runs left |
-      | 2                | yes  | 1             | 1         |
-      | 2                | no   | 0             | 0         |
-      | 2                | no   | 0             | 0         |
+    Then the run is removed in pieces as follows
+      | wholly stored | requests at most | more | requests left | runs left |
+      | yes           | 2                | no   | 3             | 1         |
+      | no            | 2                | yes  | 1             | 1         |
+      | no            | 2                | no   | 0             | 0         |
+      | no            | 2                | no   | 0             | 0         |
 
   Scenario: A conversation that has gone on is neither stopped, nor continued, nor given tools, from an earlier turn
     Given an open ledger
     And a run of 3 requests that is wholly stored
     Then a turn of it that is over changes nothing
 
-  Scenario: The high-water mark never goes back
+  Scenario: The high-water mark never goes back, and is not written in vain
     Given an open ledger
-    When the mark stands at 0 posts, and is raised to 0 again
-    Then the mark's file was not written again
+    Then the high-water mark is raised as follows
+      | to | posts | written |
+      | 0  | 0     | yes     |
+      | 0  | 0     | no      |
 
   Scenario: A ledger that another process has migrated meanwhile is not migrated again
     Given an open ledger
-    When it is to be migrated from version 1
-    Then it is as it was, without a copy beside it
+    Then a ledger that is to be migrated from version 1 is left as it is, without a copy beside it
 
   Scenario: A column that refers to another table is added with its reference
-    Then a column of "batch" that refers to "batches.id" is added as "ALTER TABLE marks ADD COLUMN batch INTEGER REFERENCES batches (id)"
+    Given an open ledger
+    Then columns that refer to others are added as follows
+      | column | refers to  | statement                                                           |
+      | batch  | batches.id | ALTER TABLE marks ADD COLUMN batch INTEGER REFERENCES batches (id) |
 
   Scenario: A page that the disk gives only a part of is damage
-    Then SQLite's SQLITE_IOERR_SHORT_READ means that the ledger is damaged
-    And SQLite's SQLITE_FULL means that the ledger is full
+    Then errors of SQLite are understood as follows
+      | error                   | the ledger is |
+      | SQLITE_IOERR_SHORT_READ | damaged       |
+      | SQLITE_FULL             | full          |
 
   Scenario Outline: A database with a table called meta is no ledger for that: <fact>
     Given an open ledger

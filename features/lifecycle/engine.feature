@@ -4,22 +4,27 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
   Scenario: Providers of the same ledger share batches
     Given an API
     And a batch provider with {"linger": 0.8}
-    When two providers of the ledger are asked at once
+    When "one" is asked in the background
+    Given a batch provider with {"linger": 0.8}
+    When "two" is asked in the background
+    And the calls in the background have ended
     Then all 2 are answered
     And the API has seen 1 batch
 
   Scenario: Closing one provider leaves the others working
     Given an API
     And a batch provider
-    When another provider of the ledger is opened, used and closed
-    And 2 prompts are asked at once
+    When 1 prompts are asked at once
+    And a provider with {} asks "second", and is closed
+    Then all 1 are answered
+    When 2 prompts are asked at once
     Then all 2 are answered
 
   Scenario: A ledger cannot be open with two kinds of settings
     Given an API
     And a batch provider
     When 1 prompts are asked at once
-    And another provider of the ledger with other ledger settings is used
+    And a provider with {"settling": 1} asks "never", and is closed
     Then the error is a ActorConfigurationError that says
       """
       other settings
@@ -28,7 +33,10 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
   Scenario: A call that waits while the provider is closed raises an error that says so
     Given an API that takes 30 seconds for a batch
     And a batch provider
-    When the provider is closed while a call waits
+    When "waits" is asked in the background
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    When the provider is closed
+    And the calls in the background have ended
     Then every call fails with EngineStoppedError
 
   Scenario: A ledger that fails ends waiting calls instead of leaving them
@@ -59,51 +67,72 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
       {"rules": [{"route": "create", "action": {"type": "delay", "seconds": 1}}]}
       """
     And a batch provider
-    When the provider is closed while a POST is under way
-    And another provider opens the run
+    When a run of 1 prompts is stored without driving
+    Then in the ledger the states of the batches whose upload is under way or over come to be ["submitting"]
+    When the provider is closed
+    Then in the ledger the states of the batches are ["in_progress"]
+    When another provider opens the run
     And the results are read in order
     Then there are 1 results in the order of the prompts
     And no batch was posted more than once
 
   Scenario: A forked child opens an engine of its own
     Given an API
-    When a process asks, forks, and its child asks too
-    Then both are answered
+    When a process asks, forks, and its child asks with another provider
+    Then parent and child are answered
 
   Scenario: A provider that was open when its process forked opens anew in the child
     Given an API
     When a process asks, forks, and its child asks with the same provider
-    Then both are answered
+    Then parent and child are answered
 
   Scenario: Calls with one key in the same moment share one request
     Given an API
     And a batch provider
-    When the same key is asked three times at once, once with other words
-    Then two are answered alike and one is a KeyConflictError
+    Then prompts are asked at once with one key as follows
+      | prompts                   | answered | different answers | in conflict |
+      | ["same", "same", "other"] | 2        | 1                 | 1           |
     And the API has processed 1 requests, none twice
 
   Scenario: A second driver waits for the seat, and takes it
     Given an API that takes 1 seconds for a batch
     And a batch provider
-    When another process holds the seat while a run is stored
-    Then nothing is sent until it leaves, and then all is answered
+    When another process holds the seat
+    And a run of 1 prompts is stored without driving
+    Then the provider's fields come to be
+      | field        | value |
+      | contact.made | true  |
+    And the status shows 1 requests queued
+    And in the ledger the states of the batches are []
+    When the other process leaves the seat
+    And the results are read in order
+    Then there are 1 results in the order of the prompts
 
   Scenario: advance leaves a ledger alone that another process drives
     Given an API
     And a batch provider with {"drive": false}
     When another process holds the seat
-    Then advance says that it did not drive
+    Then advancing the ledger returns false
+    And in the ledger the states of the requests are ["queued"]
+    When the other process leaves the seat
+    Then advancing the ledger returns true
 
   Scenario: advance tells what went wrong with the first contact
     Given a server that nobody runs
     And a batch provider with {"drive": false}
     When the ledger is advanced
-    Then the provider's contact is not made, with a reason
+    Then the provider's fields are
+      | field                | value               |
+      | contact.made         | false               |
+      | contact.failures     | 1                   |
+      | contact.last_failure | "…onnect…"          |
+      | address              | "http://127.0.0.1:…" |
 
   Scenario: A caller that has gone does not harm the others of its moment
     Given an API
     And a batch provider
-    When a keyed call that was answered before is asked again and given up, beside another call
+    When "asked before" is asked with the key "k"
+    And "asked before" is asked and cancelled at once with the key "k", beside "another"
     Then all 1 are answered
     And the API has processed 2 requests, none twice
 
@@ -142,32 +171,21 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     When a prompt is asked while it cannot be noted that answers are taken
     Then all 1 are answered
 
-  Scenario: Using a stopped engine raises an error that says so
+  Scenario: Work in progress ends with the engine, and so does later work, with an error that says so
     Given an API
     And a batch provider
-    When an engine is used after its provider was closed
+    When the provider is closed while its engine works, and more is asked of the engine
     Then every call fails with EngineStoppedError
-    And waiting for a change of it ends at once, and nothing else can be asked of it
-
-  Scenario: Work in progress ends with the engine, with an error that says so
-    Given an API
-    And a batch provider
-    When the provider is closed while its engine works for somebody, whose next wish comes too late
-    Then both are told that the provider was closed
-
-  Scenario: An upload that is stopped midway has not been taken, and is sent by the next process
-    Given an API
-    And a batch provider
-    When the provider is closed before the end of an upload is armed
-    And another provider opens the run
-    And the results are read in order
-    Then there are 3 results in the order of the prompts
-    And the API has processed 3 requests, none twice
+    And the error is a EngineStoppedError that says
+      """
+      closed
+      """
 
   Scenario: A disk that is slower than the window leaves the end of an upload unsent
     Given an API
     And a batch provider with {"arm_window": 0.1}
-    When a run of 3 prompts is submitted over a disk that is slow once
+    When at the point after_armed the disk has taken 0.3 seconds
+    And a run of 3 prompts is submitted
     And the results are read in order
     Then there are 3 results in the order of the prompts
     And the API has processed 3 requests, none twice
@@ -176,8 +194,9 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
   Scenario: A call that is stored before the one who made it goes on leaves no later call waiting
     Given an API
     And a batch provider
-    When two prompts are asked, each stored while it is still being handed over
-    Then neither call is forgotten
+    And each call is stored while it is still being handed over
+    When 2 prompts are asked at once
+    Then all 2 are answered
 
   Scenario Outline: a document that could not be downloaded in time is tried again in batches: <prompt>
     Given an API

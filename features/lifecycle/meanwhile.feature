@@ -137,12 +137,25 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then every result is an answer
     And the API has paid for each once
 
+  Scenario: A driver that is stopped before the end of an upload leaves it to the next process
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of 3 prompts is stored without driving
+    And at the point before_armed the driver is stopped
+    And the ledger is advanced
+    Then the API has processed 0 requests, none twice
+    When the provider is closed
+    And another provider opens the run
+    And the results are read in order
+    Then there are 3 results in the order of the prompts
+    And the API has processed 3 requests, none twice
+
   Scenario: A driver that is stopped after one of two batches leaves the other for the next
     Given an API that takes 3600 seconds for a batch
     And a batch provider with {"drive": false, "max_requests": 1}
     When a run of 2 prompts is stored without driving
     And the ledger is advanced
-    And both batches have ended
+    And the API's clock goes 2 hours on
     And at the point after_collected the driver is stopped
     And the ledger is advanced a few times
     Then the status shows 1 requests succeeded
@@ -236,7 +249,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
       """
     And a batch provider with {"drive": false}
     When a run of 2 prompts is stored without driving
-    And the ledger is advanced, however its key is refused
+    And the ledger is advanced in vain
     Then the run's state becomes halted
     And the API was called 0 times by POST /v1/messages/batches
 

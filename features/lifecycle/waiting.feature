@@ -1,21 +1,17 @@
 Feature: Callers and observers come and go while answers and events are on their way
 
-  Scenario: An answer whose caller has just gone is let go, not taken
-    Given an API
-    And a batch provider
-    When a run of 1 prompts is submitted
-    And the results are read in order
-    And its answer comes for a caller who has just gone
-    Then nobody has taken the answer, and it is let go
-
   Scenario: A request is waited for until the last of its callers has gone
     Given an API
     And a batch provider
     When a run of 1 prompts is submitted
     And the results are read in order
-    Then one of its two callers may go, and the other has the answer
-    And where both go it is left once, to be withdrawn if it is not sent
-    And where one of both wanted it to be kept, and goes first, it is let go
+    Then the callers of one request come, and go before its answer is there as follows
+      | callers | go    | cancelled | kept by | answered | taken | let go | withdrawn |
+      | 1       | []    | no        | []      | [1]      | 1     | 0      | 0         |
+      | 1       | [1]   | yes       | []      | []       | 0     | 1      | 0         |
+      | 2       | [1]   | no        | []      | [2]      | 1     | 0      | 0         |
+      | 2       | [1,2] | no        | []      | []       | 0     | 0      | 1         |
+      | 2       | [1,2] | no        | [1]     | []       | 0     | 1      | 0         |
 
   Scenario: A thousand calls leave the event loop to its other tasks
     Given an API
@@ -31,10 +27,13 @@ Feature: Callers and observers come and go while answers and events are on their
     Then every call fails with BatchTimeoutError
 
   Scenario: Two ledgers of one process end apart from each other
-    Given an API
+    Given a command's folder
+    And an API
     And a batch provider
-    When a provider of another ledger is opened, used and closed
-    And 2 prompts are asked at once
+    When 1 prompts are asked at once
+    And a provider with {"ledger": "other.db"} asks "there", and is closed
+    Then all 1 are answered
+    When 2 prompts are asked at once
     Then all 2 are answered
 
   Scenario: A call to an engine that has failed raises its error at once
@@ -45,45 +44,55 @@ Feature: Callers and observers come and go while answers and events are on their
     Then every call fails with LedgerError
     And the API was called 0 times by POST /v1/messages/batches
 
-  Scenario: Whoever waits for a change when its provider is closed does not wait for ever
-    Given an API
-    And a batch provider with {"drive": false}
-    When a run of 1 prompts is stored without driving
-    Then a change that is waited for after the provider was closed is there at once
-
   Scenario: What an observer carries is asked of the next one where it fails, which is logged once
     Given a program that logs
-    And observers of which the first cannot say what it carries
-    Then what is carried twice is what the second one says
+    Then what observers carry is asked twice as follows
+      | observers carry | carried      |
+      | []              | [null, null] |
+      | ["a", "b"]      | ["a", "a"]   |
+      | [null, "b"]     | ["b", "b"]   |
     And the log has 1 line that says "carry() failed; requests are sent without it"
 
   Scenario: An observer that is detached while it names its events receives none
     Given an observer which leaves when it is asked what it wants
-    When an event is told
-    Then it was told nothing
+    When 1 events are told
+    And all observers are closed
+    Then it was told the events []
 
   Scenario: Where no thread can start any more, events are handed over by who tells them
     Given an observer which finds no room for a thread
-    When an event is told
-    Then it was told at once, on the teller's own thread
+    When 1 events are told
+    Then it was told the events [1]
+    And it was told on the teller's own thread
+    When all observers are closed
+    Then it was told the events [1]
 
   Scenario: An observer that is left behind is not read for any more
-    Given an observer which takes the first event of many, and does not return
-    When all observers are closed, and it returns at last
-    Then it was told the first event alone
+    Given an observer which takes the first of many events, and does not return until it is left behind
+    When all observers are closed
+    Then it was told the events [1]
 
   Scenario: An asynchronous observer is awaited, one event after the other
     Given an observer which is asynchronous, and fails at the second event
-    When 3 events are told, and all observers are closed
-    Then it has taken the first and the third, on one loop of its own thread
+    When 3 events are told
+    And all observers are closed
+    Then it was told the events [1, 3]
+    And it was told on its own thread
 
   Scenario: Where no thread can start any more, an asynchronous observer is not begun
-    Given an observer which is asynchronous, and finds no room for a thread
-    When an event is told
-    Then it was told nothing, and the log says that the process ends
+    Given a program that logs
+    And an observer which is asynchronous, and finds no room for a thread
+    When 1 events are told
+    And all observers are closed
+    Then it was told the events []
+    And the log has 1 line that says "failed at RunCancelled"
 
   Scenario: What is asked of an observer in passing must not be asynchronous
-    Then an observer with an asynchronous wants, or carry, is refused
+    Then asynchronous methods of observers are taken as follows
+      | method   | taken | error                         |
+      | on_event | yes   |                               |
+      | wants    |       | wants is called synchronously |
+      | carry    |       | carry is called synchronously |
 
   Scenario: A run that is removed before its end was reported is forgotten
     Given an API
@@ -93,4 +102,7 @@ Feature: Callers and observers come and go while answers and events are on their
     Then an observer of ends alone is told of that run once, and of none that is gone
 
   Scenario: An event of a kind that the log has no words for is written by its name
-    Then the log's words for QueueMeasured are its name
+    Then events are put into words as follows
+      | event         | fields                                                       | words           |
+      | RunCancelled  | {"run_id": "run-x"}                                          | run-x was cancelled |
+      | QueueMeasured | {"queued": 1, "at_api": 2, "batches": 1, "oldest_batch": 1.0} | QueueMeasured   |

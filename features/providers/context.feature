@@ -2,7 +2,7 @@
 Feature: A context travels beside a request, and comes back with its result
 
   Scenario: A JSON value is kept in the ledger, any other object in this process
-    Then of these contexts the ledger keeps
+    Then the ledger keeps contexts as follows
       | value                                  | kept |
       | Decimal(1)                             | no   |
       | {"a": [1, 2.5, None, True, "é"]}       | yes  |
@@ -40,7 +40,6 @@ Feature: A context travels beside a request, and comes back with its result
     And a batch provider
     When requests with contexts are asked, submitted
     Then another process gets the contexts that are JSON values, and None for the others
-    And the groups by outcome have the same contexts
 
   Scenario: Single calls keep their contexts in the ledger too
     Given an API
@@ -77,8 +76,9 @@ Feature: A context travels beside a request, and comes back with its result
     Given an API
     And middleware that fails at what says "secret"
     And <who>
-    When failing requests with contexts are asked
-    Then each of their results has its context
+    When the prompts ["secret", "[[sandbox:errored:invalid_request_error]] bad", "good"] are asked, each with a context
+    Then 1 results are answers and 2 are errors
+    And each of their results has its context
 
     Examples:
       | who                          |
@@ -88,8 +88,10 @@ Feature: A context travels beside a request, and comes back with its result
   Scenario: A request that a budget holds has its context
     Given an API
     And a batch provider with {"budget_usd": "0.001"}
-    When 3 requests with contexts are asked under the budget
-    Then each of their results has its context
+    When the prompts ["one", "two"] are asked, each with a context
+    Then result 1 failed with BudgetExceededError
+    And result 2 failed with BudgetExceededError
+    And each of their results has its context
 
   Scenario: A response with a context is copied by value, with its context
     Then a response with a context equals the same answer without, and keeps it when it is pickled
@@ -98,9 +100,10 @@ Feature: A context travels beside a request, and comes back with its result
     Given an API
     And a batch provider
     When a run with the contexts ["a", "b", "c"] is submitted
-    And that run is delivered and pruned
+    Then in the ledger the contexts are [1, 2, 3]
+    When the run 1 is pruned
     And a run with contexts is given up before it is stored
-    Then the ledger has no context left
+    Then in the ledger the contexts are []
 
   Scenario: The command line reads contexts, and writes them back
     Given a command's folder

@@ -1,31 +1,16 @@
 @every_python
 Feature: Providers are opened and closed as their users expect
 
-  Scenario: A provider closes with its block
+  Scenario: The key is found when it is needed; one that cannot be used is reported, and not shown
     Given an API
-    When a provider is used as a context manager, and another as an asynchronous one
-    Then all 2 are answered
-    And both are closed
-
-  Scenario: The key can come from a variable of its own
-    Given an API
-    When a provider takes its key from OTHER_KEY
-    Then all 1 are answered
-
-  Scenario Outline: A credential that cannot be used is reported before anything is sent: <what>
-    Given an API
-    When a provider is used with <what>
-    Then the error is a ActorConfigurationError that says
-      """
-      <words>
-      """
-
-    Examples:
-      | what                        | words             |
-      | no key                      | ANTHROPIC_API_KEY |
-      | an unset variable           | NOT_SET_ANYWHERE  |
-      | a key with a line break     | characters        |
-      | a profile that is not there | credentials       |
+    Then a provider finds its credentials as follows
+      | environment                      | settings                              | answered | error             |
+      | {"ANTHROPIC_API_KEY": "sk-key"}  | {}                                    | yes      |                   |
+      | {"OTHER_KEY": "sk-key"}          | {"api_key_env": "OTHER_KEY"}          | yes      |                   |
+      | {}                               | {}                                    |          | ANTHROPIC_API_KEY |
+      | {}                               | {"api_key_env": "NOT_SET_ANYWHERE"}   |          | NOT_SET_ANYWHERE  |
+      | {}                               | {"api_key": "sk-one\nsk-two"}           |          | characters        |
+      | {"ANTHROPIC_PROFILE": "nobody", "ANTHROPIC_CONFIG_DIR": "nowhere"} | {}                                    |          | credentials       |
 
   Scenario: An unusable setting is reported when it is given
     Then providers are made with settings as follows
@@ -70,57 +55,39 @@ Feature: Providers are opened and closed as their users expect
   Scenario: A text is not taken for a list of its letters
     Given an API
     And a batch provider
-    When a text is submitted in place of a list
-    Then the error is a InvalidRequestError
+    Then runs are submitted as follows
+      | requests  | requests stored | error             |
+      | "letters" |                 | requests must be a list or another iterable, not one str |
+      | ["a"]     | 1               |                   |
 
-  Scenario: An unknown run is reported
-    Given an API
-    When the run run-nowhere is opened
-    Then the error is a RunNotFoundError that says
-      """
-      run-nowhere
-      """
-
-  Scenario: A run is found by the beginning of its id
+  Scenario: A run is found by its id, or by its beginning; an unknown one is reported
     Given an API
     And a batch provider
     When a run of 1 prompts is submitted
-    Then it is found by the beginning of its id, by open_run too
+    Then the run is opened as follows
+      | by                               | shown     | error       |
+      | the first 8 characters of its id | <Run RUN> |             |
+      | the whole of its id              | <Run RUN> |             |
+      | run-nowhere                      |           | run-nowhere |
 
   Scenario: The same run asked with another output remembers the newer one
     Given an API
     And a batch provider
-    When the same run is stored with two outputs
-    Then in the ledger the outputs of the runs are ["second.jsonl"]
+    Then a run is stored with an output as follows
+      | output       | outputs in the ledger |
+      | first.jsonl  | ["first.jsonl"]       |
+      | second.jsonl | ["second.jsonl"]      |
 
-  Scenario: A run can be waited for without a loop
+  Scenario: A run can be waited for, cancelled and marked delivered without a loop
     Given an API that takes 30 seconds for a batch
     And a batch provider with {"max_wait": 1}
     When a run of 1 prompts is submitted
     And the run is waited for without a loop
     Then the error is a BatchTimeoutError
-    And the run can be cancelled and marked delivered without a loop
+    When the run is cancelled and marked delivered without a loop
+    Then the run's fields are
+      | field        | value        |
+      | status.state | "cancelling" |
 
   Scenario: Every public name can be had, and no other
-    Then every name in __all__ resolves
-    And a name that does not exist is an AttributeError
-
-  Scenario: An opened run closes the engine that it opened, one of a provider leaves it
-    Given an API
-    And a batch provider
-    When a run of 1 prompts is submitted
-    And the run is closed, and the provider after it
-    Then the provider was closed by its own close alone
-    And an opened run runs an engine until it is closed, by each way to close it
-    And an unknown run leaves no engine behind
-
-  Scenario: A provider that actors share is closed with the last of them
-    Given an API
-    When two actors are loaded from a file, and one of them closes twice
-    Then the other is answered still, and closes the provider
-    And an actor that is loaded later is answered by a new provider
-
-  Scenario: A provider that others have too is not closed with an actor
-    Given an API
-    When an actor is loaded whose provider others have, and is closed
-    Then the others are answered still
+    Then every name in __all__ resolves, and no other

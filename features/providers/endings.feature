@@ -7,7 +7,7 @@ Feature: Each end of a run has a message of its own
       {"rules": [{"route": "cancel", "action": {"type": "error", "status": 400}}]}
       """
     And a batch provider with {"max_wait": 1, "on_timeout": "cancel"}
-    And no patience with what was cancelled
+    And a limit of 1 seconds for cancelled batches to end
     When a run of 2 prompts is submitted
     And the run is waited for
     Then the error is a BatchTimeoutError
@@ -21,7 +21,11 @@ Feature: Each end of a run has a message of its own
     And the ledger is advanced
     And the results are read in order
     Then result 1 failed with BatchRequestError
-    And its first error says "It was not sent, and nothing was billed for it"
+    And the error is a BatchRequestError that says
+      """
+      canceled
+      It was not sent, and nothing was billed for it
+      """
 
   Scenario: What was cancelled while it was unknown is not sent again on order
     Given an API
@@ -34,11 +38,18 @@ Feature: Each end of a run has a message of its own
     Given an API
     And a batch provider with {"drive": false}
     When a run of "Search [[sandbox:pause:1]]" stands between two turns
-    Then the status says "1 conversation between two turns"
-    And the status does not speak of tools
+    Then the run's fields are
+      | field              | value |
+      | status.waiting_for | "1 conversation between two turns; no process drives it; continue with `claude-batch resume`" |
 
   Scenario: A run that is asked again while older ones are pruned is kept
     Given an API
     And a batch provider
-    When two runs are delivered, and the failure of the second is asked again as the first is pruned
-    Then the first is gone, and the second is kept because it is unfinished
+    When the prompts a are asked in a run
+    And the prompts [[sandbox:errored:invalid_request_error]] are asked in a run
+    And at the point during_pruning the failures of the last run are queued again
+    And the runs 1, 2 are pruned
+    Then the run's fields are
+      | field        | value |
+      | status.total | 1     |
+    And the ledger holds 1 requests

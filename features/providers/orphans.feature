@@ -38,7 +38,9 @@ Feature: What was asked by somebody who has gone is not paid for twice
   Scenario: A call whose caller gave up once it was sent is taken over by the same call
     Given an API that takes 0.5 seconds for a batch
     And a batch provider
-    When "what is a knot?" is asked by a caller who gives up once it is sent
+    When "what is a knot?" is asked in the background
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    When the caller of "what is a knot?" leaves
     And these prompts are asked: what is a knot?
     Then all 1 are answered
     And the API has processed 1 requests, none twice

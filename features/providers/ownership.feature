@@ -4,33 +4,40 @@ Feature: What one constructs one closes, and what is constructed for one closes 
   Scenario: Closing an object closes what was made for it, and nothing else
     Given an API
     Then objects own their providers as follows
-      | object                       | provider is closed | usable after |
-      | a loaded actor               | yes                | no           |
-      | a loaded actor without batches | yes              | no           |
-      | a loaded actor, in a block   | yes                | no           |
-      | one of two loaded actors     | no                 | no           |
-      | an actor of one's provider   | no                 | yes          |
-      | an actor of one's provider, in a block | no       | yes          |
-      | an opened run                | yes                | no           |
-      | an opened run, in a block    | yes                | no           |
-      | a run of one's provider      | no                 | yes          |
-      | a run of a loaded actor      | no                 | yes          |
-      | a client                     | yes                | no           |
-      | a client of one's provider   | no                 | no           |
-      | an http_client               | yes                | no           |
-      | an http_client of one's provider | no             | no           |
-      | one's provider               | yes                | no           |
+      | object                                          | provider is closed | usable after | others are usable |
+      | a loaded actor                                  | yes                | no           |                   |
+      | a loaded actor without batches                  | yes                | no           |                   |
+      | a loaded actor, in a block                      | yes                | no           |                   |
+      | a loaded actor, in an async block               | yes                | no           |                   |
+      | one of two loaded actors                        | no                 | no           | yes               |
+      | one of two loaded actors, in a block            | no                 | no           | yes               |
+      | a loaded actor beside an actor of the registry  | no                 | no           | yes               |
+      | a loaded actor before an actor of the registry  | no                 | no           | yes               |
+      | an actor of one's provider                      | no                 | yes          | yes               |
+      | an actor of one's provider, in a block          | no                 | yes          | yes               |
+      | an opened run                                   | yes                | no           |                   |
+      | an opened run, in a block                       | yes                | no           |                   |
+      | an opened run, in an async block                | yes                | no           |                   |
+      | a run of one's provider                         | no                 | yes          | yes               |
+      | a run of a loaded actor                         | no                 | yes          | yes               |
+      | a client                                        | yes                | no           |                   |
+      | a client of one's provider                      | no                 | no           | yes               |
+      | an http_client                                  | yes                | no           |                   |
+      | an http_client of one's provider                | no                 | no           | yes               |
+      | one's provider                                  | yes                | no           |                   |
+      | one's provider, in a block                      | yes                | no           |                   |
+      | one's provider, in an async block               | yes                | no           |                   |
 
   Scenario: The error names the call that opens it again, with its ledger, and the call does so
     Given an API
-    Then using these after they were closed fails, and the named call opens them again
-      | object                                | error                                                                                |
-      | a loaded actor                        | actor tests/one is closed; open it again with cb.load_actor('…actors.yaml', name='tests/one', ledger='…ledger.db') |
-      | a loaded actor without batches        | actor tests/two is closed; open it again with cb.load_actor('…actors.yaml', name='tests/two') |
-      | one of two loaded actors              | actor tests/one is closed; open it again with cb.load_actor('…actors.yaml', name='tests/one', ledger='…ledger.db') |
-      | an opened run                         | …is closed, with the provider that it was opened with; open it again with cb.open_run('run-…', ledger='…ledger.db') |
-      | a run of a loaded actor, with the actor | …is closed, with the provider that it was opened with; open it again with cb.open_run('run-…', ledger='…ledger.db') |
-      | one's provider                        | the provider is closed; create a new one with cb.ClaudeBatchProvider(ledger='…ledger.db') |
+    Then the use of a closed object fails, and the call that the error names opens it again as follows
+      | object                                | error says                                                                           | opens |
+      | a loaded actor                        | actor tests/one is closed; open it again with cb.load_actor('…actors.yaml', name='tests/one', ledger='…ledger.db') | Actor |
+      | a loaded actor without batches        | actor tests/two is closed; open it again with cb.load_actor('…actors.yaml', name='tests/two') | Actor |
+      | one of two loaded actors              | actor tests/one is closed; open it again with cb.load_actor('…actors.yaml', name='tests/one', ledger='…ledger.db') | Actor |
+      | an opened run                         | …is closed, with the provider that it was opened with; open it again with cb.open_run('run-…', ledger='…ledger.db') | Run |
+      | a run of a loaded actor, with the actor | …is closed, with the provider that it was opened with; open it again with cb.open_run('run-…', ledger='…ledger.db') | Run |
+      | one's provider                        | the provider is closed; create a new one with cb.ClaudeBatchProvider(ledger='…ledger.db') | ClaudeBatchProvider |
 
   Scenario: A loaded actor that was closed cannot be used in any way
     Given an API
@@ -38,6 +45,5 @@ Feature: What one constructs one closes, and what is constructed for one closes 
 
   Scenario: Observers end with their owner, also one that is slow
     Given an API
-    And an observer of a loaded actor that takes its time for each event
-    When many events wait for it, and its actor is closed while another provider goes on
-    Then it gets no event after the close
+    When a loaded actor with an observer that takes its time is closed, while many events wait
+    Then its observer gets no event after that, while others go on

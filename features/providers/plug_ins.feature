@@ -36,7 +36,11 @@ Feature: Functions of the user are called where they belong, and a fault in them
     Given an API
     And <provider> whose post_process keeps results
     When an answer in a format that it does not have is asked with the context "c", <how>
-    Then post_process has had one OutputValidationError with the context "c"
+    Then post_process has had 0 answers and 1 failures, each before its caller
+    And result 1 failed with OutputValidationError
+    And the result's fields are
+      | field   | value |
+      | context | "c"   |
 
     Examples:
       | provider         | how           |
@@ -240,4 +244,14 @@ Feature: Functions of the user are called where they belong, and a fault in them
   Scenario: Providers of one ledger share their functions
     Given an API
     And a batch provider whose classify answers "retry"
-    Then another provider of the ledger with another classify is refused, and one without is not
+    When 1 prompts are asked at once
+    Given a batch provider whose classify answers "final"
+    When 1 prompts are asked at once
+    Then every call fails with ActorConfigurationError
+    And the error is a ActorConfigurationError that says
+      """
+      classify
+      """
+    Given a batch provider
+    When 1 prompts are asked at once
+    Then all 1 are answered

@@ -11,13 +11,17 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | four                                             |
     And the run is waited for
     Then the progress is 1.0 with the failures {"expired": 1, "invalid_request_error": 1}
-    And the progress's cost is that of the run's report, and nothing is expected
-    When the API takes 3600 seconds for a batch from now on
+    And the progress's cost is that of the run's report
+    And the run's fields are
+      | field                 | value |
+      | progress.expected_end | null  |
+    When the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "action": {"type": "error", "status": 500}}]}
+      """
     And 3 more prompts are submitted
     Then the progress is 0.0 with the failures {}
     And the end is expected about as late as the last batch took
-    When so much time passes that no batch has taken longer
-    Then no end is expected
 
   Scenario: What has been collected is summed up while the rest goes on
     Given an API
@@ -27,7 +31,10 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       """
     And a batch provider with {"max_requests": 2}
     When 4 more prompts are submitted
-    Then the progress is soon 0.5, with the cost of what is collected
+    Then the run's fields come to be
+      | field         | value |
+      | progress.done | 0.5   |
+    And the progress's cost is that of the run's report
 
   Scenario: An end is expected where past batches tell one
     Then the end of a run is expected as follows
@@ -63,7 +70,8 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
   Scenario Outline: A run that nobody drives is not said to be parked where more is known: <state>
     Given an API that takes 3600 seconds for a batch
     And a run that is <state>
-    When nobody drives it any more
+    When the provider is closed
+    Given a batch provider with {"drive": false}
     Then its status says it is "<shown>" and waits since a time that is past
     And its status's words have
       """
@@ -80,9 +88,14 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
   Scenario: A halt outranks what is unknown, and a cancellation both
     Given an API that takes 3600 seconds for a batch
     And a run that is unknown
-    When sending is halted for its workspace
-    Then its status says it is "halted" and waits since a time that is past
-    When it is cancelled
+    When the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}
+      """
+    And 1 prompts are asked at once
+    Then every call fails with AccountHaltedError
+    And its status says it is "halted" and waits since a time that is past
+    When the run is cancelled
     Then its status says it is "cancelling" and waits since a time that is past
 
   Scenario: While a batch is uploaded the status says so
@@ -110,8 +123,11 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       run-abcdefghij running: 990 succeeded, 10 packed of 1,000, 99.9 % done, cost so far $0.0123 plus unpriced answers, about 12m left, failed: 3 expired, 1 api_error (1 batch)
       run-abcdefghij running: 990 succeeded, 10 packed of 1,000, 99.9 % done, failed: 3 expired, 1 api_error (1 batch)
       """
-    And the display's table has the words "990 of 1,000 requests done, cost so far $0.0123"
-    And the display says of a run with a budget of $0.05 "cost so far $0.0123 of $0.05 plus unpriced answers"
+    And progress is put into words as follows
+      | fields                                                              | words                                                                                                                    |
+      | {}                                                                  | ["99.9 % done", "cost so far $0.0123 plus unpriced answers", "about 12m left", "failed: 3 expired, 1 api_error"]          |
+      | {"budget": 50000000, "failures": {}}                                | ["99.9 % done", "cost so far $0.0123 of $0.05 plus unpriced answers", "about 12m left"]                                 |
+      | {"cost": 0, "unpriced": 0, "expected_end": null, "failures": {}}    | ["99.9 % done"]                                                                                                          |
 
   @slow
   Scenario: On a terminal a run shows a progress bar above its batches
@@ -127,7 +143,11 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | line                                                                    |
       | ━ 0 of 3 requests done                                                  |
       | ━ 2 of 3 requests done, cost so far \$0\.\d+ of \$20, about [0-3]s left |
-    And the terminal says "is stored: 3 requests", "waiting for: 1 batch at the API"
+    And the terminal shows
+      """
+      is stored: 3 requests
+      waiting for: 1 batch at the API
+      """
 
   Scenario Outline: A function is given the progress of a run: by <way>
     Given an API that takes 1.5 seconds for a batch

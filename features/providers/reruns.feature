@@ -122,20 +122,22 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
   Scenario: Two processes that rerun at once ask once
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And two processes rerun at once: run actor.yaml asks.jsonl
-    Then both have written the states succeeded, succeeded, succeeded, succeeded, invalid_request_error
+    Then the output "one.jsonl" has the states succeeded, succeeded, succeeded, succeeded, invalid_request_error
+    And the output "two.jsonl" has the states succeeded, succeeded, succeeded, succeeded, invalid_request_error
     And the API was asked for 5 and then 3 requests, and paid once for each of 4
 
   Scenario: A command whose run is asked again while it writes waits for it
-    When a command runs while another process reruns "asks.jsonl" before it writes: run actor.yaml asks.jsonl -o out.jsonl
+    When at the point before_delivery a process reruns the requests of "asks.jsonl", and is killed when "after_stored" is reached
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the output "out.jsonl" has the states succeeded, succeeded, succeeded, succeeded, invalid_request_error
     And the API was asked for 5 and then 3 requests, and paid once for each of 4
 
   Scenario: A cancelled run is taken up once its cancellation has ended, and keeps what it had
-    Given a command's API with {"latency": 3600, "cancel_latency": 3600}
+    Given a command's API with {"latency": 7200, "cancel_latency": 3600}
     And a command's file "asks.jsonl" of 4 prompts
     And a command's environment has CLAUDE_BATCH_MAX_REQUESTS = 2
     When a command runs: submit actor.yaml asks.jsonl
-    And half of the batches' time goes by
+    And the API's clock goes on by an hour
     And a command runs: cancel RUN
     And a command runs while the API's clock goes on by an hour at a time: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
@@ -201,7 +203,6 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
       3 failed requests are sent again (1 canceled, 1 expired, 1 overloaded_error)
       """
     And the result 5 has failed, and the results 1, 5 are reused
-    And each result says when it was answered, the reused ones before the others
     When the requests of "asks.jsonl" are asked by <way>
     Then the result 5 has failed, and the results 1, 2, 3, 4, 5 are reused
     When the requests of "asks.jsonl" are asked anew by <way>
@@ -219,7 +220,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     Given a command's file "asks.jsonl" of 2 prompts
     When the requests of "asks.jsonl" are asked by respond_all
     And the requests of "asks.jsonl" are asked by respond_all
-    Then people are told, and not warned
+    Then people are told
       """
       has the same requests and is finished: 2 answers from the ledger (answered 20
       delivered again at no cost. To make a new run: --new (new=True)
@@ -231,29 +232,47 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     Then the result 5 has failed, and none is reused
 
   Scenario: The block has the run: its id, its progress, and new attempts
-    When a block of Actor.run asks "asks.jsonl", looks at its progress and retries in it
-    Then there were 1 and then 4 answers, and the block had the run's id
+    When a block of Actor.run asks "asks.jsonl", and what failed is retried in it
+    Then the result 5 has failed, and none is reused
+    And the run's fields are
+      | field         | value     |
+      | status.label  | "a block" |
+      | progress.done | 1.0       |
     And leaving a block by an exception cancels nothing
 
-  Scenario: An actor that is answered live keeps no runs, and asks anew anyway
-    When a live actor is asked for a block, and for all anew
-    Then the block is refused, and all is answered
+  Scenario Outline: An actor that is answered live keeps no runs, and asks anew anyway: <way>
+    Given a live actor
+    And a command's file "asks.jsonl"
+      """
+      "prompt 1"
+      "[[sandbox:errored:invalid_request_error]] prompt 2"
+      """
+    When the requests of "asks.jsonl" are asked anew by <way>
+    Then the result 2 has failed, and none is reused
+    When the requests of "asks.jsonl" are asked by a plain block of Actor.run
+    Then the error is a ActorConfigurationError that says
+      """
+      keeps no runs
+      """
+
+    Examples:
+      | way              |
+      | respond_all      |
+      | respond_all_sync |
 
   Scenario: A call with a key that failed for a passing reason is asked again
-    Given people are listened to
+    Given a program that logs
     And a batch provider with {"max_attempts": 1}
-    When "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"
+    When "prompt [[sandbox:errored:overloaded_error:once]]" is asked with the key "k"
     Then outcome 1 is a BatchRequestError that was errored with overloaded_error
-    When "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"
+    When "prompt [[sandbox:errored:overloaded_error:once]]" is asked with the key "k"
     Then outcome 1 is an answer
-    And the call was asked anew
-    And people are warned
-      """
-      1 call that failed before is sent again (1 overloaded_error)
-      """
-    When "[[sandbox:errored:overloaded_error:once]] prompt" is asked with the key "k"
-    Then outcome 1 is an answer
-    And the call has the old answer, and says when it was answered
+    And the API has processed 2 requests in all
+    And the log has 1 line that says "1 call that failed before is sent again (1 overloaded_error)"
+    When the prompt [[sandbox:errored:overloaded_error:once]] is asked by itself with the key "k"
+    Then the answer's fields are
+      | field  | value |
+      | reused | true  |
     And the API has processed 2 requests in all
 
   Scenario: A call with a key that failed for good keeps its failure
@@ -265,24 +284,35 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
 
   Scenario: A call with a key that was withdrawn with its run is asked again
     Given a batch provider with {"linger": 2}
-    When "prompt" is asked with the key "k", and its run is cancelled before it is sent
+    When "prompt" is asked in the background with the key "k"
+    Then in the ledger the states of the requests come to be ["queued"]
+    When the ledger's last run is cancelled
+    And the calls in the background have ended
     Then outcome 1 is a BatchRequestError that was canceled with None
     When "prompt" is asked with the key "k"
     Then outcome 1 is an answer
     And the API has processed 1 requests in all
 
   Scenario: While calls of its cancelled run have not ended, a call with a key keeps its failure
-    Given a batch provider with {"max_attempts": 1}
-    When "[[sandbox:errored:overloaded_error]] prompt" is asked with the key "k"
-    And its run is cancelled while another call of it has not ended
+    Given a command's API with {"latency": 3600, "cancel_latency": 3600}
+    And a batch provider with {"max_attempts": 1}
+    When "[[sandbox:errored:overloaded_error]] prompt" is asked in the background with the key "k"
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    When the API's clock goes on by an hour
+    Then in the ledger the states of the requests come to be ["errored"]
+    When "another" is asked in the background
+    Then in the ledger the states of the batches come to be ["collected", "in_progress"]
+    When the ledger's last run is cancelled
     And "[[sandbox:errored:overloaded_error]] prompt" is asked with the key "k"
     Then outcome 1 is a BatchRequestError that was errored with overloaded_error
     And the API has processed 1 requests in all
 
   Scenario: A call without a key that failed after its process had died is asked again
     When a process asks "[[sandbox:errored:overloaded_error:once]] lost" and is killed when "after_calls_stored" is reached
-    And its call fails for a passing reason once another process has sent it
-    And these prompts are asked: [[sandbox:errored:overloaded_error:once]] lost
+    And a batch provider is opened
+    And the provider resumes
+    Then in the ledger the states of the requests come to be ["errored"]
+    When these prompts are asked: [[sandbox:errored:overloaded_error:once]] lost
     Then outcome 1 is an answer
     And the ledger holds 1 requests
     And the API has processed 2 requests in all

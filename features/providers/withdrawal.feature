@@ -29,7 +29,7 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
   Scenario: A call that is cancelled before it is stored is not stored
     Given an API
     And a batch provider
-    When "what is a knot?" is asked and cancelled at once, beside "what is a bend?"
+    When "what is a knot?" is asked and cancelled at once without a key, beside "what is a bend?"
     Then all 1 are answered
     And the ledger holds 1 requests
 
@@ -62,10 +62,15 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
       {"rules": [{"route": "list", "action": {"type": "error", "status": 500}}]}
       """
     And a batch provider
-    When two calls are packed in a batch that cannot be sent, and the caller of one leaves
-    Then its request comes to be canceled
+    When "what is a knot?" is asked in the background
+    And "what is a bend?" is asked in the background
+    Then in the ledger the states of the requests come to be ["packed", "packed"]
+    When the caller of "what is a knot?" leaves
+    Then in the ledger the states of the requests come to be ["canceled", "packed"]
     When the API has no faults any more
-    Then the other one is answered, in a batch of 1
+    And the calls in the background have ended
+    Then all 1 are answered
+    And in the ledger the sizes of the batches are [1]
     And the API has processed 1 requests in all
 
   Scenario: A batch of which all callers leave before it is sent is not sent
@@ -75,67 +80,95 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
       {"rules": [{"route": "list", "action": {"type": "error", "status": 500}}]}
       """
     And a batch provider
-    When two calls are packed in a batch that cannot be sent, and both callers leave
-    And the API has no faults any more
+    When "what is a knot?" is asked in the background
+    And "what is a hitch?" is asked in the background
+    Then in the ledger the states of the requests come to be ["packed", "packed"]
+    When the caller of "what is a knot?" leaves
+    And the caller of "what is a hitch?" leaves
+    Then in the ledger the states of the requests come to be ["canceled", "canceled"]
+    And in the ledger the states of the batches are ["rejected"]
+    When the API has no faults any more
     And these prompts are asked: what is a bend?
     Then all 1 are answered
     And the API has processed 1 requests in all
     And the API was called 1 times by POST /v1/messages/batches
 
   Scenario: What was reserved of a budget for a withdrawn call is free again
+    # Enough for one of the calls, and not for two.
     Given an API
     And the API has the faults
       """
       {"rules": [{"route": "list", "action": {"type": "error", "status": 500}}]}
       """
-    And a batch provider with {"actor_budget_usd": 1}
-    When a call is packed within the budget, its caller leaves, and another call has no other room
-    And the API has no faults any more
-    Then the other call is answered within the budget
-
-  Scenario: What was sent is not withdrawn, and the same call takes it over
-    Given an API that takes 1 seconds for a batch
-    And a batch provider
-    When "what is a knot?" is asked, and its caller leaves once it is sent
-    And these prompts are asked: what is a knot?
+    And a batch provider with {"actor_budget_usd": 0.015}
+    When "what is a knot?" is asked in the background
+    Then in the ledger the states of the requests come to be ["packed"]
+    When "what is a bend?" is asked in the background
+    Then in the ledger the states of the requests come to be ["packed", "queued"]
+    When the caller of "what is a knot?" leaves
+    Then in the ledger the states of the requests come to be ["canceled", "packed"]
+    When the API has no faults any more
+    And the calls in the background have ended
     Then all 1 are answered
-    And the API has processed 1 requests, none twice
+    And the budgets account for the API's bill
+    And the API has processed 1 requests in all
 
   Scenario: A provider that is closed directly after a call was cancelled has withdrawn it
     Given an API
     And a batch provider with {"linger": 5}
-    When "what is a knot?" is asked, cancelled, and the provider closed in the same moment
-    Then its request comes to be canceled
+    When "what is a knot?" is asked in the background
+    Then in the ledger the states of the requests come to be ["queued"]
+    When the caller of "what is a knot?" leaves
+    And the provider is closed
+    Then in the ledger the states of the requests are ["canceled"]
 
   Scenario: A call that another process would send is withdrawn
     Given an API
     And a batch provider with {"drive": false}
     When "what is a knot?" is asked, and its caller leaves while it is queued: cancelled
-    And another provider drives the ledger, and asks "what is a bend?"
+    And a batch provider is opened
+    And these prompts are asked: what is a bend?
     Then all 1 are answered
     And the API has processed 1 requests in all
 
   Scenario: A live call that has not left yet is withdrawn
     Given an API with {"live_latency": 1}
     And a batch provider with {"mode": "live", "live_concurrency": 1}
-    When two calls are made live one after the other, and the caller of the second leaves
-    Then the first is answered, and the second is canceled
+    When "what is a knot?" is asked in the background
+    Then in the ledger the states of the requests come to be ["packed"]
+    When "what is a bend?" is asked in the background
+    Then in the ledger the states of the requests come to be ["packed", "queued"]
+    When the caller of "what is a bend?" leaves
+    And the calls in the background have ended
+    Then all 1 are answered
+    And in the ledger the states of the requests come to be ["succeeded", "canceled"]
     And the API has processed 1 requests in all
 
   Scenario: A conversation between two turns goes on, since its first turn has been paid for
-    Given an API
+    Given an API that takes 1 seconds for a batch
     And a batch provider
-    When "Search [[sandbox:pause:1]]" has had its first turn, and its caller leaves before the second one is sent
-    Then in the ledger the states of the requests are ["packed"]
+    When "Search [[sandbox:pause:1]]" is asked in the background
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    # Nothing is sent while the list cannot be read.
+    When the API has the faults
+      """
+      {"rules": [{"route": "list", "action": {"type": "error", "status": 500}}]}
+      """
+    Then in the ledger the states of the batches come to be ["collected", "packed"]
+    When the caller of "Search [[sandbox:pause:1]]" leaves
+    Then in the ledger the processes that wait for calls come to be [null]
+    And in the ledger the states of the requests are ["packed"]
     When the API has no faults any more
     And these prompts are asked: Search [[sandbox:pause:1]]
     Then all 1 are answered
     And the API has processed 2 requests, none twice
 
-  Scenario: Thousands that are cancelled at once are withdrawn together, and block nobody
+  Scenario: Many calls that are cancelled at once are withdrawn together, and block nobody
     Given an API
     And a batch provider with {"linger": 600}
-    When 3000 calls are cancelled at once while they are queued
-    Then all of them are canceled, in few transactions
-    And the loop of their callers went on meanwhile
+    When 1000 prompts are asked in the background
+    Then the ledger comes to hold 1000 requests
+    When all of their callers leave at once
+    Then they were withdrawn in at most 10 transactions, and their event loop was not blocked
+    And in the ledger the calls that wait are []
     And the API was called 0 times by POST /v1/messages/batches

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from behave import given, then, when
 from behave.runner import Context
@@ -23,26 +24,20 @@ from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.schema import lanes, meta, requests, runs
-from claude_batch.ledger.store import Ledger
 
 
-@when("a key of one workspace turns out to belong to another one that is known")
+@then("what a key has stored stays with its workspace when the key turns out to be of another one")
 def _(context: Context) -> None:
     with context.ledger.write() as tx:
-        context.first = enqueue.ensure_workspace(tx, "http://x/", "aa")
-        context.other = enqueue.ensure_workspace(tx, "http://x/", "bb")
-        enqueue.name_workspace(tx, context.first, "aa", "wrkspc_1")
-        enqueue.name_workspace(tx, context.other, "bb", "wrkspc_2")
-        context.lane = enqueue.ensure_lane(tx, context.first, "2023-06-01", "", "")
-        assert enqueue.name_workspace(tx, context.first, "aa", "wrkspc_2") == context.other
-
-
-@then("what it stored before stays with the first workspace")
-def _(context: Context) -> None:
+        first = enqueue.ensure_workspace(tx, "http://x/", "aa")
+        other = enqueue.ensure_workspace(tx, "http://x/", "bb")
+        enqueue.name_workspace(tx, first, "aa", "wrkspc_1")
+        enqueue.name_workspace(tx, other, "bb", "wrkspc_2")
+        lane = enqueue.ensure_lane(tx, first, "2023-06-01", "", "")
+        assert enqueue.name_workspace(tx, first, "aa", "wrkspc_2") == other
     with context.ledger.write() as tx:
-        assert enqueue.ensure_workspace(tx, "http://x/", "aa") == context.other
-        mine = select(lanes.c.workspace_id).where(lanes.c.id == context.lane)
-        assert tx.scalar(mine) == context.first
+        assert enqueue.ensure_workspace(tx, "http://x/", "aa") == other
+        assert tx.scalar(select(lanes.c.workspace_id).where(lanes.c.id == lane)) == first
 
 
 @given("a run of {count:d} requests that is wholly stored")
@@ -63,42 +58,32 @@ def _(context: Context, count: int) -> None:
         enqueue.finish_storing(tx, context.run_id, digest="d", stored=1.0)
 
 
-def _count(ledger: Ledger) -> int:
-    with ledger.read() as tx:
-        return tx.scalar(select(func.count()).select_from(requests)) or 0
-
-
-@when("it is dropped as one whose storing failed")
-def _(context: Context) -> None:
+def _changed_run(context: Context, wholly_stored: bool, change: Callable[[Any], Any]) -> Any:
+    """Do something to the run, and tell what is left."""
     with context.ledger.write() as tx:
-        enqueue.drop_run(tx, context.run_id)
+        tx.execute(update(runs).values(stored=1.0 if wholly_stored else None))
+        done = change(tx)
+        requests_left, runs_left = (
+            tx.scalar(select(func.count()).select_from(table)) for table in (requests, runs)
+        )
+    return {
+        "requests_left": requests_left,
+        "runs_left": runs_left,
+        "more": getattr(done, "more", None),
+    }
 
 
-@then("all of its {count:d} requests are there")
-def _(context: Context, count: int) -> None:
-    assert _count(context.ledger) == count
+@rule("the run is dropped as one whose storing failed")
+def _(context: Context, wholly_stored: bool) -> Any:
+    return _changed_run(context, wholly_stored, lambda tx: enqueue.drop_run(tx, context.run_id))
 
 
-@when("pruning comes to it although it is unfinished")
-def _(context: Context) -> None:
-    with context.ledger.write() as tx:
-        assert deliveries.begin_pruning(tx, context.run_id, "me") == "it is unfinished"
-        removed = deliveries.remove_some(tx, context.run_id)
-    assert (removed.requests, removed.more) == (0, False), removed
+@rule("the run is removed in pieces")
+def _(context: Context, wholly_stored: bool, requests_at_most: int) -> Any:
+    def remove(tx: Any) -> Any:
+        return deliveries.remove_some(tx, context.run_id, limit=requests_at_most)
 
-
-@when("storing it was never finished")
-def _(context: Context) -> None:
-    with context.ledger.write() as tx:
-        tx.execute(update(runs).values(stored=None))
-
-
-@rule("it is removed in pieces")
-def _(context: Context, requests_at_most: int) -> dict[str, object]:
-    with context.ledger.write() as tx:
-        removed = deliveries.remove_some(tx, context.run_id, limit=requests_at_most)
-        left = tx.scalar(select(func.count()).select_from(runs))
-    return {"more": removed.more, "requests_left": _count(context.ledger), "runs_left": left}
+    return _changed_run(context, wholly_stored, remove)
 
 
 @then("a turn of it that is over changes nothing")
@@ -115,49 +100,40 @@ def _(context: Context) -> None:
         assert tx.execute(select(requests).where(requests.c.seq == seq)).one() == before
 
 
-@when("the mark stands at 0 posts, and is raised to 0 again")
-def _(context: Context) -> None:
-    context.mark = HighWater(context.ledger)
-    assert context.mark.raise_to(0)
-    context.before = context.mark.read()
-    assert context.mark.raise_to(0)
+@rule("the high-water mark is raised")
+def _(context: Context, to: int) -> dict[str, object]:
+    mark = HighWater(context.ledger)
+    before = mark.read()
+    assert mark.raise_to(to)
+    after = mark.read()
+    assert after is not None
+    return {"posts": after.posts, "written": after != before}
 
 
-@then("the mark's file was not written again")
-def _(context: Context) -> None:
-    assert context.mark.read() == context.before is not None
-
-
-@when("it is to be migrated from version 1")
+@then("a ledger that is to be migrated from version 1 is left as it is, without a copy beside it")
 def _(context: Context) -> None:
     ledger = context.ledger
     migrations.migrate(
         Path(ledger.backend.address), ledger._engine, ledger.every_seat, ledger._writing, 1
     )
-
-
-@then("it is as it was, without a copy beside it")
-def _(context: Context) -> None:
     assert not list(context.tmp.glob("*.v1*")), list(context.tmp.iterdir())
-    assert opened(context, context.ledger.location).incarnation == context.ledger.incarnation
+    assert opened(context, ledger.location).incarnation == ledger.incarnation
 
 
-@then('a column of "{name}" that refers to "{target}" is added as "{words}"')
-def _(context: Context, name: str, target: str, words: str) -> None:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    context.add_cleanup(ledger.close)
+@rule("columns that refer to others are added")
+def _(context: Context, column: str, refers_to: str) -> dict[str, object]:
     everything = MetaData()
-    Table(target.split(".")[0], everything, Column("id", Integer, primary_key=True))
-    table = Table("marks", everything, Column(name, Integer, ForeignKey(target)))
-    with ledger.read() as tx:
-        assert migrations._add_column(tx, table, table.c[name]) == words
+    Table(refers_to.split(".")[0], everything, Column("id", Integer, primary_key=True))
+    table = Table("marks", everything, Column(column, Integer, ForeignKey(refers_to)))
+    with context.ledger.read() as tx:
+        return {"statement": migrations._add_column(tx, table, table.c[column])}
 
 
-@then("SQLite's {name} means that the ledger is {what}")
-def _(context: Context, name: str, what: str) -> None:
-    error = sqlite3.OperationalError("disk I/O error")
-    error.sqlite_errorcode = getattr(sqlite3, name)
-    assert fault_of(error) == what, fault_of(error)
+@rule("errors of SQLite are understood")
+def _(error: str) -> dict[str, str | None]:
+    found = sqlite3.OperationalError("disk I/O error")
+    found.sqlite_errorcode = getattr(sqlite3, error)
+    return {"the_ledger_is": fault_of(found)}
 
 
 @when("its meta table has lost its {fact}")

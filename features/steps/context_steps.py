@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import pickle
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from behave import given, then, when
 from behave.runner import Context
-from sqlalchemy import func, select
+from sqlalchemy import select
 from staging import ledger_values
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.actor.request import json_context
-from claude_batch.ledger.schema import contexts, runs
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.schema import runs
 
 
 class Order:
@@ -37,14 +35,13 @@ CONTEXTS: dict[str, Any] = {
 }
 
 
-@then("of these contexts the ledger keeps")
-def _(context: Context) -> None:
+@rule("the ledger keeps contexts")
+def _(value: str) -> dict[str, bool]:
     names = {"datetime": datetime, "float": float, "object": object, "Decimal": Decimal}
-    for row in context.table:
-        value = eval(row["value"], names)  # the table is this repository's own
-        found = json_context(value)
-        assert (found is not None) == (row["kept"] == "yes"), (row["value"], found)
-        assert found is None or json.loads(found) == value
+    written = eval(value, names)  # the table is this repository's own
+    kept = json_context(written)
+    assert kept is None or json.loads(kept) == written
+    return {"kept": kept is not None}
 
 
 def asked() -> list[cb.ActorRequest]:
@@ -103,15 +100,15 @@ def _(context: Context) -> None:
     assert "beside" not in json.dumps(context.seen) and "2.5" not in json.dumps(context.seen)
 
 
-def stored(*, by_outcome: bool = False) -> dict[str, Any]:
+def stored() -> dict[str, Any]:
     """What another process reads: each run is opened by its id, by a provider of its own."""
     found: dict[str, Any] = {}
     for run_id in ledger_values(select(runs.c.id).where(runs.c.request_count > 0)):
         with cb.open_run(run_id, drive=False) as run:
-            groups = run.by_outcome().values()
-            results = [each for group in groups for each in group] if by_outcome else run
-            for result in results:
-                assert result.unwrap().context == result.context
+            grouped = [each for group in run.by_outcome().values() for each in group]
+            contexts = {result.position: result.context for result in grouped}
+            for result in run:
+                assert result.unwrap().context == result.context == contexts[result.position]
                 found[result.key or str(result.position)] = result.context
     return found
 
@@ -120,11 +117,6 @@ def stored(*, by_outcome: bool = False) -> dict[str, Any]:
 def _(context: Context) -> None:
     context.provider.close()
     assert stored() == {**CONTEXTS, "object": None}, stored()
-
-
-@then("the groups by outcome have the same contexts")
-def _(_: Context) -> None:
-    assert stored(by_outcome=True) == stored()
 
 
 @then("a call that joins one of them by its key gets its context, or its own")
@@ -143,6 +135,7 @@ def _(context: Context, values: str) -> None:
         for at, value in enumerate(json.loads(values))
     ]
     context.run = context.actor.submit_sync(requests)
+    context.runs = [context.run]
     context.run.wait_sync()
 
 
@@ -182,27 +175,15 @@ def _(context: Context) -> None:
         assert each.before == CONTEXTS == each.after, (each.before, each.after)
 
 
-@when("failing requests with contexts are asked")
-def _(context: Context) -> None:
-    prompts = ["secret", "[[sandbox:errored:invalid_request_error]] bad", "good", ""]
-    context.expected = [{"at": at} if at % 2 else ORDER for at in range(3)]
+@when("the prompts {prompts} are asked, each with a context")
+def _(context: Context, prompts: str) -> None:
+    asked = json.loads(prompts)
+    context.expected = [{"at": at} if at % 2 else ORDER for at in range(len(asked))]
     requests = [
         cb.ActorRequest(prompt, context=value)
-        for prompt, value in zip(prompts, context.expected, strict=False)
+        for prompt, value in zip(asked, context.expected, strict=True)
     ]
     context.results = list(context.actor.respond_all_sync(requests))
-    assert [result.ok for result in context.results] == [False, False, True], context.results
-
-
-@when("{count:d} requests with contexts are asked under the budget")
-def _(context: Context, count: int) -> None:
-    context.expected = [{"at": at} if at % 2 else ORDER for at in range(count)]
-    requests = [
-        cb.ActorRequest(f"prompt {at}", context=value) for at, value in enumerate(context.expected)
-    ]
-    context.results = list(context.actor.respond_all_sync(requests))
-    held = [isinstance(result.error, cb.BudgetExceededError) for result in context.results]
-    assert all(held), held
 
 
 @then("each of their results has its context")
@@ -227,14 +208,6 @@ def _(_: Context) -> None:
     assert request == cb.ActorRequest("a")
 
 
-@when("that run is delivered and pruned")
-def _(context: Context) -> None:
-    [before] = ledger_values(select(func.count()).select_from(contexts))
-    assert before == 3
-    context.run.mark_delivered()
-    context.provider.prune(runs=[context.run.id])
-
-
 @when("a run with contexts is given up before it is stored")
 def _(context: Context) -> None:
     try:
@@ -242,13 +215,6 @@ def _(context: Context) -> None:
     except cb.InvalidRequestError:
         return
     raise AssertionError("it was stored")
-
-
-@then("the ledger has no context left")
-def _(_: Context) -> None:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with closing(ledger), ledger.read() as tx:
-        assert tx.execute(select(contexts)).all() == []
 
 
 @then('in "{name}" the contexts by id are {values}')

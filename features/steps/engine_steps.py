@@ -6,22 +6,25 @@ import asyncio
 import contextlib
 import json
 import os
-import subprocess
-import sys
+import re
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import ledgers_on_postgres
-from behave import then, when
+import programs
+from behave import given, then, when
 from behave.runner import Context
-from staging import QUICK, make_provider, until
+from sqlalchemy import select
+from staging import QUICK, ledger_values, until
+from tables import rule
 
 import claude_batch as cb
+from claude_batch.ledger.schema import runs
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle import engine
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread
-from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 
 def configuration() -> cb.ActorConfiguration:
@@ -56,38 +59,10 @@ def execute(statement: str) -> None:
     ledgers_on_postgres.execute(os.environ["CLAUDE_BATCH_LEDGER"], statement)
 
 
-@when("two providers of the ledger are asked at once")
-def _(context: Context) -> None:
-    other = cb.ClaudeBatchProvider(**{**QUICK, "linger": 0.8})
-    context.add_cleanup(other.close)
-
-    async def ask() -> list[Any]:
-        return await asyncio.gather(
-            context.actor.respond("one"), cb.Actor(configuration(), other).respond("two")
-        )
-
-    context.outcomes = asyncio.run(ask())
-
-
-@when("another provider of the ledger is opened, used and closed")
-def _(context: Context) -> None:
-    context.actor.respond_sync("first")
-    with cb.ClaudeBatchProvider(**QUICK) as other:
-        cb.Actor(configuration(), other).respond_sync("second")
-
-
-@when("another provider of the ledger with other ledger settings is used")
-def _(context: Context) -> None:
-    other = cb.ClaudeBatchProvider(**QUICK, settling=1)
-    attempt(context, lambda: cb.Actor(configuration(), other).respond_sync("never"))
-
-
-@when("the provider is closed while a call waits")
-def _(context: Context) -> None:
-    thread = in_a_thread(context, "waits")
-    until(lambda: rows("SELECT 1 FROM batches WHERE remote_id IS NOT NULL"))
-    context.provider.close()
-    thread.join(30)
+@when('a provider with {settings:JsonObject} asks "{prompt}", and is closed')
+def _(context: Context, settings: dict[str, Any], prompt: str) -> None:
+    with cb.ClaudeBatchProvider(**{**QUICK, **settings}) as other:
+        attempt(context, lambda: cb.Actor(configuration(), other).respond_sync(prompt))
 
 
 @when("the ledger loses a table while a call waits")
@@ -113,121 +88,55 @@ def _(context: Context) -> None:
     thread.join(30)
 
 
-@when("the provider is closed while a POST is under way")
-def _(context: Context) -> None:
-    context.prompts = ["prompt 0"]
-    context.run = context.provider.store(context.actor.configuration, context.prompts)
-    until(lambda: rows("SELECT 1 FROM batches WHERE state = 'submitting' AND armed IS NOT NULL"))
-    context.provider.close()
-    assert rows("SELECT remote_id FROM batches WHERE state = 'in_progress'")
-
-
-@when("a process asks, forks, and its child asks too")
-def _(context: Context) -> None:
+@when("a process asks, forks, and its child asks with {whose} provider")
+def _(context: Context, whose: str) -> None:
+    assert whose in ("the same", "another"), whose
     script = (
         "import os, claude_batch as cb\n"
         "c = cb.ActorConfiguration(name='tests/asker', provider='anthropic',"
         " model='claude-haiku-4-5', batch_processing=True)\n"
-        "def ask(words):\n"
-        "    with cb.ClaudeBatchProvider(linger=0.1, poll_interval=0.05) as p:\n"
-        "        print(cb.Actor(c, p).respond_sync(words).text, flush=True)\n"
-        "ask('from the parent')\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    ask('from the child')\n"
-        "    os._exit(0)\n"
-        "assert os.waitpid(child, 0)[1] == 0\n"
-    )
-    context.done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
-    )
-
-
-@when("a process asks, forks, and its child asks with the same provider")
-def _(context: Context) -> None:
-    script = (
-        "import os, claude_batch as cb\n"
-        "c = cb.ActorConfiguration(name='tests/asker', provider='anthropic',"
-        " model='claude-haiku-4-5', batch_processing=True)\n"
-        "actor = cb.Actor(c, cb.ClaudeBatchProvider(linger=0.1, poll_interval=0.05))\n"
+        "def made():\n"
+        "    return cb.Actor(c, cb.ClaudeBatchProvider(linger=0.1, poll_interval=0.05))\n"
+        "actor = made()\n"
         "print(actor.respond_sync('from the parent').text, flush=True)\n"
         "child = os.fork()\n"
         "if child == 0:\n"
+        f"    actor = {'made()' if whose == 'another' else 'actor'}\n"
         "    print(actor.respond_sync('from the child').text, flush=True)\n"
         "    os._exit(0)\n"
         "assert os.waitpid(child, 0)[1] == 0\n"
         "print(actor.respond_sync('from the parent again').text, flush=True)\n"
     )
-    context.done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
-    )
+    context.done = programs.run(script)
 
 
-@then("both are answered")
+@then("parent and child are answered")
 def _(context: Context) -> None:
     assert context.done.returncode == 0, context.done.stderr
-    assert "from the parent" in context.done.stdout and "from the child" in context.done.stdout
-
-
-@when("the same key is asked three times at once, once with other words")
-def _(context: Context) -> None:
-    async def ask() -> list[Any]:
-        return await asyncio.gather(
-            context.actor.respond("same", key="k"),
-            context.actor.respond("same", key="k"),
-            context.actor.respond("other", key="k"),
-            return_exceptions=True,
-        )
-
-    context.outcomes = asyncio.run(ask())
-
-
-@then("two are answered alike and one is a KeyConflictError")
-def _(context: Context) -> None:
-    one, two, three = context.outcomes
-    assert one == two, (one, two)
-    assert isinstance(three, cb.KeyConflictError)
-
-
-@contextlib.contextmanager
-def _another_process_drives() -> Generator[None]:
-    """Hold the seat as another process does, whose locks are not shared with this one."""
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
-        with ledger.every_seat([1], "the scenario holds it"):
-            yield
-    finally:
-        ledger.close()
-
-
-@when("another process holds the seat while a run is stored")
-def _(context: Context) -> None:
-    with cb.ClaudeBatchProvider(drive=False) as quiet:
-        quiet.store(configuration(), ["makes the ledger"]).cancel_sync()
-    with _another_process_drives():
-        context.run = context.provider.store(context.actor.configuration, ["prompt 0"])
-        until(lambda: context.provider.contact.made)
-        assert not rows("SELECT 1 FROM batches")
-        assert context.run.status().counts == {cb.RequestState.QUEUED: 1}
-
-
-@then("nothing is sent until it leaves, and then all is answered")
-def _(context: Context) -> None:
-    [result] = list(context.run.results_sync())
-    assert result.ok
+    for words in ('"from the parent"', '"from the child"', '"from the parent again"'):
+        assert words in context.done.stdout, context.done.stdout
 
 
 @when("another process holds the seat")
 def _(context: Context) -> None:
-    context.provider.store(configuration(), ["prompt 0"])
-    another = _another_process_drives()
-    another.__enter__()
-    context.add_cleanup(another.__exit__, None, None, None)
+    """As another process does, whose locks are not shared with this one."""
+    with cb.ClaudeBatchProvider(drive=False) as quiet:
+        quiet.store(configuration(), ["makes the ledger"])
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    context.add_cleanup(ledger.close)
+    context.seat = contextlib.ExitStack()
+    context.seat.enter_context(ledger.every_seat([1], "the scenario holds it"))
+    context.add_cleanup(context.seat.close)
 
 
-@then("advance says that it did not drive")
+@when("the other process leaves the seat")
 def _(context: Context) -> None:
-    assert context.provider.advance_sync() is False
+    context.seat.close()
+
+
+@then("advancing the ledger returns {result}")
+def _(context: Context, result: str) -> None:
+    assert context.provider.advance_sync() is json.loads(result)
 
 
 @when("the ledger is advanced")
@@ -235,81 +144,33 @@ def _(context: Context) -> None:
     assert context.provider.advance_sync() is True
 
 
-@then("the provider's contact is not made, with a reason")
-def _(context: Context) -> None:
-    contact = context.provider.contact
-    assert not contact.made and contact.failures == 1 and "connect" in contact.last_failure.lower()
-    assert context.provider.address.startswith("http://127.0.0.1:")
-
-
 # Doors
 
 
-@when("a provider is used as a context manager, and another as an asynchronous one")
-def _(context: Context) -> None:
-    with cb.ClaudeBatchProvider(**QUICK) as one:
-        first = cb.Actor(configuration(), one).respond_sync("one")
-
-    async def ask() -> cb.ActorResponse:
-        async with cb.ClaudeBatchProvider(**QUICK) as two:
-            context.two = two
-            return await cb.Actor(configuration(), two).respond("two")
-
-    context.one, context.outcomes = one, [first, asyncio.run(ask())]
-
-
-@then("both are closed")
-def _(context: Context) -> None:
-    assert context.one.closed and context.two.closed
-    assert context.one.ledger == os.environ["CLAUDE_BATCH_LEDGER"]
-
-
-@when("a provider takes its key from OTHER_KEY")
-def _(context: Context) -> None:
-    os.environ["OTHER_KEY"] = os.environ.pop("ANTHROPIC_API_KEY")
-    make_provider(context, api_key_env="OTHER_KEY")
-    attempt(context, lambda: context.actor.respond_sync("with the other key"))
-
-
-@when("a provider is used with {what}")
-def _(context: Context, what: str) -> None:
-    settings: dict[str, Any] = {}
-    if what == "no key":
+@rule("a provider finds its credentials")
+def _(environment: dict[str, str], settings: dict[str, str]) -> dict[str, bool]:
+    with mock.patch.dict(os.environ):
         del os.environ["ANTHROPIC_API_KEY"]
-    elif what == "a profile that is not there":
-        del os.environ["ANTHROPIC_API_KEY"]
-        os.environ["ANTHROPIC_PROFILE"] = "nobody"
-        os.environ["ANTHROPIC_CONFIG_DIR"] = str(context.tmp)
-    elif what == "an unset variable":
-        settings["api_key_env"] = "NOT_SET_ANYWHERE"
-    else:
-        settings["api_key"] = "sk-one\nsk-two"
-    make_provider(context, **settings)
-    attempt(context, lambda: context.actor.respond_sync("never"))
-    assert "sk-" not in str(context.error)
+        os.environ.update(environment)
+        with cb.ClaudeBatchProvider(**{**QUICK, **settings}) as provider:
+            try:
+                answer = cb.Actor(configuration(), provider).respond_sync("hello")
+            except cb.ActorError as error:
+                assert "sk-" not in str(error), error
+                raise
+    return {"answered": bool(answer.text)}
 
 
-@when("a text is submitted in place of a list")
-def _(context: Context) -> None:
-    attempt(context, lambda: context.provider.submit_sync(configuration(), "letters"))
+@rule("runs are submitted")
+def _(context: Context, requests: Any) -> dict[str, int]:
+    run = context.provider.submit_sync(configuration(), requests)
+    return {"requests_stored": run.status().total}
 
 
-@when("the run {run_id} is opened")
-def _(context: Context, run_id: str) -> None:
-    attempt(context, lambda: cb.open_run(run_id))
-
-
-@then("it is found by the beginning of its id, by open_run too")
-def _(context: Context) -> None:
-    assert cb.open_run(context.run.id[:8]).id == context.run.id
-    assert repr(context.run) == f"<Run {context.run.id}>"
-    assert context.run.provider is context.provider
-
-
-@when("the same run is stored with two outputs")
-def _(context: Context) -> None:
-    for output in ("first.jsonl", "second.jsonl"):
-        context.run = context.provider.store(configuration(), ["prompt 0"], output=output)
+@rule("a run is stored with an output")
+def _(context: Context, output: str) -> dict[str, list[str]]:
+    context.provider.store(configuration(), ["prompt 0"], output=output)
+    return {"outputs_in_the_ledger": ledger_values(select(runs.c.output))}
 
 
 @when("the run is waited for without a loop")
@@ -317,22 +178,31 @@ def _(context: Context) -> None:
     attempt(context, context.run.wait_sync)
 
 
-@then("the run can be cancelled and marked delivered without a loop")
+@when("the run is cancelled and marked delivered without a loop")
 def _(context: Context) -> None:
     context.run.cancel_sync()
     context.run.mark_delivered()
     assert context.run.status().delivered is not None
 
 
-@then("every name in __all__ resolves")
+@rule("the run is opened")
+def _(context: Context, by: str) -> dict[str, str]:
+    part = re.fullmatch(r"the (?:first (\d+) characters|whole) of its id", by)
+    wanted = context.run.id[: int(part[1] or 99)] if part else by
+    context.provider.close()
+    try:
+        with cb.open_run(wanted) as found:
+            assert found.id == context.run.id
+    finally:
+        assert not engine._engines, "something was left open"
+    return {"shown": repr(found).replace(context.run.id, "RUN")}
+
+
+@then("every name in __all__ resolves, and no other")
 def _(context: Context) -> None:
     assert set(cb.__all__) <= set(dir(cb))
     for name in cb.__all__:
         assert getattr(cb, name) is not None, name
-
-
-@then("a name that does not exist is an AttributeError")
-def _(context: Context) -> None:
     try:
         cb.no_such_name  # type: ignore[attr-defined]  # noqa: B018
     except AttributeError as error:
@@ -341,23 +211,24 @@ def _(context: Context) -> None:
         raise AssertionError("a name that does not exist resolved")
 
 
-@when("a keyed call that was answered before is asked again and given up, beside another call")
-def _(context: Context) -> None:
-    context.actor.respond_sync("asked before", key="k")
-
+@rule("prompts are asked at once with one key")
+def _(context: Context, prompts: list[str]) -> dict[str, int]:
     async def ask() -> list[Any]:
-        given_up = asyncio.create_task(context.actor.respond("asked before", key="k"))
-        other = asyncio.create_task(context.actor.respond("beside it"))
-        await asyncio.sleep(0)
-        given_up.cancel()
-        return [await other]
+        calls = [context.actor.respond(prompt, key="k") for prompt in prompts]
+        return await asyncio.gather(*calls, return_exceptions=True)
 
-    context.outcomes = asyncio.run(ask())
+    outcomes = asyncio.run(ask())
+    answers = [each for each in outcomes if isinstance(each, cb.ActorResponse)]
+    conflicts = [each for each in outcomes if isinstance(each, cb.KeyConflictError)]
+    return {
+        "answered": len(answers),
+        "different_answers": len({each.text for each in answers}),
+        "in_conflict": len(conflicts),
+    }
 
 
-@when("two prompts are asked, each stored while it is still being handed over")
+@given("each call is stored while it is still being handed over")
 def _(context: Context) -> None:
-    context.provider.resume()
     soon = EventLoopThread.soon
 
     def at_once(self: EventLoopThread, work: Callable[..., object], *arguments: object) -> bool:
@@ -368,17 +239,6 @@ def _(context: Context) -> None:
             assert flushed.wait(20)
         return taken
 
-    with mock.patch.object(EventLoopThread, "soon", at_once):
-        asked = [context.provider.call(_encoded(n), actor="tests/asker") for n in range(2)]
-        context.answers = [each.answer() for each in asked if each.wait(20)]
-
-
-def _encoded(number: int) -> EncodedRequest:
-    messages = [{"role": "user", "content": f"prompt {number}"}]
-    body = {"model": "claude-haiku-4-5", "max_tokens": 10, "messages": messages}
-    return EncodedRequest(json.dumps(body).encode(), LaneHeaders())
-
-
-@then("neither call is forgotten")
-def _(context: Context) -> None:
-    assert [answer.state for answer in context.answers] == ["succeeded"] * 2, context.answers
+    patch = mock.patch.object(EventLoopThread, "soon", at_once)
+    patch.start()
+    context.add_cleanup(patch.stop)

@@ -8,14 +8,10 @@ import shlex
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
-from behave import then, when
+from behave import when
 from behave.runner import Context
 from cli_steps import SOURCES
-
-from claude_batch.ledger import queries
-from claude_batch.ledger.store import Ledger
 
 SENDS_A_SIGNAL = """
 import importlib.abc, os, signal, sys
@@ -55,38 +51,12 @@ def _run(context: Context, name: str, module: str, words: str, *, ignored: bool 
         timeout=120,
         preexec_fn=prepare,
     )
-    context.code, context.errors, context.printed = done.returncode, done.stderr, done.stdout
+    context.ended, context.code, context.errors = done, done.returncode, done.stderr
     if found := re.search(r"run-\w{10}", done.stdout):
         context.run_id = found[0]
 
 
-@when("a command's process gets {name} as it imports {module}: {words}")
-def _(context: Context, name: str, module: str, words: str) -> None:
-    _run(context, name, module, words)
-
-
-@when("a command that ignores SIGINT gets it as it imports {module}: {words}")
-def _(context: Context, module: str, words: str) -> None:
-    _run(context, "SIGINT", module, words, ignored=True)
-    context.errors += context.printed.replace(getattr(context, "run_id", "RUN"), "RUN")
-
-
-@then("the process of the command has ended with {code:d}, and has said one line: {words}")
-def _(context: Context, code: int, words: str) -> None:
-    assert context.code == code, (context.code, context.errors)
-    lines = context.errors.splitlines()
-    assert len(lines) == 1 and lines[0].startswith(words), context.errors
-    assert context.printed == "", context.printed
-
-
-@then("there is no run in the ledger, if there is one")
-def _(context: Context) -> None:
-    path = Path(os.environ["CLAUDE_BATCH_LEDGER"])
-    if not path.exists():
-        return
-    ledger = Ledger(str(path))
-    try:
-        with ledger.read() as tx:
-            assert queries.recent_runs(tx) == []
-    finally:
-        ledger.close()
+@when("{who} gets {name} as it imports {module}: {words}")
+def _(context: Context, who: str, name: str, module: str, words: str) -> None:
+    assert who in ("a command", "a command that ignores SIGINT"), who
+    _run(context, name, module, words, ignored="ignores" in who)

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def size(context: Context, suffix: str = "") -> int:
-    path = Path(f"{context.path}{suffix}")
+    path = Path(f"{getattr(context, 'path', os.environ['CLAUDE_BATCH_LEDGER'])}{suffix}")
     return path.stat().st_size if path.exists() else 0
 
 
@@ -61,29 +61,21 @@ def _(context: Context, part: str, bound: str, mib: int) -> None:
         assert bound == "more" and until(lambda: size(context, suffix) > mib * MIB)
 
 
-@when("somebody else opens, reads and closes it")
-def _(context: Context) -> None:
+@when("the ledger is closed by {who}")
+def _(context: Context, who: str) -> None:
+    assert who in ("the process that writes", "another process, which has read it"), who
+    if who == "the process that writes":
+        context.ledger.close()
+        return
     other = Ledger(str(context.path))
     with other.read() as tx:
         assert tx.scalar(select(func.count()).select_from(params)) == context.mib
     other.close()
 
 
-@when("the ledger is closed")
-def _(context: Context) -> None:
-    context.ledger.close()
-
-
 @then("the ledger's log is gone")
 def _(context: Context) -> None:
     assert not Path(f"{context.path}-wal").exists()
-
-
-@when("a run of {count:d} prompts of {mib:d} MiB is answered")
-def _(context: Context, count: int, mib: int) -> None:
-    context.path = os.environ["CLAUDE_BATCH_LEDGER"]
-    prompts = [f"{n} {'x' * (mib * MIB)}" for n in range(count)]
-    assert all(result.ok for result in context.actor.respond_all_sync(prompts))
 
 
 @rule("a ledger's connection has the pragmas")

@@ -8,6 +8,9 @@ import os
 import time
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
 
 import anthropic
 from behave import when
@@ -18,7 +21,6 @@ from staging import KEY, until
 
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
-from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_request_id
 from claude_batch.ledger import collected_batches, halts
 from claude_batch.ledger.high_water import HighWater, note_behind, posts_of
@@ -69,17 +71,33 @@ def _stop(context: Context) -> None:
     context.provider._door().driver.stop()
 
 
-def _at(context: Context, point: str, what: Callable[[Context], None]) -> None:
-    """Do something once, when the driver stands at a point."""
+def at_the_point(context: Context, point: str, what: Callable[[], object]) -> None:
+    """Do something once, when the driver stands at a point, to which it must come."""
     where, done = CrashPoint(point), []
 
     def come(reached: CrashPoint) -> None:
         if reached is where and not done:
             done.append(True)
-            what(context)
+            what()
 
-    context.add_cleanup(setattr, crash_points, "on_reach", None)
+    def end() -> None:
+        crash_points.on_reach = None
+        assert done, f"{point} was not reached"
+
+    context.add_cleanup(end)
     crash_points.on_reach = come
+
+
+def _step(context: Context, text: str) -> Callable[[], object]:
+    """The step "When TEXT", to be taken later, with no event loop around it."""
+    match = context._runner.step_registry.find_match(SimpleNamespace(step_type="when", name=text))
+    assert match, text
+
+    def take() -> None:
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(match.run, context).result()
+
+    return take
 
 
 def _collect_first(context: Context) -> None:
@@ -100,20 +118,27 @@ def _collect_first(context: Context) -> None:
             collected_batches.add_results(tx, [found])
 
 
+def _retry(context: Context) -> None:
+    context.run.retry_failed_sync()
+
+
 EVENTS: dict[str, Callable[[Context], None]] = {
     "sending is halted": _halt,
     "a copy of the ledger has sent as many batches": _copy_sends,
     "the ledger falls behind its mark": _fall_behind,
     "the driver is stopped": _stop,
     "the first sending's answers are collected": _collect_first,
+    "the failures of the last run are queued again": _retry,
     "the disk has taken 0.3 seconds": lambda _: time.sleep(0.3),
-    "the run is cancelled": lambda context: context.run.cancel_sync(),
 }
 
 
 @when("at the point {point} {event}")
 def _(context: Context, point: str, event: str) -> None:
-    _at(context, point, EVENTS[event])
+    """An event, or what another step says."""
+    known = EVENTS.get(event)
+    what = partial(known, context) if known else _step(context, event)
+    at_the_point(context, point, what)
 
 
 @when("a run of {count:d} prompts is stored without driving")
@@ -133,16 +158,10 @@ def _(context: Context, size: int) -> None:
 def _(context: Context) -> None:
     try:
         context.provider.advance_sync()
-    except LedgerError as error:
+    except Exception as error:
         context.error = error
     else:
         raise AssertionError("the ledger was advanced")
-
-
-@when("the ledger is advanced, however its key is refused")
-def _(context: Context) -> None:
-    with contextlib.suppress(Exception):
-        context.provider.advance_sync()
 
 
 @when("it is packed, and its upload has broken twice")
@@ -150,11 +169,6 @@ def _(context: Context) -> None:
     packed(context)
     with _ledger() as ledger, ledger.write() as tx:
         tx.execute(update(batches).values(broken_uploads=2))
-
-
-@when("both batches have ended")
-def _(context: Context) -> None:
-    context.api.advance_clock(3601)
 
 
 @when("a batch of {count:d} requests is made that the ledger has sent and forgotten")

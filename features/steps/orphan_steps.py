@@ -11,7 +11,7 @@ import programs
 from behave import then, when
 from behave.runner import Context
 from sqlalchemy import func, select
-from staging import is_sent, ledger_values, make_provider, until
+from staging import ledger_values, make_provider, until
 
 from claude_batch.ledger.schema import requests
 
@@ -60,17 +60,6 @@ def _(context: Context, prompts: str) -> None:
 
     context.outcomes = asyncio.run(ask())
     context.error = context.outcomes[0]
-
-
-@when('"{prompt}" is asked by a caller who gives up once it is sent')
-def _(context: Context, prompt: str) -> None:
-    async def give_up() -> None:
-        call = asyncio.create_task(context.actor.respond(prompt))
-        await asyncio.to_thread(until, is_sent)
-        call.cancel()
-        await asyncio.wait([call])
-
-    asyncio.run(give_up())
 
 
 @then("the API has processed {count:d} requests in all")

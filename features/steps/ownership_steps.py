@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import anthropic
-from behave import given, then, when
+from behave import then, when
 from behave.runner import Context
 from engine_steps import configuration
 from opening_steps import engines
@@ -19,6 +20,7 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.lifecycle import observers as observers_module
+from claude_batch.providers.registry import default_registry
 
 YAML = """
 actors:
@@ -67,6 +69,14 @@ def in_block(managed: Any) -> Callable[[], None]:
     return leave
 
 
+def in_async_block(managed: Any) -> Callable[[], None]:
+    async def leave() -> None:
+        async with managed:
+            pass
+
+    return lambda: asyncio.run(leave())
+
+
 def stored_run(context: Context) -> str:
     with load(context) as actor:
         run = actor.submit_sync(["hello"])
@@ -75,7 +85,8 @@ def stored_run(context: Context) -> str:
 
 
 def made(context: Context, what: str) -> Made:
-    name, _, block = what.partition(", in a block")
+    managed: Any = None
+    name, _, block = what.partition(", in ")
     match name:
         case "a loaded actor":
             managed = load(context)
@@ -83,8 +94,16 @@ def made(context: Context, what: str) -> Made:
         case "a loaded actor without batches":
             found = of_actor(load(context, "two"))
         case "one of two loaded actors":
-            other = load(context)
-            found = of_actor(load(context), (other,))
+            other, managed = load(context), load(context)
+            found = of_actor(managed, (other,))
+        case "a loaded actor beside an actor of the registry":
+            registered = cb.Actor(
+                configuration(), default_registry.for_actor(configuration(), **QUICK)
+            )
+            found = of_actor(load(context), (registered.provider,))
+        case "a loaded actor before an actor of the registry":
+            actor = load(context)
+            found = of_actor(actor, (default_registry.for_actor(configuration(), **QUICK),))
         case "an actor of one's provider":
             provider = cb.ClaudeBatchProvider(**QUICK)
             managed = cb.Actor(configuration(), provider)
@@ -117,11 +136,21 @@ def made(context: Context, what: str) -> Made:
             found = of_client(client, http._transport._provider)._replace(others=others)
         case "one's provider":
             provider = cb.ClaudeBatchProvider(**QUICK)
-            actor = cb.Actor(configuration(), provider)
+            actor, managed = cb.Actor(configuration(), provider), provider
             found = Made(provider, lambda: actor.respond_sync("hello").text, provider.close)
         case _:
             raise AssertionError(what)
-    return found._replace(close=in_block(managed)) if block else found
+    blocks = {
+        "": found.close,
+        "a block": in_block(managed),
+        "an async block": in_async_block(managed),
+    }
+    return found._replace(close=blocks[block])
+
+
+def is_usable(other: cb.Actor | cb.ClaudeBatchProvider) -> bool:
+    actor = other if isinstance(other, cb.Actor) else cb.Actor(configuration(), other)
+    return bool(actor.respond_sync("another question").text)
 
 
 def end(found: Made) -> None:
@@ -131,42 +160,40 @@ def end(found: Made) -> None:
 
 
 @rule("objects own their providers")
-def _(context: Context, object: str) -> dict[str, bool]:
+def _(context: Context, object: str) -> dict[str, bool | None]:
     found = made(context, object)
     assert found.use()
     found.close()
+    found.close()  # again, to no effect
     closed = found.provider.closed
     try:
         usable = bool(found.use())
     except (cb.ActorError, anthropic.AnthropicError, RuntimeError):
         usable = False
+    others = all(map(is_usable, found.others)) if found.others else None
     end(found)
-    return {"provider_is_closed": closed, "usable_after": usable}
+    return {"provider_is_closed": closed, "usable_after": usable, "others_are_usable": others}
 
 
-@then("using these after they were closed fails, and the named call opens them again")
-def _(context: Context) -> None:
-    for row in context.table:
-        found = made(context, row["object"])
+@rule("the use of a closed object fails, and the call that the error names opens it again")
+def _(context: Context, object: str) -> dict[str, str]:
+    found = made(context, object)
+    found.use()
+    found.close()
+    try:
         found.use()
-        found.close()
-        try:
-            found.use()
-        except cb.ActorConfigurationError as error:
-            words = str(error)
-        else:
-            raise AssertionError(f"{row['object']} can still be used")
-        parts = row["error"].split("…")
-        assert all(part in words for part in parts), words
-        assert words.endswith(")"), words
-        again = eval(words[words.index("cb.") :], {"cb": cb})
-        assert type(again).__name__ in ("Actor", "Run", "ClaudeBatchProvider")
-        if isinstance(again, cb.Actor):
-            assert again.respond_sync("again", mode="live").text
-        elif isinstance(again, cb.Run):
-            assert again.status().total
-        again.close()
-        end(found)
+    except cb.ActorConfigurationError as error:
+        words = str(error)
+    else:
+        raise AssertionError("it can still be used")
+    again = eval(words[words.index("cb.") :], {"cb": cb})
+    if isinstance(again, cb.Actor):
+        assert again.respond_sync("again", mode="live").text
+    elif isinstance(again, cb.Run):
+        assert again.status().total
+    again.close()
+    end(found)
+    return {"error_says": words, "opens": type(again).__name__}
 
 
 @then("each way to ask a loaded actor that was closed is refused")
@@ -209,7 +236,7 @@ def _(context: Context) -> None:
     other.close()
 
 
-@given("an observer of a loaded actor that takes its time for each event")
+@when("a loaded actor with an observer that takes its time is closed, while many events wait")
 def _(context: Context) -> None:
     context.got, context.hurry = [], threading.Event()
 
@@ -217,25 +244,20 @@ def _(context: Context) -> None:
         context.got.append(event)
         context.hurry.wait(0.2)
 
-    before = observers_module.CLOSING_SECONDS
-    context.add_cleanup(setattr, observers_module, "CLOSING_SECONDS", before)
-    observers_module.CLOSING_SECONDS = 0.05
-    context.observed = load(context, observers=[observe])
-
-
-@when("many events wait for it, and its actor is closed while another provider goes on")
-def _(context: Context) -> None:
+    patch = mock.patch.object(observers_module, "CLOSING_SECONDS", 0.05)
+    patch.start()
+    context.add_cleanup(patch.stop)
     make_provider(context)
     context.actor.respond_sync("the other provider's")
-    context.observed.respond_sync("its own")
-    reporting = context.provider._engine.observers
-    for _ in range(50):
-        reporting.report(cb.events.RunCancelled(ledger="l", run_id="run-x"))
-    context.observed.close()
+    with load(context, observers=[observe]) as observed:
+        observed.respond_sync("its own")
+        reporting = context.provider._engine.observers
+        for _ in range(50):
+            reporting.report(cb.events.RunCancelled(ledger="l", run_id="run-x"))
     context.count = len(context.got)
 
 
-@then("it gets no event after the close")
+@then("its observer gets no event after that, while others go on")
 def _(context: Context) -> None:
     assert 0 < context.count < 20, context.count
     context.actor.respond_sync("later")

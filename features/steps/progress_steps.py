@@ -13,14 +13,12 @@ from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
-from retry_steps import change
-from rich.console import Console
-from sqlalchemy import select, update
+from sqlalchemy import select
 from staging import make_provider, until
 from tables import rule
 
 import claude_batch as cb
-from claude_batch.core.quantities import nano_dollars, roughly
+from claude_batch.core.quantities import roughly
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import enqueue
@@ -35,25 +33,9 @@ def _submit(context: Context, prompts: list[str]) -> None:
     context.run = context.actor.submit_sync(prompts)
 
 
-@when("the API takes {seconds:d} seconds for a batch from now on")
-def _(context: Context, seconds: int) -> None:
-    # The settings are frozen for who serves; a scenario's API may change its mind.
-    object.__setattr__(context.api.settings, "latency", float(seconds))
-
-
 @when("{count:d} more prompts are submitted")
 def _(context: Context, count: int) -> None:
     _submit(context, [f"more {n}" for n in range(count)])
-
-
-@when("so much time passes that no batch has taken longer")
-def _(context: Context) -> None:
-    with context.provider._engine.ledger.write() as tx:
-        tx.execute(
-            update(batches)
-            .where(batches.c.state == "in_progress")
-            .values(submitted=batches.c.submitted - 7200)
-        )
 
 
 @then("the progress is {done:g} with the failures {failures}")
@@ -65,13 +47,12 @@ def _(context: Context, done: float, failures: str) -> None:
     assert json.loads(json.dumps(context.run.progress().to_dict()))["done"] == done
 
 
-@then("the progress's cost is that of the run's report, and nothing is expected")
+@then("the progress's cost is that of the run's report")
 def _(context: Context) -> None:
-    report = context.run.cost().total
-    assert context.progress.cost == report.cost > 0
-    assert context.progress.cost_usd == report.cost_usd
-    assert context.progress.unpriced == 0
-    assert context.progress.expected_end is None
+    progress, report = context.run.progress(), context.run.cost().total
+    assert progress.cost == report.cost > 0
+    assert progress.cost_usd == report.cost_usd
+    assert progress.unpriced == 0
 
 
 @then("the end is expected about as late as the last batch took")
@@ -90,24 +71,13 @@ def _values(context: Context, query: Any, state: str) -> list[float]:
         return list(tx.scalars(query.where(batches.c.state == state)))
 
 
-@then("no end is expected")
-def _(context: Context) -> None:
-    assert context.run.progress().expected_end is None
-
-
-@then("the progress is soon {done:g}, with the cost of what is collected")
-def _(context: Context, done: float) -> None:
-    until(lambda: context.run.progress().done == done)
-    assert context.run.progress().cost == context.run.cost().total.cost > 0
-
-
 # What is waited for
 
 
 @given("a run that is {state}")
 def _(context: Context, state: str) -> None:
-    context.driven = state != "parked"
     make_provider(context, drive=state not in ("storing", "queued", "parked"), settling=3600)
+    context.driver = context.provider if state != "parked" else None
     if state.startswith("unknown"):
         lost = {"route": "create", "nth": [1], "action": {"type": "drop_after"}}
         context.api.set_faults({"rules": [lost]})
@@ -144,37 +114,19 @@ def _(context: Context, state: str) -> None:
             context.provider.open_run(context.run_id).wait_until_sent_sync()
     except cb.AccountHaltedError:
         pass
-    run = context.provider.open_run(context.run_id)
+    run = context.run = context.provider.open_run(context.run_id)
     if state.startswith("unknown"):
         until(lambda: run.status().batches[0].state is cb.BatchState.UNKNOWN)
     if state in ("cancelling", "unknown and cancelled"):
         run.cancel_sync()
 
 
-@when("nobody drives it any more")
-def _(context: Context) -> None:
-    context.provider.close()
-    make_provider(context, drive=False)
-    context.driven = None
-
-
-@when("sending is halted for its workspace")
-def _(context: Context) -> None:
-    change(
-        "UPDATE workspaces SET halted = 1.0, halt_reason = 'billing', halt_message = 'no credit' "
-        "WHERE id = (SELECT workspace_id FROM runs)"
-    )
-
-
-@when("it is cancelled")
-def _(context: Context) -> None:
-    context.provider.open_run(context.run_id).cancel_sync()
-
-
 @then('its status says it is "{state}" and waits since a time that is past')
 def _(context: Context, state: str) -> None:
     ledger = context.provider._engine.ledger
-    status = status_of(ledger, context.run_id, driven=context.driven)
+    # A run that was written into the ledger is as if the provider that wrote it drove it.
+    driven = True if context.provider is context.driver else None
+    status = status_of(ledger, context.run_id, driven=driven)
     context.words = status.waiting_for
     shown = {"queued": "running", "unknown and cancelled": "cancelling"}
     expected = shown.get(state, state)
@@ -236,35 +188,17 @@ def _(context: Context) -> None:
     assert errors.getvalue().splitlines() == lines, errors.getvalue()
 
 
-@then('the display says of a run with a budget of ${sum} "{words}"')
-def _(context: Context, sum: str, words: str) -> None:
-    told = progress_module.progress_words(_progress(budget=nano_dollars(sum)))
-    assert words in told, told
-
-
-@then('the display\'s table has the words "{words}"')
-def _(context: Context, words: str) -> None:
-    console = Console(record=True, width=200, file=io.StringIO())
-    live = mock.Mock(update=console.print)
-    progress_module._Table(live).show(_status(), "", _progress())
-    assert words in console.export_text()
-
-
-def _drawn(context: Context) -> str:
-    """What the terminal was given, without its movements of the cursor."""
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", context.shown)
+@rule("progress is put into words")
+def _(fields: dict[str, Any]) -> dict[str, list[str]]:
+    return {"words": progress_module.progress_words(_progress(**fields))}
 
 
 @then("the terminal has drawn right above a table")
 def _(context: Context) -> None:
+    # Without its movements of the cursor.
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", context.shown)
     for row in context.table:
-        assert re.search(rf"{row['line']}[^\n]*\n┏", _drawn(context)), (row["line"], context.shown)
-
-
-@then('the terminal says "{first}", "{second}"')
-def _(context: Context, first: str, second: str) -> None:
-    drawn = _drawn(context)
-    assert first in drawn and second in drawn, drawn
+        assert re.search(rf"{row['line']}[^\n]*\n┏", drawn), (row["line"], context.shown)
 
 
 def _numbers(text: str) -> list[float]:

@@ -5,27 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import threading
-import time
 from datetime import UTC, datetime
 from pathlib import Path
-from unittest import mock
 
 import programs
-from behave import given, then, when
+from behave import then, when
 from behave.runner import Context
-from cli_steps import command, creates, spawn
+from cli_steps import command, spawn
 from orphan_steps import MORTAL
-from retry_steps import change
 from sqlalchemy import select
-from staging import ledger_values, make_provider, until
+from staging import ledger_values, make_provider
 from tables import rule
 
 import claude_batch as cb
-from claude_batch.core import crash_points
-from claude_batch.core.crash_points import CrashPoint
-from claude_batch.ledger.schema import requests, runs
+from claude_batch.ledger.schema import runs
 
 
 def prompts_of(name: str) -> list[str]:
@@ -65,32 +59,11 @@ def _(context: Context, name: str, point: str) -> None:
     rerun_and_die(name, point)
 
 
-@when('a command runs while another process reruns "{name}" before it writes: {words}')
-def _(context: Context, name: str, words: str) -> None:
-    def rerun(point: CrashPoint) -> None:
-        if point is CrashPoint.BEFORE_DELIVERY:
-            rerun_and_die(name, CrashPoint.AFTER_STORED)
-
-    with mock.patch.object(crash_points, "on_reach", rerun):
-        command(context, words)
-
-
 @when("two processes rerun at once: {words}")
 def _(context: Context, words: str) -> None:
     both = [spawn(context, f"{words} -o {name}.jsonl") for name in ("one", "two")]
     context.both = [process.communicate(timeout=60) for process in both]
     assert [process.returncode for process in both] == [1, 1], context.both
-
-
-@then("both have written the states {states}")
-def _(context: Context, states: str) -> None:
-    for name in ("one", "two"):
-        context.execute_steps(f'Then the output "{name}.jsonl" has the states {states}')
-
-
-@when("half of the batches' time goes by")
-def _(context: Context) -> None:
-    context.api.advance_clock(1800.0)
 
 
 @when("a command runs while the API's clock goes on by an hour at a time: {words}")
@@ -155,18 +128,17 @@ async def _asked(context: Context, way: str, asked: list[str], new: bool) -> lis
                 return list(run)
 
 
-@when('the requests of "{name}" are asked by {way}')
-def _(context: Context, name: str, way: str, new: bool = False) -> None:
+@when('the requests of "{name}" are {asked} by {way}')
+def _(context: Context, name: str, asked: str, way: str) -> None:
+    assert asked in ("asked", "asked anew"), asked
     if not hasattr(context, "actor"):
         make_provider(context)
     listen(context)
-    results = asyncio.run(_asked(context, way, prompts_of(name), new))
-    context.results = sorted(results, key=lambda each: each.position)
-
-
-@when('the requests of "{name}" are asked anew by {way}')
-def _(context: Context, name: str, way: str) -> None:
-    results = asyncio.run(_asked(context, way, prompts_of(name), True))
+    try:
+        results = asyncio.run(_asked(context, way, prompts_of(name), asked == "asked anew"))
+    except cb.ActorError as error:
+        context.error = error
+        return
     context.results = sorted(results, key=lambda each: each.position)
 
 
@@ -179,8 +151,20 @@ def _failed(context: Context) -> list[int]:
 
 
 def _reused(context: Context) -> list[int]:
+    """The reused results; each says so, and when it was answered, the reused ones first."""
+    ages: dict[bool, list[datetime]] = {True: [], False: []}
     for each in context.results:
         assert each.response is None or each.response.reused == each.reused, each
+        # A result of a live call does not say when it was answered, only its response does.
+        answered = each.response.answered if each.response else each.answered
+        assert each.answered in (answered, None), each
+        if answered is not None:
+            assert answered.tzinfo is UTC, each
+            assert abs((datetime.now(UTC) - answered).total_seconds()) < 600, answered
+            ages[each.reused].append(answered)
+        else:
+            assert not each.ok and not each.reused, each
+    assert not all(ages.values()) or max(ages[True]) < min(ages[False]), ages
     return [each.position + 1 for each in context.results if each.reused]
 
 
@@ -197,32 +181,12 @@ def _(context: Context, failed: str, reused: str) -> None:
     assert _reused(context) == _numbers(reused), context.results
 
 
-@then("each result says when it was answered, the reused ones before the others")
-def _(context: Context) -> None:
-    for each in context.results:
-        assert each.answered is not None and each.answered.tzinfo is UTC, each
-        assert each.response is None or each.response.answered == each.answered
-        assert abs((datetime.now(UTC) - each.answered).total_seconds()) < 600, each.answered
-    old = [each.answered for each in context.results if each.reused]
-    new = [each.answered for each in context.results if not each.reused]
-    assert max(old) < min(new), (old, new)
-
-
-def _said(context: Context, level: int) -> None:
+@then("people are {how}")
+def _(context: Context, how: str) -> None:
     (record,) = context.records.seen
-    assert record.levelno == level, record
+    assert record.levelno == {"warned": logging.WARNING, "told": logging.INFO}[how], record
     for line in context.text.split("\n"):
         assert line in record.getMessage(), record.getMessage()
-
-
-@then("people are warned")
-def _(context: Context) -> None:
-    _said(context, logging.WARNING)
-
-
-@then("people are told, and not warned")
-def _(context: Context) -> None:
-    _said(context, logging.INFO)
 
 
 @when("the run is opened from Python, and its failures but one are retried")
@@ -233,27 +197,19 @@ def _(context: Context) -> None:
         context.results = list(run.results_sync())
 
 
-@when('a block of Actor.run asks "{name}", looks at its progress and retries in it')
+@when('a block of Actor.run asks "{name}", and what failed is retried in it')
 def _(context: Context, name: str) -> None:
     make_provider(context)
     asked = prompts_of(name)
 
-    async def ask() -> list[int]:
+    async def ask() -> list[cb.ActorResult]:
         async with context.actor.run(asked, label="a block") as run:
             context.run = run
-            await run.wait()
-            assert run.progress().done == 1.0 and run.status().label == "a block"
-            seen = [sum([each.ok async for each in run])]
+            assert [each.ok async for each in run].count(True) == 1
             assert await run.retry_failed(["expired", "canceled", "errored"]) == 4
-            seen.append(sum([each.ok async for each in run.results()]))
-            return seen
+            return [each async for each in run.results()]
 
-    context.seen = asyncio.run(ask())
-
-
-@then("there were {first:d} and then {second:d} answers, and the block had the run's id")
-def _(context: Context, first: int, second: int) -> None:
-    assert context.seen == [first, second], context.seen
+    context.results = asyncio.run(ask())
     assert ledger_values(select(runs.c.id)) == [context.run.id]
 
 
@@ -279,85 +235,10 @@ def _(context: Context) -> None:
     assert result.ok and run.status().state == cb.RunState.FINISHED
 
 
-@when("a live actor is asked for a block, and for all anew")
-def _(context: Context) -> None:
-    provider = cb.ClaudeProvider()
-    context.add_cleanup(provider.close)
-    actor = cb.Actor(cb.ActorConfiguration(name="tests/live", model="claude-haiku-4-5"), provider)
-    try:
-        actor.run(["never"])
-    except cb.ActorConfigurationError as error:
-        context.refusal = str(error)
-
-    async def ask() -> list[cb.ActorResult]:
-        return [each async for each in actor.respond_all(["one"], new=True)]
-
-    context.results = [*asyncio.run(ask()), *actor.respond_all_sync(["two"], new=True)]
-
-
-@then("the block is refused, and all is answered")
-def _(context: Context) -> None:
-    assert "keeps no runs" in context.refusal, context.refusal
-    for each in context.results:
-        answer = each.unwrap()
-        assert not answer.reused and answer.answered is not None, answer
-
-
 # Single calls --------------------------------------------------------------------------------
 
 
-@then("the call was asked anew")
+@when("the ledger's last run is cancelled")
 def _(context: Context) -> None:
-    assert not context.outcomes[0].reused
-
-
-@then("the call has the old answer, and says when it was answered")
-def _(context: Context) -> None:
-    answer = context.outcomes[0]
-    assert answer.reused and answer.answered is not None, answer
-    assert answer.answered.tzinfo is UTC
-
-
-@given("people are listened to")
-def _(context: Context) -> None:
-    listen(context)
-
-
-@when('"{prompt}" is asked with the key "{key}", and its run is cancelled before it is sent')
-def _(context: Context, prompt: str, key: str) -> None:
-    def cancel() -> None:
-        (run_id,) = until(lambda: ledger_values(select(requests.c.run_id)))
-        context.provider.open_run(run_id).cancel_sync()
-
-    cancelling = threading.Thread(target=cancel)
-    cancelling.start()
-    try:
-        context.outcomes = [context.actor.respond_sync(prompt, key=key)]
-    except cb.ActorError as error:
-        context.outcomes = [error]
-    cancelling.join()
-
-
-@when("its run is cancelled while another call of it has not ended")
-def _(context: Context) -> None:
-    refused = {"type": "error", "status": 529, "retry_after": 600}
-    context.api.set_faults({"rules": [{"route": "create", "action": refused}]})
-    before = len(creates(context))
-
-    async def ask() -> None:
-        call = asyncio.create_task(context.actor.respond("another", key="other"))
-        await asyncio.to_thread(until, lambda: len(creates(context)) > before)
-        call.cancel()
-        await asyncio.wait([call])
-
-    asyncio.run(ask())
-    # As it stands between the order to cancel and the end of its batches.
-    change(f"UPDATE runs SET cancelled = {time.time()}")
-
-
-@when("its call fails for a passing reason once another process has sent it")
-def _(context: Context) -> None:
-    make_provider(context, max_attempts=1)
-    context.provider.resume()
-    until(lambda: ledger_values(select(requests.c.state)) == ["errored"])
-    assert os.environ["CLAUDE_BATCH_MAX_ATTEMPTS"] == "1"
+    run_id = ledger_values(select(runs.c.id).order_by(runs.c.created))[-1]
+    context.provider.open_run(run_id).cancel_sync()

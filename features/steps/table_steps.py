@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 from behave import then
 from behave.runner import Context
+from staging import until
 from tables import check, check_fields
 
 
@@ -18,6 +20,17 @@ def _(context: Context, sentence: str) -> None:
 def _(context: Context, thing: str) -> None:
     """Compare what a path of attributes, keys and positions leads to; a method is called."""
     check_fields(context, getattr(context, thing.replace(" ", "_")))
+
+
+@then("the {thing}'s fields come to be")
+def _(context: Context, thing: str) -> None:
+    def hold() -> bool:
+        with contextlib.suppress(AssertionError):
+            check_fields(context, getattr(context, thing.replace(" ", "_")))
+            return True
+        return False
+
+    until(hold)
 
 
 @then("the {thing}'s plain values are")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
-from engine_steps import configuration
 from sqlalchemy import select
-from staging import QUICK, ledger_values, until
+from staging import ledger_values, until
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.core import events
@@ -27,46 +29,46 @@ from claude_batch.lifecycle.observers import Carriers, Observers, words_of
 from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
 
 
-class _Callers:
-    """Callers of the only request of the scenario's run, and what becomes of their waiting."""
+@rule("the callers of one request come, and go before its answer is there")
+def _(context: Context, callers: int, go: list[int], cancelled: bool, kept_by: list[int]) -> Any:
+    """Callers by their numbers; what became of the answer, and who got it."""
+    [seq] = ledger_values(select(schema.requests.c.seq))
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    context.add_cleanup(ledger.close)
+    seen: dict[str, list[int]] = {"taken": [], "let_go": [], "withdrawn": []}
+    left = seen["withdrawn"].append
+    waiting = Waiting(
+        ledger,
+        lambda seq, _: seen["taken"].append(seq),
+        seen["let_go"].append,
+        left,
+        left,
+        lambda waiter: None,
+    )
+    futures = [CallFuture() for _ in range(callers)]
+    mode = cb.BatchProcessingMode()
+    waiters = [Waiter(each, seq, context.run.id, waiting, mode) for each in futures]
 
-    def __init__(self, context: Context, count: int) -> None:
-        [seq] = ledger_values(select(schema.requests.c.seq))
-        self.taken: list[int] = []
-        self.let_go: list[int] = []
-        self.futures = [CallFuture() for _ in range(count)]
-        mode = cb.BatchProcessingMode()
-        self.waiters = [Waiter(each, seq, context.run.id, self, mode) for each in self.futures]
-        self.ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-        context.add_cleanup(self.ledger.close)
-        self.left: list[int] = []
-        self.waiting = Waiting(
-            self.ledger,
-            self._take,
-            self.let_go.append,
-            self.left.append,
-            self.left.append,
-            lambda waiter: None,
-        )
+    async def come_and_go() -> None:
+        for number, waiter in enumerate(waiters, 1):
+            waiter.keeps = number in kept_by
+            waiting.add(waiter, seconds=60)
+        for number in go:
+            if cancelled:
+                # It is gone, and has not been able to say so yet.
+                assert futures[number - 1].cancel()
+            else:
+                waiting.leave(waiters[number - 1])
+        waiting.deliver()
 
-    def _take(self, seq: int, _: bool) -> None:
-        self.taken.append(seq)
-
-    def add(self) -> None:
-        for each in self.waiters:
-            self.waiting.add(each, seconds=60)
-
-
-@when("its answer comes for a caller who has just gone")
-def _(context: Context) -> None:
-    context.callers = callers = _Callers(context, 1)
-
-    async def deliver() -> None:
-        callers.add()
-        assert callers.futures[0].cancel()
-        callers.waiting.deliver()
-
-    asyncio.run(deliver())
+    asyncio.run(come_and_go())
+    assert not waiting.all() and all(each.timeout is None for each in waiters)
+    answered = [
+        number
+        for number, each in enumerate(futures, 1)
+        if each.done() and not each.cancelled() and each.result().seq == seq
+    ]
+    return {"answered": answered, **{what: len(seqs) for what, seqs in seen.items()}}
 
 
 @when("{count:d} prompts are asked at once, beside a task that counts the passes of the event loop")
@@ -109,73 +111,6 @@ def _(context: Context, most: int, most_answered: int) -> None:
     assert max(context.answered.values()) <= most_answered, context.answered
 
 
-@then("nobody has taken the answer, and it is let go")
-def _(context: Context) -> None:
-    callers = context.callers
-    assert callers.taken == [] and len(callers.let_go) == 1, vars(callers)
-    assert callers.waiters[0].timeout is None
-    assert not callers.waiting.all()
-
-
-@then("one of its two callers may go, and the other has the answer")
-def _(context: Context) -> None:
-    callers = _Callers(context, 2)
-
-    async def leave() -> None:
-        callers.add()
-        callers.waiting.leave(callers.waiters[0])
-        assert callers.let_go == []
-        callers.waiting.deliver()
-
-    asyncio.run(leave())
-    assert len(callers.taken) == 1 and callers.let_go == []
-    assert callers.futures[1].result().seq == callers.taken[0]
-    assert not callers.futures[0].done()
-
-
-@then("where both go it is left once, to be withdrawn if it is not sent")
-def _(context: Context) -> None:
-    callers = _Callers(context, 2)
-
-    async def leave() -> None:
-        callers.add()
-        for each in callers.waiters:
-            callers.waiting.leave(each)
-        callers.waiting.deliver()
-
-    asyncio.run(leave())
-    assert callers.taken == [] and callers.let_go == [], vars(callers)
-    assert len(callers.left) == 1, vars(callers)
-
-
-@then("where one of both wanted it to be kept, and goes first, it is let go")
-def _(context: Context) -> None:
-    callers = _Callers(context, 2)
-    callers.waiters[0].keeps = True
-
-    async def leave() -> None:
-        callers.add()
-        for each in callers.waiters:
-            callers.waiting.leave(each)
-
-    asyncio.run(leave())
-    assert callers.left == [] and len(callers.let_go) == 1, vars(callers)
-
-
-@when("a provider of another ledger is opened, used and closed")
-def _(context: Context) -> None:
-    context.actor.respond_sync("here")
-    with cb.ClaudeBatchProvider(**QUICK, ledger=str(context.tmp / "other.db")) as other:
-        assert cb.Actor(configuration(), other).respond_sync("there").text
-
-
-@then("a change that is waited for after the provider was closed is there at once")
-def _(context: Context) -> None:
-    engine = context.run._engine
-    context.provider.close()
-    assert engine.change_after(engine.version).result(0) == engine.version
-
-
 # Observers
 
 
@@ -192,147 +127,111 @@ class _Carrying:
         raise AssertionError("nothing is told here")
 
 
-@given("observers of which the first cannot say what it carries")
-def _(context: Context) -> None:
-    context.carriers = Carriers([_Carrying(None), _Carrying("the second's")])
+@rule("what observers carry is asked twice")
+def _(observers_carry: list[str | None]) -> dict[str, list[str | None]]:
+    """One that carries null fails when it is asked."""
+    carriers = Carriers([_Carrying(each) for each in observers_carry])
+    return {"carried": [carriers.carried() for _ in range(2)]}
 
 
-@then("what is carried twice is what the second one says")
-def _(context: Context) -> None:
-    assert [context.carriers.carried() for _ in range(2)] == ["the second's"] * 2
-
-
-class _Leaving:
-    def __init__(self, everybody: Observers) -> None:
-        self._everybody = everybody
-        self.told: list[Event] = []
-
-    def wants(self, kind: type[Event]) -> bool:
-        self._everybody.detach([self])
+@rule("asynchronous methods of observers are taken")
+def _(method: str) -> dict[str, bool]:
+    async def later(*_: object) -> bool:
         return True
 
-    def on_event(self, event: Event) -> None:
-        self.told.append(event)
+    observer = mock.Mock(spec=["on_event", "wants", "carry"], **{method: later})
+    with cb.ClaudeBatchProvider(observers=[observer]):
+        return {"taken": True}
 
 
-def _leaves(context: Context) -> None:
-    context.all = Observers("a ledger", log=False)
-    context.leaving = _Leaving(context.all)
-    context.all.attach([context.leaving])
+@rule("events are put into words")
+def _(event: str, fields: dict[str, Any]) -> dict[str, str]:
+    return {"words": words_of(getattr(events, event)(ledger="a ledger", **fields))}
 
 
-def _event(run_id: str = "run") -> events.RunCancelled:
+def _event(run_id: str) -> events.RunCancelled:
     return events.RunCancelled(ledger="a ledger", run_id=run_id)
 
 
-@when("an event is told")
-def _(context: Context) -> None:
-    context.all.report(_event())
+class _Told(NamedTuple):
+    run_id: str
+    thread: threading.Thread
+    loop: asyncio.AbstractEventLoop | None = None
 
 
-@then("it was told nothing")
-def _(context: Context) -> None:
-    context.all.close()
-    assert context.leaving.told == []
+def _observes(context: Context, observer: Any) -> None:
+    context.all = Observers("a ledger", log=False)
+    context.all.attach([observer])
+
+
+def _take(context: Context) -> Callable[[Event], None]:
+    context.told = []
+    return lambda event: context.told.append(_Told(event.run_id, threading.current_thread()))
+
+
+def _leaves(context: Context) -> None:
+    def leave(_: type[Event]) -> bool:
+        context.all.detach([observer])
+        return True
+
+    observer = SimpleNamespace(wants=leave, on_event=_take(context))
+    _observes(context, observer)
 
 
 def _no_room(context: Context) -> None:
-    context.on: list[threading.Thread] = []
-    context.all = Observers("a ledger", log=False)
-    context.all.attach([lambda event: context.on.append(threading.current_thread())])
+    _observes(context, _take(context))
+    _no_room_for_threads(context)
+
+
+def _no_room_for_threads(context: Context) -> None:
     # No machine has room for a stack of this size.
     context.add_cleanup(threading.stack_size, threading.stack_size(1 << 60))
 
 
-@then("it was told at once, on the teller's own thread")
-def _(context: Context) -> None:
-    assert context.on == [threading.current_thread()], context.on
-    context.all.close()
+def _does_not_return(context: Context) -> None:
+    patch = mock.patch.object(observers_module, "CLOSING_SECONDS", 0.05)
+    patch.start()
+    context.add_cleanup(patch.stop)
+    take, word, context.ended = _take(context), threading.Event(), threading.Event()
+    context.return_at_last = word.set
 
-
-def _takes_the_first(context: Context) -> None:
-    before = observers_module.CLOSING_SECONDS
-    context.add_cleanup(setattr, observers_module, "CLOSING_SECONDS", before)
-    observers_module.CLOSING_SECONDS = 0.05
-    context.took, context.word, context.ended = [], threading.Event(), threading.Event()
-
-    def take(event: events.RunCancelled) -> None:
-        context.took.append(event.run_id)
-        context.word.wait(30)
+    def stay(event: Event) -> None:
+        take(event)
+        word.wait(30)
 
     def source() -> Iterator[Event]:
         try:
-            for number in range(3):
+            for number in range(1, 4):
                 yield _event(f"run {number}")
         finally:
             context.ended.set()
 
-    context.all = Observers("a ledger", log=False)
-    context.all.attach([take])
+    _observes(context, stay)
     context.all.report_each(events.RunCancelled, source)
-    until(lambda: context.took)
-
-
-@when("all observers are closed, and it returns at last")
-def _(context: Context) -> None:
-    context.all.close()
-    context.word.set()
-    assert context.ended.wait(30)
-
-
-@then("it was told the first event alone")
-def _(context: Context) -> None:
-    assert context.took == ["run 0"], context.took
-
-
-class _Later:
-    def __init__(self) -> None:
-        self.took: list[tuple[str, int, asyncio.AbstractEventLoop]] = []
-
-    async def on_event(self, event: Event) -> None:
-        assert isinstance(event, events.RunCancelled)
-        await asyncio.sleep(0)
-        if event.run_id == "run 1":
-            raise ValueError("not that one")
-        self.took.append((event.run_id, threading.get_ident(), asyncio.get_running_loop()))
+    until(lambda: context.told)
 
 
 def _asynchronous(context: Context) -> None:
-    context.later = _Later()
-    context.all = Observers("a ledger", log=False)
-    context.all.attach([context.later])
+    context.told = []
 
+    async def take(event: events.RunCancelled) -> None:
+        await asyncio.sleep(0)
+        if event.run_id == "run 2":
+            raise ValueError("not that one")
+        loop = asyncio.get_running_loop()
+        context.told.append(_Told(event.run_id, threading.current_thread(), loop))
 
-@when("{count:d} events are told, and all observers are closed")
-def _(context: Context, count: int) -> None:
-    for number in range(count):
-        context.all.report(_event(f"run {number}"))
-    context.all.close()
-
-
-@then("it has taken the first and the third, on one loop of its own thread")
-def _(context: Context) -> None:
-    took = context.later.took
-    assert [run_id for run_id, _, _ in took] == ["run 0", "run 2"], took
-    assert len({thread for _, thread, _ in took}) == 1 and took[0][1] != threading.get_ident()
-    assert took[0][2] is took[1][2] and took[0][2].is_closed()
+    _observes(context, take)
 
 
 def _asynchronous_no_room(context: Context) -> None:
-    context.leaving = _Ends()
-    context.later = _Later()
-
-    async def take(event: Event) -> None:
-        context.leaving.told.append(event)
-
-    context.all = Observers("a ledger", log=False)
-    context.all.attach([take])
-    context.add_cleanup(threading.stack_size, threading.stack_size(1 << 60))
+    _asynchronous(context)
+    _no_room_for_threads(context)
 
 
 OBSERVERS: dict[str, Callable[[Context], None]] = {
     "leaves when it is asked what it wants": _leaves,
-    "takes the first event of many, and does not return": _takes_the_first,
+    "takes the first of many events, and does not return until it is left behind": _does_not_return,
     "finds no room for a thread": _no_room,
     "is asynchronous, and fails at the second event": _asynchronous,
     "is asynchronous, and finds no room for a thread": _asynchronous_no_room,
@@ -344,44 +243,40 @@ def _(context: Context, what: str) -> None:
     OBSERVERS[what](context)
 
 
-@then("it was told nothing, and the log says that the process ends")
+@when("{count:d} events are told")
+def _(context: Context, count: int) -> None:
+    for number in range(1, count + 1):
+        context.all.report(_event(f"run {number}"))
+
+
+@when("all observers are closed")
 def _(context: Context) -> None:
-    [outlet] = context.all._outlets
-    assert outlet._faults == {"RuntimeError"}
     context.all.close()
-    assert context.leaving.told == []
+    if "return_at_last" in context:
+        context.return_at_last()
+        assert context.ended.wait(30), "more is read for it"
 
 
-@then("an observer with an asynchronous wants, or carry, is refused")
-def _(context: Context) -> None:
-    async def later(*_: object) -> bool:
-        return True
-
-    for name in ("wants", "carry"):
-        observer: Any = _Later()
-        setattr(observer, name, later)
-        try:
-            cb.ClaudeBatchProvider(observers=[observer])
-        except TypeError as error:
-            assert f"{name} is called synchronously" in str(error), error
-        else:
-            raise AssertionError(f"an asynchronous {name} was taken")
+@then("it was told the events {numbers}")
+def _(context: Context, numbers: str) -> None:
+    found = [told.run_id for told in context.told]
+    assert found == [f"run {number}" for number in json.loads(numbers)], found
 
 
-class _Ends:
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def wants(self, kind: type[Event]) -> bool:
-        return kind is events.RunFinished
-
-    def on_event(self, event: Event) -> None:
-        self.told.append(event)
+@then("it was told on {whose} thread")
+def _(context: Context, whose: str) -> None:
+    assert whose in ("the teller's own", "its own"), whose
+    threads, loops = ({each[n] for each in context.told} for n in (1, 2))
+    assert len(threads) == len(loops) == 1, context.told
+    assert (threads == {threading.current_thread()}) == (whose == "the teller's own"), threads
+    assert all(loop is None or loop.is_closed() for loop in loops), loops
 
 
 @then("an observer of ends alone is told of that run once, and of none that is gone")
 def _(context: Context) -> None:
-    ends, everybody = _Ends(), Observers("a ledger", log=False)
+    told: list[Event] = []
+    ends = SimpleNamespace(wants=lambda kind: kind is events.RunFinished, on_event=told.append)
+    everybody = Observers("a ledger", log=False)
     everybody.attach([ends])
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     context.add_cleanup(ledger.close)
@@ -391,12 +286,4 @@ def _(context: Context) -> None:
         noticing.look()
     assert not noticing._runs
     everybody.close()
-    assert [event.run_id for event in ends.told] == [context.run.id], ends.told
-
-
-@then("the log's words for QueueMeasured are its name")
-def _(context: Context) -> None:
-    measured = events.QueueMeasured(
-        ledger="a ledger", queued=1, at_api=2, batches=1, oldest_batch=1.0
-    )
-    assert words_of(measured) == "QueueMeasured"
+    assert [event.run_id for event in told] == [context.run.id], told

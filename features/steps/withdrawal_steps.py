@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 from unittest import mock
 
 from behave import then, when
 from behave.runner import Context
-from sqlalchemy import func, select
-from staging import is_sent, ledger_values, make_provider, until
+from callers import callers
+from sqlalchemy import select
+from staging import ledger_values, until
 
 import claude_batch as cb
-from claude_batch.ledger import budgets
-from claude_batch.ledger.schema import batches, calls, charges, requests
+from claude_batch.ledger.schema import requests
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.waiters import CallFuture
 
@@ -109,186 +110,62 @@ def _(context: Context) -> None:
     until(lambda: _states()[0] == "canceled")
 
 
-@when('"{prompt}" is asked and cancelled at once, beside "{other}"')
-def _(context: Context, prompt: str, other: str) -> None:
+# Callers in the background
+
+
+@when('"{prompt}" is asked in the background')
+@when('"{prompt}" is asked in the background with the key "{key}"')
+def _(context: Context, prompt: str, key: str | None = None) -> None:
+    callers(context).ask({prompt: context.actor.respond(prompt, key=key)})
+
+
+@when("{count:d} prompts are asked in the background")
+def _(context: Context, count: int) -> None:
+    prompts = [f"prompt {number}" for number in range(count)]
+    callers(context).ask({prompt: context.actor.respond(prompt) for prompt in prompts})
+
+
+@when('the caller of "{prompt}" leaves')
+def _(context: Context, prompt: str) -> None:
+    callers(context).leave(prompt)
+
+
+@when("the calls in the background have ended")
+def _(context: Context) -> None:
+    """Those whose callers have not left."""
+    context.outcomes = callers(context).outcomes()
+
+
+@when('"{prompt}" is asked and cancelled at once {how}, beside "{other}"')
+def _(context: Context, prompt: str, how: str, other: str) -> None:
+    key = re.fullmatch('with the key "(.+)"|without a key', how)
+    assert key, how
+
     async def ask() -> list[Any]:
-        given_up = asyncio.create_task(context.actor.respond(prompt))
+        given_up = asyncio.create_task(context.actor.respond(prompt, key=key[1]))
         beside = asyncio.create_task(context.actor.respond(other))
-        await asyncio.sleep(0)  # both have begun, and the ledger is being opened
+        await asyncio.sleep(0)  # both have begun
         await _leave(given_up)
         return [await beside]
 
     context.outcomes = asyncio.run(ask())
 
 
-async def _packed(context: Context, *prompts: str) -> list[asyncio.Task[Any]]:
-    tasks = [asyncio.create_task(context.actor.respond(prompt)) for prompt in prompts]
-    await _come(lambda: _stored() and _states() == ["packed"] * len(prompts))
-    assert ledger_values(select(batches.c.state)) == ["packed"]
-    return tasks
-
-
-@when("two calls are packed in a batch that cannot be sent, and the caller of one leaves")
+@when("all of their callers leave at once")
 def _(context: Context) -> None:
-    loop = asyncio.new_event_loop()
-    context.add_cleanup(loop.close)
+    ledger: Ledger = context.provider._engine.ledger
+    before, everybody = ledger.commits, callers(context)
+    prompts = everybody.prompts()
 
-    async def ask() -> None:
-        gone, context.other = await _packed(context, "what is a knot?", "what is a bend?")
-        await _leave(gone)
+    def leave() -> None:
+        everybody.leave(*prompts)
+        until(_are(*["canceled"] * len(prompts)))
 
-    loop.run_until_complete(ask())
-    context.loop = loop
+    context.passes = everybody.passes_during(leave)
+    context.commits = ledger.commits - before
 
 
-@then("the other one is answered, in a batch of {count:d}")
+@then("they were withdrawn in at most {count:d} transactions, and their event loop was not blocked")
 def _(context: Context, count: int) -> None:
-    assert context.loop.run_until_complete(context.other).text
-    assert ledger_values(select(batches.c.request_count)) == [count]
-
-
-@when("two calls are packed in a batch that cannot be sent, and both callers leave")
-def _(context: Context) -> None:
-    async def ask() -> None:
-        tasks = await _packed(context, "what is a knot?", "what is a hitch?")
-        for task in tasks:
-            await _leave(task)
-        await _come(_are("canceled", "canceled"))
-
-    asyncio.run(ask())
-    assert ledger_values(select(batches.c.state)) == ["rejected"]
-
-
-@when("a call is packed within the budget, its caller leaves, and another call has no other room")
-def _(context: Context) -> None:
-    loop = asyncio.new_event_loop()
-    context.add_cleanup(loop.close)
-
-    async def ask() -> None:
-        [gone] = await _packed(context, "what is a knot?")
-        [reserved] = ledger_values(select(charges.c.reserved))
-        assert reserved
-        ledger: Ledger = context.provider._engine.ledger
-        context.budget = reserved * 3 // 2
-        with ledger.write() as tx:
-            budgets.set_amount(tx, "actor", "tests/asker", context.budget)
-        context.other = asyncio.create_task(context.actor.respond("what is a bend?"))
-        await _come(lambda: _stored(2))
-        await _leave(gone)
-        await _come(lambda: _states()[0] == "canceled")
-
-    loop.run_until_complete(ask())
-    context.loop = loop
-
-
-@then("the other call is answered within the budget")
-def _(context: Context) -> None:
-    assert context.loop.run_until_complete(context.other).text
-    every = charges.c.reserved + charges.c.spent + charges.c.doubt
-    [accounted] = ledger_values(select(func.coalesce(func.sum(every), 0)))
-    assert 0 < accounted <= context.budget, (accounted, context.budget)
-    assert len(context.api.billing()) == 1
-
-
-@when('"{prompt}" is asked, and its caller leaves once it is sent')
-def _(context: Context, prompt: str) -> None:
-    async def ask() -> None:
-        task = asyncio.create_task(context.actor.respond(prompt))
-        await _come(is_sent)
-        await _leave(task)
-
-    asyncio.run(ask())
-
-
-@when('"{prompt}" is asked, cancelled, and the provider closed in the same moment')
-def _(context: Context, prompt: str) -> None:
-    async def ask() -> None:
-        task = asyncio.create_task(context.actor.respond(prompt))
-        await _come(_stored)
-        task.cancel()
-        await context.provider.aclose()
-
-    asyncio.run(ask())
-
-
-@when('another provider drives the ledger, and asks "{prompt}"')
-def _(context: Context, prompt: str) -> None:
-    make_provider(context)
-    context.outcomes = [context.actor.respond_sync(prompt)]
-
-
-@when("two calls are made live one after the other, and the caller of the second leaves")
-def _(context: Context) -> None:
-    async def ask() -> None:
-        first = asyncio.create_task(context.actor.respond("what is a knot?"))
-        await _come(lambda: _stored() and _are("packed")())
-        second = asyncio.create_task(context.actor.respond("what is a bend?"))
-        await _come(lambda: _stored(2))
-        await _leave(second)
-        context.answer = await first
-
-    asyncio.run(ask())
-
-
-@then("the first is answered, and the second is canceled")
-def _(context: Context) -> None:
-    assert context.answer.via == "live"
-    until(_are("succeeded", "canceled"))
-
-
-@when('"{prompt}" has had its first turn, and its caller leaves before the second one is sent')
-def _(context: Context, prompt: str) -> None:
-    async def ask() -> None:
-        task = asyncio.create_task(context.actor.respond(prompt))
-        await _come(is_sent)
-        # Nothing is sent while the list cannot be read.
-        broken = {"route": "list", "action": {"type": "error", "status": 500}}
-        context.api.set_faults({"rules": [broken]})
-        two_batches = select(batches.c.state).order_by(batches.c.id)
-        await _come(lambda: ledger_values(two_batches)[1:] == ["packed"])
-        await _leave(task)
-        await _come(lambda: ledger_values(select(calls.c.process)) == [None])
-
-    asyncio.run(ask())
-
-
-@when("{count:d} calls are cancelled at once while they are queued")
-def _(context: Context, count: int) -> None:
-    async def ask() -> None:
-        tasks = [
-            asyncio.create_task(context.actor.respond(f"prompt {number}"))
-            for number in range(count)
-        ]
-        await _come(lambda: _stored(count))
-        ledger: Ledger = context.provider._engine.ledger
-        before = ledger.commits
-        context.ticks = 0
-        ticking = asyncio.create_task(_tick(context))
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        canceled = select(func.count()).where(requests.c.state == "canceled")
-        await _come(lambda: ledger_values(canceled) == [count])
-        context.commits = ledger.commits - before
-        ticking.cancel()
-        context.count = count
-
-    asyncio.run(ask())
-
-
-async def _tick(context: Context) -> None:
-    while True:
-        await asyncio.sleep(0)
-        context.ticks += 1
-
-
-@then("all of them are canceled, in few transactions")
-def _(context: Context) -> None:
-    assert _states() == ["canceled"] * context.count
-    assert context.commits <= 20, context.commits
-    assert ledger_values(select(calls.c.request_seq)) == []
-
-
-@then("the loop of their callers went on meanwhile")
-def _(context: Context) -> None:
-    assert context.ticks > 2, context.ticks
+    assert context.commits <= count, context.commits
+    assert context.passes > 20, context.passes
