@@ -169,7 +169,7 @@ def _reached(whole: Any, path: str) -> Any:
     for name in path.split("."):
         if isinstance(found, Mapping):
             found = found.get(name, _MISSING)
-        elif isinstance(found, list | tuple):
+        elif isinstance(found, list | tuple) and name.isdecimal():
             found = dict(enumerate(found)).get(int(name), _MISSING)
         else:
             found = getattr(found, name, _MISSING)

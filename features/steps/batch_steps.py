@@ -182,6 +182,7 @@ def _(context: Context) -> None:
     context.prompts = [row["prompt"] for row in context.table]
     try:
         context.run = asyncio.run(context.actor.submit(context.prompts))
+        context.runs, context.run_id = [context.run], context.run.id
         context.error = None
     except cb.ActorError as error:
         context.error = error
@@ -191,6 +192,7 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     context.prompts = [row["prompt"] for row in context.table]
     context.run = context.provider.store(context.actor.configuration, context.prompts)
+    context.run_id = context.run.id
 
 
 @when("a run with the keys {keys} is submitted")

@@ -367,7 +367,9 @@ def _(context: Context, count: int, name: str, filed: int) -> None:
 @when("the provider is made anew")
 def _(context: Context) -> None:
     context.provider.close()
+    configuration = context.actor.configuration
     make_provider(context)
+    context.actor = cb.Actor(configuration, context.provider)
 
 
 @then("the same run was asked again, and nothing was paid twice")

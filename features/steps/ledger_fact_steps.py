@@ -13,11 +13,13 @@ from staging import ledger_values, until
 from claude_batch.ledger.schema import (
     batches,
     calls,
+    conversations,
     files,
     leaving_files,
     requests,
     results,
     runs,
+    tool_calls,
     workspaces,
 )
 
@@ -33,6 +35,8 @@ FACTS: dict[str, Select[Any]] = {
     "calls that wait": select(calls.c.request_seq),
     "counts of results": select(func.count()).select_from(results),
     "outputs of the runs": select(runs.c.output),
+    "names of the tool calls": select(tool_calls.c.name),
+    "counts of conversations": select(func.count()).select_from(conversations),
     "ids of the files": select(files.c.file_id),
     "ids of the files to delete": select(leaving_files.c.file_id),
     "tokens of the files": select(files.c.tokens),
