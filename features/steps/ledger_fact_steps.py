@@ -30,9 +30,11 @@ FACTS: dict[str, Select[Any]] = {
     .group_by(requests.c.finished)
     .order_by(requests.c.finished),
     "sizes of the batches": select(batches.c.request_count).order_by(batches.c.id),
+    "snapshots of the batches": select(batches.c.snapshot),
     "beginnings of gaps": select(batches.c.missing_since).order_by(batches.c.id),
     "halts of the workspaces": select(workspaces.c.halted),
     "calls that wait": select(calls.c.request_seq),
+    "counts of runs": select(func.count()).select_from(runs),
     "counts of results": select(func.count()).select_from(results),
     "outputs of the runs": select(runs.c.output),
     "names of the tool calls": select(tool_calls.c.name),
