@@ -258,7 +258,10 @@ Feature: An actor without batch_processing is answered live
     Then the live provider's chat model is made with its server, its key and the caller's words
 
   Scenario Outline: calls keep to the limits that the API tells of, whoever makes them
-    Given the live server allows 600 messages a minute, of which 10 are left
+    Given the API has the faults
+      """
+      {"rate_limits": {"requests": 600, "requests_left": 10}}
+      """
     When 2 live providers with the same key are asked for all of 15 prompts each <how>
     Then all live results have text, and the live server has refused at most <refused> calls
 

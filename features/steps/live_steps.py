@@ -52,7 +52,7 @@ class _Responder:
 def _(context: Context, model: str) -> None:
     context.live_responder = _Responder()
     settings = SandboxSettings(responder=context.live_responder)
-    context.live_server = SandboxServer(settings).start()
+    context.api = context.live_server = SandboxServer(settings).start()
     context.add_cleanup(context.live_server.stop)
     context.live_actor = ActorConfiguration(name="live", model=model)
     _provide(context)
@@ -296,12 +296,6 @@ def _(context: Context, count: int) -> None:
 
 
 # --- limits and refusals --------------------------------------------------------------------------
-
-
-@given("the live server allows {limit:d} messages a minute, of which {left:d} are left")
-def _(context: Context, limit: int, left: int) -> None:
-    limits = {"requests": limit, "requests_left": left}
-    context.live_server.set_faults({"rate_limits": limits})
 
 
 @when(
