@@ -31,7 +31,7 @@ Feature: Conversations that are asked live go on as those in batches do
     Then in the ledger the states of the requests come to be ["continuing", "succeeded"]
     When the tool is let go
     And the results are read in order
-    Then the results' fields are
+    Then the results by place have
       | field            | value        |
       | 0.response.text  | "…was kept…" |
       | 1.response.turns | 3            |
@@ -58,7 +58,7 @@ Feature: Conversations that are asked live go on as those in batches do
     And in the ledger the states of the requests are ["lost"]
     When the run's lost requests are asked again
     And the results are read in order
-    Then the results' fields are
+    Then the results by place have
       | field           | value        |
       | 0.response.text | "…was kept…" |
 
@@ -99,7 +99,7 @@ Feature: Conversations that are asked live go on as those in batches do
       | prompt                 |
       | Look [[sandbox:tools]] |
     And the results are read in order
-    Then the results' fields are
+    Then the results by place have
       | field            | value  |
       | 0.response.turns | 2      |
       | 0.response.via   | "live" |

@@ -15,7 +15,6 @@ def _(context: Context, sentence: str) -> None:
 
 
 @then("the {thing}'s fields are")
-@then("the {thing}' fields are")
 def _(context: Context, thing: str) -> None:
     """Compare what a path of attributes, keys and positions leads to; a method is called."""
     check_fields(context, getattr(context, thing.replace(" ", "_").lower()))
