@@ -132,6 +132,13 @@ def _(context: Context, prompt: str, key: str) -> None:
         context.outcomes = [error]
 
 
+@then("the caller sees its own cancellation, and the request is answered in the ledger")
+def _(context: Context) -> None:
+    assert context.was_cancelled
+    [status] = statuses()
+    until(lambda: status_of(status.run_id).counts.get(cb.RequestState.SUCCEEDED) == 1)
+
+
 @when("a run of {count:d} prompts is submitted")
 def _(context: Context, count: int) -> None:
     context.prompts = [f"prompt {n}" for n in range(count)]
