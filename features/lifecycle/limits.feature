@@ -24,7 +24,8 @@ Feature: Limits that the user sets are kept, whatever the API allows
     Given an API that takes 2 seconds for a batch
     And a batch provider with {"max_requests": 2, "parallel_batches": 1}
     When a run of 4 prompts is submitted
-    And 2 prompts are asked by another provider with {"linger": 0.1}
+    Given a batch provider with {"linger": 0.1}
+    When 2 prompts are asked at once
     Then the API has seen 2 batches
 
   Scenario: A batch that is split keeps to the limit too

@@ -153,7 +153,7 @@ Feature: Conversations that are asked live go on as those in batches do
 
   Scenario Outline: A process that dies in a live conversation asks no turn twice
     Given an API
-    When a process of its own has 4 live conversations, and dies <point>
+    When a process with {"mode": "live", "live_concurrency": 2} asks a run of 4 conversations, and dies at <point>
     And this process opens that run
     And the results are read in order
     Then no request was paid for twice, and <lost> of 4 are lost

@@ -277,10 +277,13 @@ def _(context: Context, count: int, order: str) -> None:
     context.results = asyncio.run(read())
 
 
-@when("a process with {settings:JsonObject} asks a run of {count:d} prompts, and dies at {point}")
-def _(context: Context, settings: dict[str, Any], count: int, point: str) -> None:
-    context.prompts = [f"prompt {n}" for n in range(count)]
-    context.run_id = run_of_a_process_that_dies(point, context.prompts, **settings)
+@when("a process with {settings:JsonObject} asks a run of {count:d} {kind:w}, and dies at {point}")
+def _(context: Context, settings: dict[str, Any], count: int, kind: str, point: str) -> None:
+    converses = kind == "conversations"
+    asked = "Look at {} [[sandbox:tools]]" if converses else "prompt {}"
+    context.prompts = [asked.format(n) for n in range(count)]
+    tools = ["toolbox:weather"] if converses else []
+    context.run_id = run_of_a_process_that_dies(point, context.prompts, tools=tools, **settings)
 
 
 @when("this process opens that run")
@@ -423,15 +426,6 @@ def _(context: Context, count: int, method: str, path: str) -> None:
 def _(context: Context, count: int, method: str, path: str) -> None:
     seen = [c for c in context.api.log() if (c["method"], c["path"]) == (method, path)]
     assert len(seen) >= count, [(c["method"], c["path"], c.get("status")) for c in seen]
-
-
-@then("before each create the newest batches were listed")
-def _(context: Context) -> None:
-    calls = [(c["method"], c["path"]) for c in context.api.log()]
-    creates = [n for n, call in enumerate(calls) if call == ("POST", "/v1/messages/batches")]
-    assert creates
-    for place in creates:
-        assert ("GET", "/v1/messages/batches") in calls[max(0, place - 2) : place], calls
 
 
 def statuses() -> list[cb.RunStatus]:

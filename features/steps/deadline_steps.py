@@ -10,7 +10,7 @@ from typing import Any
 
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
-from sqlalchemy import select, update
+from sqlalchemy import select
 from staging import (
     ledger_values,
     until,
@@ -22,7 +22,7 @@ from claude_batch.core.quantities import parse_duration
 from claude_batch.ledger import run_deadlines, submissions
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.run_deadlines import Experience
-from claude_batch.ledger.schema import runs, workspaces
+from claude_batch.ledger.schema import runs
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.deadline_driver import Deadlines, margin_of, missed_because
 from claude_batch.lifecycle.live_driver import judge
@@ -159,23 +159,6 @@ def _(context: Context, count: int) -> None:
 @when("the run's lost requests are asked again")
 def _(context: Context) -> None:
     assert context.run.resubmit_unknown_sync() == 1
-
-
-@when("sending need not wait any more, and the run's failures are tried again")
-def _(context: Context) -> None:
-    # On a busy machine the deadline may have passed before the API was asked at all.
-    context.api.clear_faults()
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
-        tx.execute(update(workspaces).values(wait_until=None))
-    ledger.close()
-    assert context.run.retry_failed_sync() == len(context.prompts)
-
-
-@when("the run's deadline passes")
-def _(context: Context) -> None:
-    [deadline] = ledger_values(select(runs.c.deadline))
-    until(lambda: time.time() > deadline)
 
 
 @then("the call is answered live")

@@ -423,6 +423,8 @@ MADE = {
     "unknown": update(schema.batches).values(state="unknown"),
     "unresolved": update(schema.batches).values(state="unresolved"),
     "half stored": update(schema.runs).values(stored=None, process=None),
+    "overdue": update(schema.runs).values(deadline=schema.runs.c.created),
+    "free to be sent": update(workspaces).values(wait_until=None),
     "single calls": update(schema.runs).values(kind="calls"),
 }
 

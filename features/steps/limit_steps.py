@@ -48,18 +48,6 @@ def _(context: Context, seconds: float) -> None:
     time.sleep(seconds)
 
 
-@when("{count:d} prompts are asked by another provider with {settings:JsonObject}")
-def _(context: Context, count: int, settings: dict[str, Any]) -> None:
-    first, configuration = context.provider, context.actor.configuration
-    make_provider(context, **settings)
-
-    async def ask() -> None:
-        await asyncio.gather(*(context.actor.respond(f"other {n}") for n in range(count)))
-
-    asyncio.run(ask())
-    context.provider, context.actor = first, cb.Actor(configuration, first)
-
-
 @when("another process declares {settings:JsonObject}")
 def _(context: Context, settings: dict[str, Any]) -> None:
     context.provider.close()

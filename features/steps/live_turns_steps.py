@@ -10,10 +10,7 @@ from behave import given, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import select
 from staging import (
-    LIVE,
     ledger_values,
-    make_provider,
-    run_of_a_process_that_dies,
     until,
 )
 
@@ -58,14 +55,6 @@ def _(context: Context) -> None:
 
 
 # --- other ways -------------------------------------------------------------------------------
-
-
-@when("a process of its own has {count:d} live conversations, and dies {point}")
-def _(context: Context, count: int, point: str) -> None:
-    prompts = [f"Look at {n} [[sandbox:tools]]" for n in range(count)]
-    tools = ["toolbox:weather"]
-    context.run_id = run_of_a_process_that_dies(point, prompts, tools=tools, **LIVE)
-    make_provider(context)
 
 
 @when("the ledger is as if restored from a copy made before the tool's result")
