@@ -52,7 +52,7 @@ Feature: A deadline is met at full price where batches leave no time for it
 
   Scenario: a run that ends in its batch in time is not asked live
     Given an API
-    And a batch provider with {"deadline": "60s", "deadline_margin": "10s"}
+    And a batch provider with {"deadline": "20s", "deadline_margin": "5s"}
     When a run of 5 prompts is submitted
     And the results are read in order
     Then 5 answers came from batches and 0 live, each paid once
@@ -85,7 +85,7 @@ Feature: A deadline is met at full price where batches leave no time for it
   @slow
   @slow
   Scenario: a run with a deadline shares no batch, and no other run is cancelled with it
-    Given an API that takes 15 seconds for a batch
+    Given an API that takes 9 seconds for a batch
     And a batch provider with {"deadline": "60s", "deadline_margin": "55s"}
     When a run of 3 prompts is stored at once
     Given a batch provider

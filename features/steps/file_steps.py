@@ -223,7 +223,7 @@ def die(point):
         os._exit(77)
 
 crash_points.on_reach = die
-provider = cb.ClaudeBatchProvider(linger=5, poll_interval=0.05)
+provider = cb.ClaudeBatchProvider(linger=3, poll_interval=0.05)
 configuration = cb.ActorConfiguration(
     name="tests/asker", provider="anthropic", model=sys.argv[3], batch_processing=True
 )

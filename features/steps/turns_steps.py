@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import parse
+import programs
 import shapes
 import toolbox
 from behave import given, register_type, then, use_step_matcher, when
@@ -356,17 +357,18 @@ if end == "closes":
 @when('a program asks "{prompt}", and {ends} while the tool runs')
 def _(context: Context, prompt: str, ends: str) -> None:
     context.prompt = prompt
-    # An interpreter of its own: its end is what counts.
-    done = subprocess.run(
-        [sys.executable, "-c", ENDS, prompt, str(context.notes), ends],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join((*sys.path, os.environ.get("PYTHONPATH", ""))),
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    words = (ENDS, prompt, str(context.notes), ends)
+    if ends == "closes":
+        done = programs.run(*words)
+    else:  # an interpreter of its own: its end is what counts
+        path = os.pathsep.join((*sys.path, os.environ.get("PYTHONPATH", "")))
+        done = subprocess.run(
+            [sys.executable, "-c", *words],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
     assert done.returncode == 0 and not done.stderr, done
     context.run_id = done.stdout.strip()
     [finished] = ledger_values(select(tool_calls.c.finished))
