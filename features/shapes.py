@@ -8,7 +8,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 
 class Currency(enum.Enum):
@@ -124,6 +124,17 @@ class Picky(BaseModel):
         if not number.isdigit():
             raise ValueError("has other characters than digits")
         return number
+
+
+class Stubborn(BaseModel):
+    """What nobody can validate."""
+
+    number: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _break(cls, data: Any) -> Any:
+        raise RuntimeError("a validator with a mistake")
 
 
 class Odd(BaseModel):

@@ -150,10 +150,13 @@ def check_fields(context: Context, whole: Any) -> None:
     """Compare a table of `field` and `value` with a value's fields.
 
     A field is a path such as `usage.cost` or `content.0.text`, a value is JSON, in whose texts …
-    stands for any words. An empty cell means that there is no such field.
+    stands for any words; an error is its name and its words. An empty cell means that there is no
+    such field.
     """
     for row in context.table:
         found, cell = _reached(whole, row["field"]), row["value"]
+        if isinstance(found, BaseException):
+            found = f"{type(found).__name__}: {found}"
         if not cell:
             assert found is _MISSING, (row["field"], found)
             continue
@@ -169,7 +172,7 @@ def _reached(whole: Any, path: str) -> Any:
     for name in path.split("."):
         if isinstance(found, Mapping):
             found = found.get(name, _MISSING)
-        elif isinstance(found, list | tuple):
+        elif isinstance(found, list | tuple) and name.isdecimal():
             found = dict(enumerate(found)).get(int(name), _MISSING)
         else:
             found = getattr(found, name, _MISSING)

@@ -24,7 +24,6 @@ Feature: What an answer cites is shown, for the whole and for each field
       | and   | c    | blocks        | 2        | C     | block 0           |         |                   |
       | and   | d    | search_result | 0        | D     | blocks 1 to 2     |         | kb/1              |
       | and   | e    | web           |          | E     | https://e.example |         | https://e.example |
-    And the actor response's citations are frozen, and survive pickling
 
   Scenario: a shape and citations together are asked for as labelled fields
     Given an actor made with {"model": "m", "system_prompt": "Be brief.", "options": {"output_config": {"effort": "low"}}}

@@ -19,28 +19,26 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | bom.txt   | hex efbbbf4869         |
       | memo.docx | docx hello             |
 
-  Scenario Outline: each kind becomes its block
-    Then the document "<document>" becomes <block>
-
-    Examples:
-      | document | block |
-      | a.pdf | {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "…"}, "title": "a.pdf"} |
-      | new.pdf | {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "…"}, "title": "new.pdf"} |
-      | photo.bin | {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "…"}} |
-      | b.jpg | {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "…"}} |
-      | c.gif | {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "…"}} |
-      | d.webp | {"type": "image", "source": {"type": "base64", "media_type": "image/webp", "data": "…"}} |
-      | notes.md | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "# Notes"}, "title": "notes.md"} |
-      | rows.csv | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,b"}, "title": "rows.csv"} |
-      | page.html | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "<p>Hi</p>"}, "title": "page.html"} |
-      | wide.txt | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hé"}, "title": "wide.txt"} |
-      | bom.txt | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hi"}, "title": "bom.txt"} |
-      | memo.docx | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hello\n\n\| Total \| 86.20 \|\n\| --- \| --- \|"}, "title": "memo.docx"} |
-      | https://e.example/a.pdf | {"type": "document", "source": {"type": "url", "url": "https://e.example/a.pdf"}} |
-      | https://e.example/a.PNG?x#y | {"type": "image", "source": {"type": "url", "url": "https://e.example/a.PNG?x#y"}} |
-      | file_011ab | {"type": "document", "source": {"type": "file", "file_id": "file_011ab"}} |
-      | {"file_id": "file_011ab", "image": true} | {"type": "image", "source": {"type": "file", "file_id": "file_011ab"}} |
-      | {"path": "notes.md", "title": "N", "context": "of 2026"} | {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "# Notes"}, "title": "N", "context": "of 2026"} |
+  Scenario: each kind becomes its block
+    Then documents become blocks as follows
+      | document                                                 | type     | source                                                                                                  | title     | context |
+      | a.pdf                                                    | document | {"type": "base64", "media_type": "application/pdf"}                                                     | a.pdf     |         |
+      | new.pdf                                                  | document | {"type": "base64", "media_type": "application/pdf"}                                                     | new.pdf   |         |
+      | photo.bin                                                | image    | {"type": "base64", "media_type": "image/png"}                                                           |           |         |
+      | b.jpg                                                    | image    | {"type": "base64", "media_type": "image/jpeg"}                                                          |           |         |
+      | c.gif                                                    | image    | {"type": "base64", "media_type": "image/gif"}                                                           |           |         |
+      | d.webp                                                   | image    | {"type": "base64", "media_type": "image/webp"}                                                          |           |         |
+      | notes.md                                                 | document | {"type": "text", "media_type": "text/plain", "data": "# Notes"}                                         | notes.md  |         |
+      | rows.csv                                                 | document | {"type": "text", "media_type": "text/plain", "data": "a,b"}                                             | rows.csv  |         |
+      | page.html                                                | document | {"type": "text", "media_type": "text/plain", "data": "<p>Hi</p>"}                                       | page.html |         |
+      | wide.txt                                                 | document | {"type": "text", "media_type": "text/plain", "data": "Hé"}                                              | wide.txt  |         |
+      | bom.txt                                                  | document | {"type": "text", "media_type": "text/plain", "data": "Hi"}                                              | bom.txt   |         |
+      | memo.docx                                                | document | {"type": "text", "media_type": "text/plain", "data": "Hello\n\n\| Total \| 86.20 \|\n\| --- \| --- \|"} | memo.docx |         |
+      | https://e.example/a.pdf                                  | document | {"type": "url", "url": "https://e.example/a.pdf"}                                                       |           |         |
+      | https://e.example/a.PNG?x#y                              | image    | {"type": "url", "url": "https://e.example/a.PNG?x#y"}                                                   |           |         |
+      | file_011ab                                               | document | {"type": "file", "file_id": "file_011ab"}                                                               |           |         |
+      | {"file_id": "file_011ab", "image": true}                 | image    | {"type": "file", "file_id": "file_011ab"}                                                               |           |         |
+      | {"path": "notes.md", "title": "N", "context": "of 2026"} | document | {"type": "text", "media_type": "text/plain", "data": "# Notes"}                                         | N         | of 2026 |
 
   Scenario: bytes are documents too, and what is given first stands first
     Then requests about documents are encoded as follows

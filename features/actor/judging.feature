@@ -14,7 +14,13 @@ Feature: An answer is judged by the shape that was asked for, and says no more t
       | {       | max_tokens  | refused    | it was truncated by max_tokens |
 
   Scenario: A failure stays what it is, whatever shape is asked for
-    Then a result that failed is the same failure when it is read as a Flat
+    Given an API
+    And a batch provider
+    When a run of these prompts is submitted as Flat
+      | prompt                                    |
+      | [[sandbox:errored:invalid_request_error]] |
+    And the results are read in order, as Receipt
+    Then result 1 failed with BatchRequestError
 
   Scenario: An unknown parameter is logged once, and sent
     Given a program that logs
@@ -36,4 +42,7 @@ Feature: An answer is judged by the shape that was asked for, and says no more t
     And a batch provider
     And its actor has the tools "refuses"
     When the actor is asked: "Where is it?"
-    Then the model was shown an error [{"type": "text", "text": "not in Ulm"}]
+    Then the model's requests have
+      | field                           | value                                    |
+      | 1.messages.2.content.0.content  | [{"type": "text", "text": "not in Ulm"}] |
+      | 1.messages.2.content.0.is_error | true                                     |

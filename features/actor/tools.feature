@@ -25,17 +25,21 @@ Feature: Python functions as tools of a model
       | local/shell                    | none      | yes  |
       | [http://127.0.0.1:80, "a:b c"] | none      | yes  |
 
-  Scenario: A function beside the actor's file is found there, and calls itself as it says
-    Given a module beside an actor's file
-    Then the actor's tool "harbour" says "from beside the file"
-    And what is remembered of it leads another process there
-    And a function of the same name that is described otherwise is not taken for it
+  Scenario: A function beside the actor's file is found there, by another process too
+    Then a function beside an actor's file is found by what is remembered of it, as follows
+      | where              | changes                                        | says                   | error                                          |
+      | in another process | {}                                             | "from beside the file" |                                                |
+      | in another process | {"folder": "/nowhere"}                         |                        | there is no such module here                   |
+      | here               | {"folder": "/nowhere"}                         | "from beside the file" |                                                |
+      | here               | {"folder": "/nowhere", "definition": "other"}  |                        | is not the function that the run was made with |
 
-  Scenario: A tool is called like the function that it is
-    Then the tools of the toolbox can be called like functions
-
-  Scenario: Methods are tools of their object
-    Then the addresses of two offices are tools of their own
+  Scenario: A tool is called like the function that it is, and a method is a tool of its object
+    Then tools are named, described, called and remembered as follows
+      | tool                                         | arguments            | name       | description       | gives        | can be imported |
+      | a function with another name and description | {}                   | tour-guide | Knows its way.    | here         | yes             |
+      | a function without a description             | {}                   | bare       |                   | bare         | no              |
+      | the address method of the office in Bonn     | {"street": "Am Kai"} | address    | Where a street is. | Am Kai, Bonn | no              |
+      | the address method of the office in Kiel     | {"street": "Am Kai"} | address    | Where a street is. | Am Kai, Kiel | no              |
 
   Scenario: The next turn keeps what the model's code has made
     Then the answer's container stands in the next turn as follows
@@ -43,4 +47,9 @@ Feature: Python functions as tools of a model
       | container_1             |                  | container_1                       |
       | container_1             | "container_0"    | container_1                       |
       | container_1             | {"skills": []}   | {"skills": [], "id": "container_1"} |
-    And an answer that was cut off is told of without its unfinished calls
+
+  Scenario: The next turn does not repeat the unfinished calls of an answer that was cut off
+    Then the next turn after an answer that cannot be used tells the model of it as follows
+      | answer | messages |
+      | [{"type": "text", "text": "half"}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}] | [{"role": "assistant", "content": [{"type": "text", "text": "half"}]}, {"role": "user", "content": "again"}] |
+      | [{"type": "text", "text": " "}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}] | [{"role": "user", "content": "again"}] |

@@ -114,4 +114,4 @@ Feature: `claude-batch run` takes documents as INPUT, one request a file
       """
 
   Scenario: Documents are read one by one
-    Then the command line holds no more than 10 MB while it reads 50 documents of 1 MB
+    Then the command line holds no more than 10 MB while it reads 20 documents of 1 MB

@@ -10,8 +10,14 @@ Feature: A ledger does not choose the code that runs
     When it is driven until nothing goes on
     Then nothing of that file has run here
     And the ordinary run is answered, and the other one waits between two turns
+    Given a command's environment has COLUMNS = 1000
     When a command runs: status RUN
-    Then the command line says of it how the run goes on
+    Then the command line prints
+      """
+      :tide
+      repeat the program or command that made the run
+      claude-batch resume RUN --allow-tools-from-ledger
+      """
     When a command runs: advance
     Then the command line exits with 3 and says
       """

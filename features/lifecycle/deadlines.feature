@@ -16,7 +16,12 @@ Feature: A deadline is met at full price where batches leave no time for it
     And a batch provider with {"deadline": "20s", "deadline_margin": "17s", "fallback": "none"}
     When a run of 40 prompts is submitted
     And the results are read in order
-    Then some of the 40 answers came from batches, and the others are expired at no cost
+    Then some of the 40 requests are answered and paid for once, and the others are expired at no cost
+    And the error is a BatchRequestError that says
+      """
+      did not run before its run's deadline
+      """
+    And the API got 0 live calls, and was paid 0 times
     And the run's deadline was met
 
   Scenario: what never left in a batch is asked live whole
@@ -47,7 +52,7 @@ Feature: A deadline is met at full price where batches leave no time for it
 
   Scenario: a run that ends in its batch in time is not asked live
     Given an API
-    And a batch provider with {"deadline": "60s", "deadline_margin": "10s"}
+    And a batch provider with {"deadline": "20s", "deadline_margin": "5s"}
     When a run of 5 prompts is submitted
     And the results are read in order
     Then 5 answers came from batches and 0 live, each paid once
@@ -78,11 +83,20 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the run's deadline was met
 
   @slow
+  @slow
   Scenario: a run with a deadline shares no batch, and no other run is cancelled with it
-    Given an API that takes 15 seconds for a batch
-    And a batch provider
-    When a run of 4 prompts without a deadline and one of 3 with a deadline of "60s" and a margin of "59s" are stored at once
-    Then the run without a deadline is answered from one batch, and the other live or from another
+    Given an API that takes 9 seconds for a batch
+    And a batch provider with {"deadline": "60s", "deadline_margin": "55s"}
+    When a run of 3 prompts is stored at once
+    Given a batch provider
+    When a run of 4 prompts is stored at once
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has seen 2 batches
+    And the API was called 1 times by POST /v1/messages/batches/*/cancel
+    And the API's fields are
+      | field                | value |
+      | billing_summary.paid | 7     |
 
   Scenario: single calls have their deadline too, those of a moment in one batch
     Given an API that takes 600 seconds for a batch
@@ -94,10 +108,10 @@ Feature: A deadline is met at full price where batches leave no time for it
 
   Scenario: a run that nobody drove in time says so, and is finished nevertheless
     Given an API that takes 600 seconds for a batch
-    And a batch provider with {"deadline": "8s", "deadline_margin": "2s"}
+    And a batch provider with {"deadline": "1h", "deadline_margin": "2s"}
     When a run of 3 prompts is submitted
     And the provider is closed
-    And the run's deadline passes
+    And the run is made overdue
     And another provider opens the run
     And the results are read in order
     Then 0 answers came from batches and 3 live, each paid once
@@ -113,8 +127,9 @@ Feature: A deadline is met at full price where batches leave no time for it
     When a run of 3 prompts is stored at once
     And the results are read in order
     Then 0 results are answers and 3 are errors
-    When sending need not wait any more, and the run's failures are tried again
-    And the results are read in order
+    When the API has no faults any more
+    And the run is made free to be sent
+    And what failed in the run is retried
     Then 3 answers came from batches and 0 live, each paid once
 
   Scenario: the status tells the deadline, its margin, and what will happen
@@ -122,7 +137,12 @@ Feature: A deadline is met at full price where batches leave no time for it
     And a batch provider with {"deadline": "1h", "deadline_margin": "10m"}
     When a run of 3 prompts is submitted
     Then the status says "its deadline is in 1h: unfinished batches are canceled in 50m, and every request that did not run is sent live"
-    And the status has a deadline with the margin 600, the fallback live and no outcome
+    And the run's fields are
+      | field                     | value  |
+      | status.deadline.margin    | 600    |
+      | status.deadline.fallback  | "live" |
+      | status.deadline.outcome   | null   |
+      | status.deadline.withdrawn | null   |
 
   Scenario: a cancelled run has no deadline any more
     Given an API that takes 600 seconds for a batch

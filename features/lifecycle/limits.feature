@@ -24,7 +24,8 @@ Feature: Limits that the user sets are kept, whatever the API allows
     Given an API that takes 2 seconds for a batch
     And a batch provider with {"max_requests": 2, "parallel_batches": 1}
     When a run of 4 prompts is submitted
-    And 2 prompts are asked by another provider with {"linger": 0.1}
+    Given a batch provider with {"linger": 0.1}
+    When 2 prompts are asked at once
     Then the API has seen 2 batches
 
   Scenario: A batch that is split keeps to the limit too
@@ -59,7 +60,7 @@ Feature: Limits that the user sets are kept, whatever the API allows
     Then the API comes to have seen 2 batches
     When 1 seconds pass
     Then the API has seen 2 batches
-    When the API's clock is an hour ahead
+    When the API's clock goes 2 hours on
     And the provider is closed
     And another provider opens the run
     And the results are read in order
@@ -70,7 +71,9 @@ Feature: Limits that the user sets are kept, whatever the API allows
     Given an API
     And a batch provider with {"batches_per_hour": 1}
     When a run of 1 prompts is submitted
-    And 3 runs of 2 prompts are stored
+    And a run of 2 prompts is stored at once
+    And a run of 3 prompts is stored at once
+    And a run of 4 prompts is stored at once
     And 1 seconds pass
     Then the API has seen 1 batches
     When another process declares {"batches_per_hour": 0}
@@ -128,7 +131,7 @@ Feature: Limits that the user sets are kept, whatever the API allows
     Given a live server, and a live actor of model "claude-haiku-4-5"
     When 2 live providers with {"requests_per_minute": 3} are asked 4 prompts each, and closed after 1.5 seconds
     And 1 live provider with {"requests_per_minute": 4} is asked 4 prompts, and closed after 1 second
-    Then the live server was called 4 times
+    Then the API was called 4 times by POST /v1/messages
 
   Scenario: A limit that is no number is reported with its source
     Given a live server, and a live actor of model "claude-haiku-4-5"

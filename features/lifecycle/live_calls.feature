@@ -157,7 +157,11 @@ Feature: Live calls of the ledger are made once, and survive the process
     And the API got 40 live calls, and was paid 31 times
 
   Scenario: what never left is no loss, and a missing key is the account's fault
-    Then a live call that never left is refused, one without a key is the account's, and one without an answer is lost
+    Then a live call without an answer is judged as follows
+      | never left | no credential | outcome  | disposition |
+      | yes        | no            | not_sent | retry       |
+      | yes        | yes           | not_sent | account     |
+      | no         | no            | missing  | final       |
 
   Scenario: where another copy of the ledger sends meanwhile no call leaves
     Given an API
@@ -206,7 +210,7 @@ Feature: Live calls of the ledger are made once, and survive the process
 
   Scenario Outline: a process that dies with calls under way asks nothing twice
     Given an API
-    When a process of its own asks a run of 6 prompts live, and dies <point>
+    When a process with {"mode": "live", "live_concurrency": 2} asks a run of 6 prompts, and dies at <point>
     And this process opens that run
     And the results are read in order
     Then no request was paid for twice, and <lost> of 6 are lost
@@ -218,14 +222,35 @@ Feature: Live calls of the ledger are made once, and survive the process
       | after_live_record | none or some |
 
   @file_ledger
+  @file_ledger
   Scenario: calls that were under way when their process died are reported before any process drives
     Given an API
-    When a process of its own asks a run of 6 prompts live, and dies after_live_claim
-    Then the status of that run says "no process drives it", and nothing of live calls
-    And "claude-batch unknown" tells of 2 calls that were under way, and asks them again on order
+    When a process with {"mode": "live", "live_concurrency": 2} asks a run of 6 prompts, and dies at after_live_claim
+    And a command runs: status RUN --json
+    Then the command line's status as JSON has
+      | field       | value                                                         |
+      | waiting_for | "no process drives it; continue with `claude-batch resume`" |
+    When a command runs: unknown RUN
+    Then the command line prints
+      """
+      2 requests: its process ended during live calls
+      """
+    When a command runs: unknown RUN --resubmit
+    Then the command line says
+      """
+      2 requests of RUN queued again
+      """
+    When a command runs: unknown RUN
+    Then the command line prints
+      """
+      no requests are unknown
+      """
     When this process opens that run
     And the results are read in order
-    Then all 6 are answered, and no request was paid for twice
+    Then 6 results are answers and 0 are errors
+    And the API's fields are
+      | field                                | value |
+      | billing_summary.paid_more_than_once | 0     |
 
   Scenario: a run that is cancelled while its calls wait keeps what was answered
     Given an API
@@ -235,16 +260,16 @@ Feature: Live calls of the ledger are made once, and survive the process
       """
     And a batch provider with {"mode": "live", "live_concurrency": 1}
     When a run of 6 prompts is stored at once
-    And some of it is answered, and the run is cancelled
+    Then the status shows 2 requests succeeded
+    When the run is cancelled
     And the results are read in order
-    Then every answer was paid for once, and the others are canceled at no cost
+    Then some of the 6 requests are answered and paid for once, and the others are canceled at no cost
 
   Scenario: a disk that is full for a while loses no live answer
-    Given an API
-    And a batch provider with {"mode": "live"}
-    When a run of 3 prompts is stored at once, and the answers cannot be stored at first
-    And the results are read in order
-    Then there are 3 results in the order of the prompts
+    Given a command's API
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command's process meets a full disk for a second at after_live_answer: run actor.yaml asks.jsonl --mode live -o out.jsonl
+    Then a command's process has ended with 0, without a traceback
     And the API got 3 live calls, and was paid 3 times
 
   Scenario: without a driving process live calls are made pass by pass

@@ -9,7 +9,7 @@ Feature: Conversations that are asked live go on as those in batches do
     Then the answer took 4 turns
     And the answer's text has "rain in"
     And its cost is that of all its turns
-    And each of its 4 turns was asked live, and paid for once
+    And the API was paid for 0 requests in batches and 4 live, none twice
     And each turn begins with the one before it, byte for byte
 
   Scenario: A few conversations of mode auto stay live in all their turns
@@ -18,14 +18,23 @@ Feature: Conversations that are asked live go on as those in batches do
     And its actor has the tools "population,weather"
     When 5 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
     Then all conversations are answered
-    And each of its 15 turns was asked live, and paid for once
+    And the API was paid for 0 requests in batches and 15 live, none twice
 
   Scenario: A live turn waits for no company
     Given an API
     And a batch provider with {"mode": "live", "turn_linger": "1h"}
     And its actor has the tool that is held
-    When a conversation whose tool is held and one that pauses are asked as one run
-    Then the one that pauses is answered while the tool is held
+    When a run of these prompts is stored
+      | prompt                     |
+      | Look [[sandbox:tools]]     |
+      | Search [[sandbox:pause:2]] |
+    Then in the ledger the states of the requests come to be ["continuing", "succeeded"]
+    When the tool is let go
+    And the results are read in order
+    Then the results by place have
+      | field            | value        |
+      | 0.response.text  | "…was kept…" |
+      | 1.response.turns | 3            |
 
   Scenario: A turn that was answered with a 500 may have been paid for, and is not asked again
     Given an API
@@ -41,7 +50,17 @@ Feature: Conversations that are asked live go on as those in batches do
     And a batch provider with {"mode": "live"}
     And its actor has the tool that is held
     When the ledger is as if restored from a copy made before the tool's result
-    Then the conversation is lost, and its next turn is asked only on explicit order
+    And the tool is let go
+    And the results are read in order
+    Then result 1 failed with SubmissionUnknownError
+    When 0.3 seconds pass
+    Then the API was paid for 0 requests in batches and 1 live, none twice
+    And in the ledger the states of the requests are ["lost"]
+    When the run's lost requests are asked again
+    And the results are read in order
+    Then the results by place have
+      | field           | value        |
+      | 0.response.text | "…was kept…" |
 
   Scenario Outline: What is no answer to rely on is none in the ledger's live calls either
     Given an API
@@ -70,44 +89,74 @@ Feature: Conversations that are asked live go on as those in batches do
     And a batch provider with {"mode": "live"}
     When the actor is asked: "Search [[sandbox:pause:2]]"
     Then the answer took 3 turns
-    And each of its 3 turns was asked live, and paid for once
+    And the API was paid for 0 requests in batches and 3 live, none twice
 
   Scenario: Past its margin a conversation that began in a batch goes on live
     Given an API
     And a batch provider with {"deadline": "60s", "deadline_margin": "56s"}
     And its actor has the tool that ends when the margin has passed
-    When the run of a conversation is asked to its end
-    Then its first turn came from a batch and its second from a live call, each paid once
+    When a run of these prompts is submitted
+      | prompt                 |
+      | Look [[sandbox:tools]] |
+    And the results are read in order
+    Then the results by place have
+      | field            | value  |
+      | 0.response.turns | 2      |
+      | 0.response.via   | "live" |
+    And the API was paid for 1 requests in batches and 1 live, none twice
     And the run's deadline was met
 
   Scenario: Past its margin a conversation without a fallback ends between two turns
     Given an API
     And a batch provider with {"deadline": "60s", "deadline_margin": "56s", "fallback": "none"}
     And its actor has the tool that ends when the margin has passed
-    When the run of a conversation is asked to its end
-    Then it has expired in its turn 2, and its first turn alone was paid for
+    When a run of these prompts is submitted
+      | prompt                 |
+      | Look [[sandbox:tools]] |
+    And the results are read in order
+    Then result 1 failed with BatchRequestError
+    And the error is a BatchRequestError that says
+      """
+      turn 2 of the conversation of request at position 0 did not run
+      """
+    And the error's fields are
+      | field   | value     |
+      | outcome | "expired" |
+    And the API was paid for 1 requests in batches and 0 live, none twice
 
   Scenario: Without a driving process live conversations are had to their end in one pass
     Given an API
     And a batch provider with {"mode": "live", "drive": false}
     And its actor has the tools "population,weather"
-    When the run of "Look [[sandbox:tools]]" advances once
+    When a run of these prompts is stored
+      | prompt                 |
+      | Look [[sandbox:tools]] |
+    And the ledger is advanced
+    Then in the ledger the states of the requests are ["succeeded"]
+    When the results are read in order
     Then the run's answer has "rain in"
-    And each of its 3 turns was asked live, and paid for once
+    And the API was paid for 0 requests in batches and 3 live, none twice
 
   Scenario: A run's progress and report count what its live turns cost
     Given an API
     And a batch provider with {"mode": "live"}
     And its actor has the tools "population"
-    When 2 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
-    Then the progress and the report of the run have the cost of all 4 turns
+    When a run of these prompts is submitted
+      | prompt                      |
+      | Look at A [[sandbox:tools]] |
+      | Look at B [[sandbox:tools]] |
+    And the run is waited for
+    Then the API was paid for 0 requests in batches and 4 live, none twice
+    And the run's cost becomes what the API's bill of 4 answers comes to
+    And the progress is 1 with the failures {}
+    And the progress's cost is that of the run's report, and nothing is expected
 
   Scenario Outline: A process that dies in a live conversation asks no turn twice
     Given an API
-    When a process of its own has 4 live conversations, and dies <point>
+    When a process with {"mode": "live", "live_concurrency": 2} asks a run of 4 conversations, and dies at <point>
     And this process opens that run
     And the results are read in order
-    Then no turn was paid for twice, and <lost> of 4 are lost
+    Then no request was paid for twice, and <lost> of 4 are lost
 
     Examples:
       | point               | lost |

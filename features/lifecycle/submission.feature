@@ -5,7 +5,13 @@ Feature: Submission sends nothing twice, and knows what it does not know
     Given an API
     And a batch provider
     When a run of 3 prompts is submitted
-    Then before each create the newest batches were listed
+    And the run is waited for
+    Then the API's fields are
+      | field       | value        |
+      | log.2.route | "list"       |
+      | log.2.query | "limit=1000" |
+      | log.3.route | "create"     |
+      | log.4.route | "retrieve"   |
 
   Scenario: Where the list cannot be read nothing is sent
     Given an API

@@ -28,7 +28,9 @@ Feature: Live calls keep to budgets, each at the live price
     Given an API
     And a batch provider with {"mode": "live", "drive": false, "budget_usd": "0.000001"}
     When a run of 2 prompts is stored at once
-    And what is due is advanced and held, and the run's budget is raised to $1
+    And the ledger is advanced
+    Then the run's state becomes held
+    When the run's budget is raised to $1
     And everything that is due is advanced until the run is finished
     And the results are read in order
     Then 2 results are answers and 0 are errors
@@ -97,7 +99,10 @@ Feature: Live calls keep to budgets, each at the live price
     And a batch provider with {"mode": "live"}
     When a run of 4 prompts is stored at once
     And the results are read in order
-    And a budget of $1 is set for the actor, and another run of 2 prompts is asked live
+    And the provider is closed
+    Given a batch provider with {"mode": "live", "actor_budget_usd": "1"}
+    When a run of 2 prompts is stored at once
+    And the results are read in order
     Then the API's bill is within $1, and has 6 answers
     And the budgets account for the API's bill
 
@@ -127,9 +132,15 @@ Feature: Live calls keep to budgets, each at the live price
 
   Scenario: What is held for the live API is packed by no batch that has room
     Given an API
-    And a batch provider with {"mode": "live"}
-    When a live run is held by the actor's budget, and a run in batches of the same actor is not
-    Then the run in batches is answered from a batch, and the live one waits for its call
+    And a batch provider with {"mode": "live", "actor_budget_usd": "0.004"}
+    When a run is stored of requests with at most 1500 tokens
+    Then the run's state becomes held
+    And the status says "1 request is held: the budget of the actor tests/asker"
+    Given a batch provider with {"actor_budget_usd": "0.004"}
+    When a run is stored of requests with at most 1000 tokens
+    And the results are read in order
+    Then 1 answers came from batches and 0 live, each paid once
+    And in the ledger the states of the requests are ["queued", "succeeded"]
 
   Scenario Outline: A call that is too large for its budget holds up no smaller one: <drive>
     Given an API
@@ -137,10 +148,13 @@ Feature: Live calls keep to budgets, each at the live price
     When a run is stored of requests with at most 3000, 10, 3000, 20 tokens
     And it is <driven> until it is held
     Then in the ledger the states of the requests are ["queued", "succeeded", "queued", "succeeded"]
-    And 2 requests wait for the run's budget
+    And the run's fields are
+      | field                | value |
+      | status.held.requests | 2     |
     When the run's budget is raised to $1
     And it is <driven> until it is finished
-    Then all 4 are answered live, each paid once
+    And the results are read in order
+    Then 0 answers came from batches and 4 live, each paid once
     And the budgets account for the API's bill
 
     Examples:
@@ -153,4 +167,7 @@ Feature: Live calls keep to budgets, each at the live price
     And a batch provider with {"mode": "live", "budget_usd": "0.004"}
     When a run is stored of requests with at most 1200 times 3000, 10 tokens
     And it is driven until it is held
-    Then the last request is answered, and 1200 wait for the budget
+    Then the status shows 1 requests succeeded
+    And the run's fields are
+      | field                | value |
+      | status.held.requests | 1200  |

@@ -44,7 +44,9 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
     And the results are read in order
     Then the status shows 2 requests succeeded
     And the status shows 2 requests canceled
-    And the run's batches have the note "canceled at the API, not by claude-batch"
+    And the run's fields are
+      | field                 | value                                      |
+      | status.batches.0.note | "canceled at the API, not by claude-batch" |
     And the API has seen 1 batch
     And the log has 1 line that says "was canceled at the API, not by claude-batch: in the Console"
     When the provider is closed

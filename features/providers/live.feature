@@ -179,12 +179,12 @@ Feature: An actor without batch_processing is answered live
     When the live actor is asked for all of 3 prompts in order
     Then the first of 3 live results failed with status 500, and the others have text
 
-  Scenario: LangChain's own retries ask no live call again that may have been billed
-    Then a live chat model retries as follows
-      | settings                 | arguments          | times |
-      | {}                       | {}                 | 0     |
-      | {}                       | {"max_retries": 4} | 4     |
-      | {"live_retry": "always"} | {}                 | 2     |
+  Scenario: A chat model has the provider's server and key, and LangChain's retries ask nothing again that may have been billed
+    Then a live chat model is made as follows
+      | settings                 | arguments                               | max retries | temperature | max tokens | key    |
+      | {}                       | {"temperature": 0.5, "max_tokens": 3} | 0           | 0.5         | 3          | k-live |
+      | {}                       | {"max_retries": 4}                      | 4           |             | 64000      | k-live |
+      | {"live_retry": "always"} | {}                                      | 2           |             | 64000      | k-live |
 
   Scenario: A silent server, and one that cannot be reached or is none, is one clear message
     Then a live call ends as follows
@@ -229,12 +229,9 @@ Feature: An actor without batch_processing is answered live
     When the live provider is used and closed, in every way
     Then the live call failed as ActorConfigurationError with the words "the provider is closed; create a new one"
 
-  Scenario: a provider that was never used closes without a trace
-    Then an unused live provider closes, and has started no thread
-
   Scenario Outline: closing ends the calls that wait, and tells them why
     Given the live server answers with the fault {"type": "hang", "seconds": 5}
-    When the live provider is closed while a call waits <how>
+    When a live call that waits <how> is ended by closing the provider
     Then the live call failed as EngineStoppedError with the words "the provider was closed while it waited"
 
     Examples:
@@ -242,23 +239,30 @@ Feature: An actor without batch_processing is answered live
       | asynchronously |
       | synchronously  |
 
-  Scenario: cancelling the caller cancels the call
+  Scenario Outline: <event> ends the call alone, and the provider goes on
     Given the live server answers with the fault {"type": "hang", "seconds": 5}
-    Then cancelling a live call raises CancelledError, and the provider goes on
+    When a live call that waits <how> is ended by <event>
+    Then the live call failed as <error> with the words ""
+    When the API has no faults any more
+    And the live actor is asked "again"
+    Then the live answer's fields are
+      | field | value             |
+      | text  | "answer to again" |
 
-  Scenario: Ctrl-C during a synchronous call cancels it
-    Given the live server answers with the fault {"type": "hang", "seconds": 5}
-    Then an interrupt during a synchronous live call cancels the call
+    Examples:
+      | event         | how            | error             |
+      | cancelling it | asynchronously | CancelledError    |
+      | Ctrl-C        | synchronously  | KeyboardInterrupt |
 
   Scenario: after a fork the child opens its own connections
     When the live actor is asked "Say hello"
     Then a forked child of the live provider is answered too
 
-  Scenario: the chat model is made by the integration, with the provider's server and key
-    Then the live provider's chat model is made with its server, its key and the caller's words
-
   Scenario Outline: calls keep to the limits that the API tells of, whoever makes them
-    Given the live server allows 600 messages a minute, of which 10 are left
+    Given the API has the faults
+      """
+      {"rate_limits": {"requests": 600, "requests_left": 10}}
+      """
     When 2 live providers with the same key are asked for all of 15 prompts each <how>
     Then all live results have text, and the live server has refused at most <refused> calls
 

@@ -5,7 +5,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Given an API
     And the middleware "first" and "second", which add their names
     And <who>
-    When "Hello" is asked through middleware, <how>
+    When "Hello" is asked in this way: <how>
     Then the API was asked "Hello first second"
     And the answer ends with "second first"
 
@@ -23,7 +23,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Given an API
     And middleware that fails at what says "secret"
     And <who>
-    When the middleware's requests are asked, <how>
+    When these requests are asked, <how>
       | prompt   | key |
       | one      | a   |
       | secret 2 | b   |
@@ -36,20 +36,20 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
 
     Examples:
       | who                      | how           |
-      | a batch provider that has it | ordered       |
+      | a batch provider that has it | in order      |
       | a batch provider that has it | as they come  |
       | a batch provider that has it | synchronously |
-      | a live provider that has it  | ordered       |
+      | a live provider that has it  | in order      |
 
   Scenario: Where middleware refuses all there is no run
     Given an API
     And middleware that fails at what says "secret"
     And a batch provider that has it
-    When the middleware's requests are asked, ordered
+    When these requests are asked, in order
       | prompt   | key |
       | secret 1 | a   |
     Then the results by place are "failed" with the keys "a"
-    When the middleware's requests are asked, synchronously
+    When these requests are asked, synchronously
       | prompt   | key |
       | secret 1 | a   |
     Then the results by place are "failed" with the keys "a"
@@ -59,7 +59,10 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Given an API
     And middleware that fails at what says "secret"
     And a batch provider that has it
-    When the prompts "one, secret" are submitted through middleware
+    When a run of these prompts is submitted
+      | prompt |
+      | one    |
+      | secret |
     Then the middleware's error is a MiddlewareError of before_request
     And the ledger holds 0 requests
 
@@ -67,51 +70,56 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Given an API
     And middleware that fails at the response with the key "b"
     And a batch provider that has it
-    When the middleware's requests are asked, ordered
+    When a run of these prompts is submitted
       | prompt | key |
       | one    | a   |
       | two    | b   |
       | three  | c   |
+    And the results are read in order
     Then the results by place are "ok, failed, ok" with the keys "a, b, c"
     And the failures are MiddlewareErrors of after_response that name the middleware and the key
-    When another process without middleware reads the same run
+    When the provider is closed
+    And another provider opens the run
+    And the results are read in order
     Then 3 results are answers and 0 are errors
 
   Scenario: A single call at which middleware fails raises
     Given an API
     And middleware that fails at what says "secret"
     And a batch provider that has it
-    When "secret" is asked through middleware, awaited
+    When "secret" is asked in this way: awaited
     Then the middleware's error is a MiddlewareError of before_request
 
   Scenario: The key stays the caller's, whatever middleware makes of the request
     Given an API
     And middleware that makes each request anew
     And a batch provider that has it
-    When the middleware's requests are asked, ordered
+    When these requests are asked, in order
       | prompt | key |
       | one    | a   |
     Then the results by place are "ok" with the keys "a"
     And the API was asked "made anew"
 
-  Scenario Outline: An object that is no middleware is refused: <what>
+  Scenario Outline: Middleware that <what> fails that request
     Given an API
     And middleware that <what>
     And a batch provider that has it
-    When "Hello" is asked through middleware, awaited
+    When "Hello" is asked in this way: awaited
     Then the middleware's error is a MiddlewareError of <stage>
 
     Examples:
-      | what                               | stage          |
-      | returns nothing from before_request | before_request |
-      | returns nothing from after_response | after_response |
+      | what                                               | stage          |
+      | returns nothing from before_request                | before_request |
+      | returns nothing from after_response                | after_response |
+      | returns nothing asynchronously from before_request | before_request |
+      | raises asynchronously in before_request            | before_request |
+      | raises a time-out asynchronously in after_response | after_response |
 
   Scenario Outline: Middleware that blocks holds up its own request alone: <who>, <how>
     Given an API
     And middleware that blocks until the caller's loop has gone on
     And <who>
-    When 4 requests are asked on a loop that counts its turns, <how>
-    Then each call of the middleware saw the loop go on, with the caller's context
+    Then 4 requests that are asked <how> hold up no loop, and middleware has its context
 
     Examples:
       | who                          | how           |
@@ -124,7 +132,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Given an API
     And the middleware "first" and "second", which add their names, the second asynchronously
     And <who>
-    When "Hello" is asked through middleware, <how>
+    When "Hello" is asked in this way: <how>
     Then the API was asked "Hello first second"
     And the answer ends with "second first"
 
@@ -139,24 +147,11 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
       | a live provider that has it  | many at once               |
       | a live provider that has it  | many at once synchronously |
 
-  Scenario Outline: A fault of asynchronous middleware fails one request: <what>
-    Given an API
-    And asynchronous middleware that <what>
-    And a batch provider that has it
-    When "Hello" is asked through middleware, awaited
-    Then the middleware's error is a MiddlewareError of <stage>
-
-    Examples:
-      | what                                | stage          |
-      | raises in before_request            | before_request |
-      | raises a time-out in after_response | after_response |
-      | returns nothing from before_request | before_request |
-
   Scenario Outline: An answer that middleware does not give back in time is kept, and not paid for again: <kind>, <how>
     Given an API
     And a <kind> middleware which never returns from after_response
     And a batch provider that has it, with a time-out of 0.3 seconds
-    When "Hello" is asked through middleware, <how>
+    When "Hello" is asked in this way: <how>
     Then the middleware's error is a MiddlewareError of after_response
     And it says that the answer was paid for and is kept
     When the middleware returns again, and "Hello" is asked once more, <how>
@@ -175,7 +170,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Given an API
     And a plain middleware which never returns from after_response
     And a live provider that has it, with a time-out of 0.3 seconds
-    When "Hello" is asked through middleware, awaited
+    When "Hello" is asked in this way: awaited
     Then the middleware's error is a MiddlewareError of after_response
     And it says that the answer was paid for and is lost
 
@@ -183,11 +178,11 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Given an API
     And middleware that fails once at a response
     And a batch provider that has it
-    When "Hello" is asked through middleware, awaited
+    When "Hello" is asked in this way: awaited
     Then the middleware's error is a MiddlewareError of after_response
-    When "Hello" is asked through middleware, awaited
+    When "Hello" is asked in this way: awaited
     Then the API has been asked 1 requests
-    When "Hello" is asked through middleware, awaited
+    When "Hello" is asked in this way: awaited
     Then the API has been asked 2 requests
 
   Scenario: A caller that leaves while middleware runs leaves the answer to the same call
@@ -202,8 +197,10 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Given an API
     And the middleware "first" and "second", which add their names
     And a batch provider that has it
-    When "[[sandbox:errored:invalid_request_error]]" is asked twice through middleware, in vain
-    Then the ledger holds 2 requests
+    When "[[sandbox:errored:invalid_request_error]]" is asked in this way: synchronously
+    And "[[sandbox:errored:invalid_request_error]]" is asked in this way: synchronously
+    Then the error is a BatchRequestError
+    And the ledger holds 2 requests
 
   Scenario: Many calls share few threads, and those that never return hold up nobody
     Given an API
@@ -211,23 +208,20 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     And middleware that counts its threads, and never returns for "Hang"
     And a batch provider that has it, with a time-out of 0.3 seconds
     When 40 requests are asked through middleware at once, of which 3 hang
-    Then 37 of them are answered, and the others are MiddlewareErrors
-    And middleware was never called on more than 2 threads at once, those that hang aside
+    Then 37 of them are answered, on at most 2 threads, and the others do not return
 
   Scenario: Middleware that asks another actor needs no thread that it holds itself
     Given an API
     And 1 threads for middleware
     And middleware that asks another actor that has middleware too
     And a batch provider that has it
-    When "Hello" is asked through middleware, synchronously
+    When "Hello" is asked in this way: synchronously
     Then the answer ends with "asked other"
 
   Scenario: After a fork the child has threads and a loop of its own
     Given an API
-    When a process asks through middleware, forks, and its child asks too
-    Then both have their answers through the middleware
+    Then a process that asks through middleware and forks is answered, and its child too
 
   Scenario: Without middleware there is no thread for it
     Given an API
-    When a process without middleware asks, and counts its threads
-    Then it has none for middleware
+    Then a process that asks without middleware has no thread for it

@@ -2,16 +2,23 @@
 Feature: Answers in a shape: asked for as a schema, and validated
 
   Scenario: Every way of asking gives validated objects
-    Given an API
+    Given an API that remembers what it is asked
     And a batch provider
     When "an invoice" is asked for as Invoice in every way
     Then every answer is an object of Invoice
-    And the API was asked for a schema and for no tool
+    And the model's requests have
+      | field                       | value         |
+      | 0.output_config.format.type | "json_schema" |
+      | 0.tools                     |               |
+      | 0.tool_choice               |               |
+      | 5.output_config.format.type | "json_schema" |
+      | 5.tools                     |               |
+      | 5.tool_choice               |               |
 
   Scenario: A live actor gives them too
     Given an API
     And a live actor
-    When "an invoice" is asked for as Invoice, live
+    When "an invoice" is asked for as Invoice in every way
     Then every answer is an object of Invoice
 
   Scenario: What does not validate is a failed result beside the others, after a resume too
@@ -23,29 +30,50 @@ Feature: Answers in a shape: asked for as a schema, and validated
       | say: {"number": "twelve", "total": 3.5}    |
       | say: {"number": "12", "total": "a lot"}    |
       | say: sorry                                 |
-    Then the run's results are
-      | is                                         |
-      | {"number": "12", "total": 3.5}             |
-      | number: Value error, has other characters  |
-      | total: Input should be a valid number      |
-      | Invalid JSON                               |
-    And another provider's results of the run, read as Flat, are
-      | is                                         |
-      | {"number": "12", "total": 3.5}             |
-      | {"number": "twelve", "total": 3.5}         |
-      | total: Input should be a valid number      |
-      | Invalid JSON                               |
+    And the results are read in order
+    Then the results by place have
+      | field                           | value                                                                    |
+      | 0.response.parsed_output.number | "12"                                                                     |
+      | 0.response.parsed_output.total  | 3.5                                                                      |
+      | 1.error                         | "OutputValidationError: …number: Value error, has other characters…" |
+      | 1.error.text                    | "{…twelve…}"                                                             |
+      | 1.error.batch_id                | "msgbatch_…"                                                             |
+      | 2.error                         | "OutputValidationError: …total: Input should be a valid number…"     |
+      | 3.error                         | "OutputValidationError: …Invalid JSON…"                              |
+    When another provider opens the run
+    And the results are read in order, as Flat
+    Then the results by place have
+      | field                           | value                                                                |
+      | 0.response.parsed_output.total  | 3.5                                                                  |
+      | 1.response.parsed_output.number | "twelve"                                                             |
+      | 1.response.parsed_output.total  | 3.5                                                                  |
+      | 2.error                         | "OutputValidationError: …total: Input should be a valid number…" |
+      | 3.error                         | "OutputValidationError: …Invalid JSON…"                          |
+      | 3.error.text                    | "sorry"                                                              |
 
   Scenario: An answer that was cut short says so
     Given an API
     And a batch provider
-    When "an invoice" is asked for as Invoice, with at most 10 tokens
-    Then the answer is no valid output, since "it was truncated (max_tokens)", and its text is there
+    And its actor's file has
+      """
+      options: {max_tokens: 10}
+      """
+    When the actor is asked in vain for a Invoice: "an invoice"
+    Then it fails as OutputValidationError and says "it was truncated (max_tokens)"
+    And the error's fields are
+      | field | value |
+      | text  | "{…"  |
 
   Scenario: A shape that the API cannot take is refused before anything is stored
     Given an API
     And a batch provider
-    Then asking for Book is refused, and nothing was stored
+    When the actor is asked in vain for a Book: "a"
+    Then it fails as InvalidRequestError and says "output_format Book"
+    When a run of these prompts is submitted as Book
+      | prompt |
+      | b      |
+    Then it fails as InvalidRequestError and says "output_format Book"
+    And in the ledger the counts of runs are [0]
 
   Scenario: The same key asked for another shape is another request
     Given an API

@@ -61,7 +61,7 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
 
   Scenario: A killed process's run is finished by the next one
     Given an API
-    When a process of its own submits a run of 50 prompts and is killed at once
+    When a process with {"linger": 0.3, "poll_interval": 0.05} asks a run of 50 prompts, and dies at before_pack
     And this process opens that run
     And the results are read in order
     Then there are 50 results in the order of the prompts
@@ -129,39 +129,45 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
   Scenario: An empty run is refused
     Given an API
     And a batch provider
-    When an empty run is submitted
+    When a run of these prompts is submitted
+      | prompt |
     Then the error is a InvalidRequestError that says
       """
       no request
       """
 
-  Scenario Outline: respond_all of no request gives no result: <provider>, <how>
+  Scenario: respond_all of no request gives no result
     Given an API
-    Then respond_all of no request gives nothing: <provider>, <how>
+    Then no request at all gives no result, as follows
+      | provider | given as                   | results |
+      | batch    | a list                     | 0       |
+      | batch    | an asynchronous generator  | 0       |
+      | batch    | a list, synchronously      | 0       |
+      | batch    | a generator, synchronously | 0       |
+      | live     | a list                     | 0       |
+      | live     | an asynchronous generator  | 0       |
+      | live     | a list, synchronously      | 0       |
+      | live     | a generator, synchronously | 0       |
     And the API has processed 0 requests, none twice
-
-    Examples:
-      | provider | how                        |
-      | batch    | a list                     |
-      | batch    | an asynchronous generator  |
-      | batch    | a list, synchronously      |
-      | batch    | a generator, synchronously |
-      | live     | a list                     |
-      | live     | an asynchronous generator  |
-      | live     | a list, synchronously      |
-      | live     | a generator, synchronously |
 
   Scenario Outline: An error counts requests as the position of its result does, <how>
     Given an API
     And middleware that fails at what says "secret"
     And a batch provider that has it
-    When requests without keys are asked, <how>
+    When these requests are asked, <how>
       | prompt                                    |
       | secret                                    |
       | good                                      |
       | [[sandbox:errored:invalid_request_error]] |
       | [[sandbox:canceled]]                      |
-    Then the errors at the positions 2 and 3 name their positions
+    Then the results by place have
+      | field              | value                                                            |
+      | 0.error            | "MiddlewareError: …"                                             |
+      | 1.error            | null                                                             |
+      | 2.error            | "BatchRequestError: …request at position 2 in batch…" |
+      | 2.error.error_type | "invalid_request_error"                                          |
+      | 3.error            | "BatchRequestError: …request at position 3 in batch…" |
+      | 4                  |                                                                  |
 
     Examples:
       | how           |
@@ -172,7 +178,11 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
   Scenario: A doubled key is refused before anything is sent
     Given an API
     And a batch provider
-    When a run with the keys a b a is submitted
+    When a run of these prompts is submitted
+      | prompt   | key |
+      | the same | a   |
+      | the same | b   |
+      | the same | a   |
     Then the error is a InvalidRequestError that says
       """
       'a'

@@ -11,14 +11,24 @@ Feature: Conversations go on by themselves in the next batch
   Scenario: Tools are functions that the actor's file names, beside the host's own
     Given an API that remembers what it is asked
     And a batch provider
-    And its actor's file has the tools "[toolbox:population, local/shell, toolbox:weather, {name: x}]"
+    And its actor's file has
+      """
+      tools: [toolbox:population, local/shell, toolbox:weather, {name: x}]
+      """
     When the actor is asked: "Look [[sandbox:tools]]"
     Then it is answered in 3 turns, each in a batch of its own
     And the answer's text has "rain in"
-    And the API was told of the tools
-      | name       | description                      | required | optional |
-      | population | How many people live in a city.  | city     |          |
-      | weather    | What the weather will be like.   | city     | days     |
+    And the model's requests have
+      | field                                  | value                           |
+      | 0.tools.0.name                         | "population"                    |
+      | 0.tools.0.description                  | "How many people live in a city." |
+      | 0.tools.0.input_schema.required        | ["city"]                        |
+      | 0.tools.0.input_schema.properties.days |                                 |
+      | 0.tools.1.name                         | "weather"                       |
+      | 0.tools.1.description                  | "What the weather will be like." |
+      | 0.tools.1.input_schema.required        | ["city"]                        |
+      | 0.tools.1.input_schema.properties.days.type | "integer"                  |
+      | 0.tools.2                              |                                 |
     And each turn begins with the one before it, byte for byte
 
   Scenario: Tools can be functions that no other process can import
@@ -35,28 +45,30 @@ Feature: Conversations go on by themselves in the next batch
     And a batch provider
     And its actor has the tools "<given>"
     When the actor is asked: "Look"
-    Then the model was shown <what> <words>
+    Then the model's requests have
+      | field                              | value         |
+      | 1.messages.2.content.0.type        | "tool_result" |
+      | 1.messages.2.content.0.tool_use_id | "toolu_1"     |
+      | 1.messages.2.content.0.content     | <words>       |
+      | 1.messages.2.content.0.is_error    | <is error>    |
+      | 1.messages.2.content.1             |               |
+      | 1.messages.3                       |               |
+      | 2                                  |               |
 
     Examples:
-      | tool       | input                    | given                | what      | words                                             |
-      | population | {"city": "Bonn"}         | population           | a result  | "4000"                                            |
-      | visit      | {"place": {"city": "A"}} | visit                | a result  | "{\"city\":\"A\",\"streets\":[]}"                 |
-      | silent     | {}                       | silent               | a result  | ""                                                |
-      | pictures   | {}                       | pictures             | a result  | [{"type":"text","text":"a picture"}]              |
-      | fails      | {"city": "Bonn"}         | fails                | an error  | "LookupError: no Bonn on the map"                 |
-      | weather    | {"city": "A", "days": []}| weather              | an error  | "wrong arguments: days: Input should be a valid integer" |
-      | population | {}                       | population           | an error  | "wrong arguments: city: Missing required argument" |
-      | hangs      | {"city": "Bonn"}         | hangs                | an error  | "the tool hangs returned no result within 0.2 seconds" |
-      | dawdles    | {"city": "Bonn"}         | dawdles              | an error  | "the tool dawdles returned no result within 0.2 seconds" |
-      | blocks     | {"city": "Bonn"}         | blocks               | an error  | "the tool blocks returned no result within 0.2 seconds" |
-      | invented   | {}                       | population,fails     | an error  | "there is no tool 'invented'; there are: fails, population" |
-
-  Scenario: A result that is no JSON is an error that the model is shown
-    Given an API whose model calls the tool unwritable with {}
-    And a batch provider
-    And its actor has the tools "unwritable"
-    When the actor is asked: "Look"
-    Then the model was shown an error that has "PydanticSerializationError"
+      | tool       | input                    | given               | words                                | is error |
+      | population | {"city": "Bonn"}         | population          | "4000"                               |          |
+      | visit      | {"place": {"city": "A"}} | visit               | "{\"city\":\"A\",\"streets\":[]}"    |          |
+      | silent     | {}                       | silent              | ""                                   |          |
+      | pictures   | {}                       | pictures            | [{"type":"text","text":"a picture"}] |          |
+      | fails      | {"city": "Bonn"}         | fails               | "LookupError: no Bonn on the map"    | true     |
+      | unwritable | {}                       | unwritable          | "…PydanticSerializationError…"       | true     |
+      | weather    | {"city": "A", "days": []}| weather             | "wrong arguments: days: Input should be a valid integer" | true |
+      | population | {}                       | population          | "wrong arguments: city: Missing required argument" | true |
+      | hangs      | {"city": "Bonn"}         | hangs               | "the tool hangs returned no result within 0.2 seconds" | true |
+      | dawdles    | {"city": "Bonn"}         | dawdles             | "the tool dawdles returned no result within 0.2 seconds" | true |
+      | blocks     | {"city": "Bonn"}         | blocks              | "the tool blocks returned no result within 0.2 seconds" | true |
+      | invented   | {}                       | population,fails    | "there is no tool 'invented'; there are: fails, population" | true |
 
   Scenario: max_turns bounds a conversation, whose last answer is kept
     Given an API
@@ -95,8 +107,10 @@ Feature: Conversations go on by themselves in the next batch
     Given an API
     And a batch provider
     And its actor has the tools "population"
-    When raw params with a tool of the caller's are asked
-    Then the answer's stop reason is tool_use
+    When the actor is asked with {"params": {"messages": [{"role": "user", "content": "Look [[tool:own]]"}], "tools": [{"name": "own", "input_schema": {"type": "object"}}]}}
+    Then the answer's fields are
+      | field       | value      |
+      | stop_reason | "tool_use" |
 
   Scenario: An answer of another shape is asked for again, with what was wrong
     Given an API that remembers what it is asked
@@ -123,9 +137,14 @@ Feature: Conversations go on by themselves in the next batch
   Scenario: Without a type the answer is judged by the schema of its actor
     Given an API that remembers what it is asked
     And a batch provider with {"validation_attempts": 2}
-    And its actor asks for the schema of Flat
+    And its actor's file has
+      """
+      response_format: {type: object, properties: {number: {type: string}}, required: [number]}
+      """
     When the actor is asked: "an invoice [[sandbox:invalid]]"
-    Then it is answered in JSON
+    Then the answer's fields are
+      | field | value         |
+      | text  | "{\"number\":…" |
     And the model was told 1 times what was wrong
 
   Scenario: Many conversations advance in shared batches, turn by turn
@@ -150,7 +169,13 @@ Feature: Conversations go on by themselves in the next batch
     And a batch provider with {"dedupe": true, "max_turns": 1}
     And its actor has the tools "population,weather"
     When 3 conversations are asked as one run: "Look [[sandbox:tools]]"
-    Then all conversations have stopped, and say "max_turns is 1"
+    Then 0 results are answers and 3 are errors
+    And result 1 failed with TurnLimitError
+    And result 3 failed with TurnLimitError
+    And the error is a ConversationStoppedError that says
+      """
+      max_turns is 1
+      """
     And 1 requests have reached the API in all
 
   Scenario: A primer that converses lets the others go after its first turn
@@ -166,9 +191,11 @@ Feature: Conversations go on by themselves in the next batch
     Given an API
     And a batch provider
     And its actor has the tool that notes its calls
-    When the actor is asked under the key k: "Look [[sandbox:tools]]"
-    And another provider is asked under the key k: "Look [[sandbox:tools]]"
-    Then both have the same answer
+    When "Look [[sandbox:tools]]" is asked with the key "k"
+    And the provider is made anew
+    And "Look [[sandbox:tools]]" is asked with the key "k"
+    Then all 1 are answered
+    And the API has processed 2 requests, none twice
     And the tool was called 1 time
 
   Scenario: A live conversation goes on too
@@ -204,19 +231,29 @@ Feature: Conversations go on by themselves in the next batch
     Given an API whose model calls the tool <tool> with {"city": "Bonn"}
     And an actor that is asked live, with the tools "population,hangs"
     When the actor is asked: "Look"
-    Then the model was shown an error <words>
+    Then the model's requests have
+      | field                              | value     |
+      | 1.messages.2.content.0.tool_use_id | "toolu_1" |
+      | 1.messages.2.content.0.content     | <words>   |
+      | 1.messages.2.content.0.is_error    | true      |
+      | 2                                  |           |
 
     Examples:
-      | tool     | words                                                        |
-      | hangs    | "the tool hangs returned no result within 0.2 seconds"           |
-      | invented | "there is no tool 'invented'; there are: hangs, population"  |
+      | tool     | words                                                       |
+      | hangs    | "the tool hangs returned no result within 0.2 seconds"      |
+      | invented | "there is no tool 'invented'; there are: hangs, population" |
 
   Scenario: A process without the functions leaves a conversation to one that has them
     Given an API
     And a batch provider that does not drive
     And its actor has the tool that notes its calls
     When the run of "Look [[sandbox:tools]]" is stored, and another provider drives it
-    Then the run waits between two turns for a process that has "note"
+    Then the run's fields are
+      | field                       | value                                  |
+      | status.waiting_for          | "…1 conversation between two turns…note" |
+      | status.failed               | 0                                      |
+      | provider.outstanding.0.finished | false |
+      | provider.outstanding.1      |                                        |
     And the tool was called 0 times
     When the same run is asked again by a provider that has the tool
     Then the run's answer has "is noted"
@@ -227,8 +264,17 @@ Feature: Conversations go on by themselves in the next batch
     And a batch provider that does not drive
     And its actor has the tool that notes its calls
     When the run of "Look [[sandbox:tools]]" is stored, and another provider drives it
-    And it is cancelled there
-    Then the run's only result is an error that says "Its next turn was not sent, and nothing was billed for it; the 1 answer before it was billed and kept"
+    And the run is cancelled
+    And the results are read in order
+    Then 0 results are answers and 1 are errors
+    And result 1 failed with BatchRequestError
+    And the error's fields are
+      | field   | value      |
+      | outcome | "canceled" |
+    And the error is a BatchRequestError that says
+      """
+      Its next turn was not sent, and nothing was billed for it; the 1 answer before it was billed and kept
+      """
 
   Scenario: A tool that another process cannot have runs here, whoever drives
     Given an API
@@ -240,38 +286,46 @@ Feature: Conversations go on by themselves in the next batch
     And the tool was called 1 time
     And the other process still drives
 
-  Scenario: Closing waits for the tool that runs, and its result is not lost
+  Scenario Outline: A program that <ends> while its tool runs waits for it, and its result is not lost
     Given an API
-    And a batch provider
+    And a batch provider that does not drive
     And its actor has the tool that takes its time
-    When a run of "Look [[sandbox:tools]]" is closed while the tool runs
+    When a program asks "Look [[sandbox:tools]]", and <ends> while the tool runs
     And the same run is asked again by a provider that has the tool
     Then the run's answer has "was thought about"
     And the tool was called 1 time
 
-  Scenario: A program that ends while its tool runs waits for it, and its result is not lost
-    Given an API
-    And a batch provider that does not drive
-    And its actor has the tool that takes its time
-    When a program asks "Look [[sandbox:tools]]", and ends while the tool runs
-    And the same run is asked again by a provider that has the tool
-    Then the run's answer has "was thought about"
-    And the tool was called 1 time
+    Examples:
+      | ends   |
+      | ends   |
+      | closes |
 
   Scenario: Without a driving process conversations advance pass by pass
     Given an API
     And a batch provider that does not drive
     And its actor has the tools "population,weather"
-    When the run of "Look [[sandbox:tools]]" advances pass by pass
+    When a run of these prompts is stored
+      | prompt                 |
+      | Look [[sandbox:tools]] |
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
     Then the run's answer has "rain in"
 
   Scenario: A later turn that fails is asked again from where it stood
     Given an API
     And a batch provider
     And its actor has the tools "directive"
-    When the run of "Look [[sandbox:tools]]" fails, and its failures are asked again
+    When a run of these prompts is submitted
+      | prompt                 |
+      | Look [[sandbox:tools]] |
+    And the results are read in order
+    Then result 1 failed with BatchRequestError
+    When what failed in the run is retried
     Then the run's answer has "The tools gave"
-    And nothing of its conversation is left once it is pruned
+    And in the ledger the names of the tool calls are ["directive"]
+    When the run 1 is pruned
+    Then in the ledger the names of the tool calls are []
+    And in the ledger the counts of conversations are [0]
 
   Scenario: A conversation that outgrows a batch stops
     Given an API
@@ -285,14 +339,20 @@ Feature: Conversations go on by themselves in the next batch
     And a batch provider with {"validation_attempts": 3}
     When the actor is asked: "hello"
     Then the answer took 1 turns
-    When the actor is asked for a Stubborn, which cannot be judged
-    Then the answer took 1 turns
+    When a run of these prompts is submitted as Stubborn
+      | prompt |
+      | hi     |
+    And the run is waited for
+    And another provider opens the run
+    And the results are read in order
+    Then every result is an answer
+    And the API has processed 2 requests, none twice
 
   Scenario: Two keys of one workspace have each tool run once
     Given an API
     And a batch provider
-    And that provider drives the ledger
-    And a batch provider with {"api_key": "sk-ant-another-key-of-the-same-workspace"}
+    When the actor is asked: "a question after which that provider drives the ledger"
+    Given a batch provider with {"api_key": "sk-ant-another-key-of-the-same-workspace"}
     And its actor has the tool that takes its time
     When the actor is asked: "Look [[sandbox:tools]]"
     Then the answer's text has "was thought about"
@@ -302,7 +362,8 @@ Feature: Conversations go on by themselves in the next batch
     Given an API
     And a batch provider that does not drive
     And its actor has the tool that takes its time
-    When the run of "Look [[sandbox:tools]]" is stored, and two drivers find its tool
-    And the other one of them starts it
-    Then the first one goes on from its result
+    When a run of these prompts is stored
+      | prompt                 |
+      | Look [[sandbox:tools]] |
+    Then a driver that finds its tool started by another one goes on from the result
     And the tool was called 1 time

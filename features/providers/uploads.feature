@@ -44,7 +44,8 @@ Feature: A document that many requests of a run share is uploaded once
     And the provider is made anew
     And 3 requests about "long.txt" are asked, cited
     Then the API has 1 file, uploaded once
-    And the same run was asked again, and nothing was paid twice
+    And in the ledger the counts of runs are [1]
+    And the API was paid for 3 requests
 
   Scenario: another run finds the file, whatever it is called there
     When 3 requests about "long.txt" are asked, cited
@@ -96,14 +97,17 @@ Feature: A document that many requests of a run share is uploaded once
     Then 0 uploads were made
 
   Scenario: under an older version of the API documents stay inside
-    When 3 requests about "long.txt" with a temperature are asked, cited
+    Given its actor's file has
+      """
+      options: {temperature: 0.5}
+      """
+    When 3 requests about "long.txt" are asked, cited
     Then 0 uploads were made
     And all 3 answers cite the beginning of "long.txt", 0 of them from the file
 
   Scenario: two processes upload the same at once, and one file is kept
     When 3 requests about "long.txt" are asked, cited
-    And another process has uploaded the same meanwhile
-    Then the first file is the one that is remembered
+    Then the file stays remembered when another process has uploaded the same meanwhile
     And in the ledger the ids of the files to delete are ["file_second"]
 
   Scenario: a workspace that is found to be another one brings its files along
@@ -126,13 +130,18 @@ Feature: A document that many requests of a run share is uploaded once
     And 3 calls about "long.txt" are made, with keys, in the other order
     Then all 3 answers cite the beginning of "long.txt", 2 of them from the file
     And the API was paid for 3 requests
-    When a call about "long.txt" asks something else under the key of the last one
-    Then it fails as KeyConflictError and says "choose another key"
+    When "Something else?" is asked with the key "2"
+    Then every call fails with KeyConflictError
+    And the error is a KeyConflictError that says
+      """
+      choose another key
+      """
 
   Scenario: Calls whose process was killed are taken over, in whatever way their document travels
     When a process makes 3 calls about "long.txt", and is killed once they are stored
     And 3 calls about "long.txt" are made, at the same time
-    Then the API was paid for 3 requests
+    Then all 3 are answered
+    And the API was paid for 3 requests
 
   Scenario: A call whose documents cannot be placed fails with the reason
     When a call about "long.txt" is made while the ledger fails
@@ -140,5 +149,6 @@ Feature: A document that many requests of a run share is uploaded once
 
   Scenario: calls that are only stored upload nothing
     Given a batch provider with {"drive": false, "max_wait": 0.5}
-    When 3 calls about "long.txt" wait in vain
-    Then 0 uploads were made
+    When 3 calls about "long.txt" are made, at the same time
+    Then every call fails with BatchTimeoutError
+    And 0 uploads were made

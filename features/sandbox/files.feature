@@ -2,15 +2,26 @@ Feature: The sandbox keeps uploaded files, and answers requests that name them
   Through the official SDK, as everything else.
 
   Background:
-    Given a running sandbox of files
+    Given a sandbox with the settings
+      """
+      {"workspaces": {"sk-other": "wrkspc_other"}}
+      """
 
   Scenario: a file is uploaded, seen, listed and deleted
     When the SDK uploads "notes.txt" of type "text/plain" with "All is well."
-    Then the SDK retrieves it as "notes.txt" of type "text/plain" and 12 bytes
-    And the SDK lists it, by its id too
-    And another key's workspace does not find it
+    Then calls about the sandbox's files are answered as follows
+      | call                                    | key      | status | says                                                                   |
+      | GET /v1/files/{file}                    | sk-test  | 200    | …"filename":"notes.txt","mime_type":"text/plain","size_bytes":12…      |
+      | GET /v1/files                           | sk-test  | 200    | {"data":[{…"notes.txt"…}],"…                                           |
+      | GET /v1/files?ids=file_none&ids={file}  | sk-test  | 200    | {"data":[{…"notes.txt"…}],"…                                           |
+      | GET /v1/files                           | sk-other | 200    | {"data":[],…                                                           |
+      | GET /v1/files/{file}                    | sk-other | 404    | …not_found_error…                                                      |
     When the SDK deletes the file
-    Then the SDK does not find it any more
+    Then calls about the sandbox's files are answered as follows
+      | call                    | status | says             |
+      | GET /v1/files           | 200    | {"data":[],…     |
+      | GET /v1/files/{file}    | 404    | …File not found… |
+      | DELETE /v1/files/{file} | 404    | …File not found… |
 
   Scenario: nobody downloads an uploaded file
     When the SDK uploads "notes.txt" of type "text/plain" with "All is well."
@@ -22,8 +33,7 @@ Feature: The sandbox keeps uploaded files, and answers requests that name them
       | GET /v1/files/file_x/content | error.type    | not_found_error          |
 
   Scenario: pages of a long list go on where the last one ended
-    When the SDK uploads 5 files
-    Then the SDK lists 5 files by pages of 2, newest first
+    Then the SDK lists 5 files that it uploads by pages of 2, newest first
 
   Scenario: a request is answered, and cited, from the file that it names
     When the SDK uploads "notes.txt" of type "text/plain" with "All is well."
@@ -36,16 +46,12 @@ Feature: The sandbox keeps uploaded files, and answers requests that name them
     And the SDK deletes the file
     Then its answer cites "All is well." of the file
 
-  Scenario Outline: what a request cannot have as its source is an errored line
-    When the SDK uploads "<name>" of type "<type>" with "x"
-    And a batch about <which> is processed as <kind>
-    Then its line is an error "<error>" that says "<says>"
-
-    Examples:
-      | name  | type       | which      | kind     | error                 | says                                |
-      | a.txt | text/plain | the file   | image    | invalid_request_error | a file of type text/plain cannot be |
-      | a.png | image/png  | the file   | document | invalid_request_error | a file of type image/png cannot be  |
-      | a.txt | text/plain | "file_xyz" | document | not_found_error       | File not found: file_xyz            |
+  Scenario: what a request cannot have as its source is an errored line
+    Then requests with an uploaded file as their source are answered as follows
+      | file  | mime type  | id       | block    | type                  | message                              |
+      | a.txt | text/plain |          | image    | invalid_request_error | …a file of type text/plain cannot be… |
+      | a.png | image/png  |          | document | invalid_request_error | …a file of type image/png cannot be…  |
+      | a.txt | text/plain | file_xyz | document | not_found_error       | …File not found: file_xyz…            |
 
   Scenario: What is no upload is refused
     Then an upload to the sandbox is answered as follows
@@ -57,5 +63,13 @@ Feature: The sandbox keeps uploaded files, and answers requests that name them
       | multipart/form-data; boundary=b | --b~Content-Disposition: form-data; name="file"; filename="a.txt"~~x~--b-- | 200    | …"mime_type":"text/plain"… |
 
   Scenario: before the version that has files, they need the beta
-    Then version "2023-06-01" without the beta is refused, and with it is not
-    And a list of 101 ids is refused, and so is a limit of 0
+    Then calls about the sandbox's files are answered as follows
+      | call          | version    | beta                 | status | says                   |
+      | GET /v1/files | 2023-06-01 | (none)               | 400    | …files-api-2025-04-14… |
+      | GET /v1/files | 2023-06-01 | files-api-2025-04-14 | 200    | {"data":[],…           |
+
+  Scenario: a list has bounds
+    Then calls about the sandbox's files are answered as follows
+      | call                  | ids | status | says                    |
+      | GET /v1/files         | 101 | 400    | …invalid_request_error… |
+      | GET /v1/files?limit=0 | 0   | 400    | …invalid_request_error… |

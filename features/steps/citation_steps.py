@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 from behave import given, then, use_step_matcher, when
@@ -29,17 +28,6 @@ def _(context: Context) -> None:
     }
     context.actor_response = cb.ActorResponse(json.dumps(message).encode(), batch_id="b")
     context.outcomes = [context.actor_response]
-
-
-@then("the actor response's citations are frozen, and survive pickling")
-def _(context: Context) -> None:
-    first = context.actor_response.citations[0]
-    assert pickle.loads(pickle.dumps(first)) == first and isinstance(first, cb.Citation)
-    try:
-        first.text = "another"
-    except FrozenInstanceError:
-        return
-    raise AssertionError("it was changed")
 
 
 @then("the actor response read as {name} has the field citations {expected}")
@@ -82,3 +70,4 @@ def _(context: Context) -> None:
                 value = field if name == "field" else getattr(citation, name)
                 assert equals(value, cell), (name, value, citation)
             assert citation.claim in answer.text or field, citation
+            assert pickle.loads(pickle.dumps(citation)) == citation, citation

@@ -10,6 +10,7 @@ from typing import Any
 
 from behave import given, then
 from behave.runner import Context
+from tables import rule
 
 from claude_batch.wire.conversation import (
     Answer,
@@ -95,16 +96,15 @@ def _(context: Context) -> None:
         assert bool(note) is bool(words), (row, found)
 
 
-@then("the next turn begins with the turn before it, and adds")
-def _(context: Context) -> None:
-    for row in context.table:
-        step = _followed(context.terms, row)
-        assert isinstance(step, NextTurn), step
-        params = json.loads(step.params)
-        first, *added = params.pop("messages")
-        assert first == QUESTION and params == {"model": "m", "tools": DECLARED}, params
-        found = "; ".join(f"{each['role']}: {_content(each['content'])}" for each in added)
-        assert found == row["messages"], found
+@rule("the next turn begins with the turn before it, and adds")
+def _(answer: str, reply: str) -> dict[str, str]:
+    terms = Terms(max_turns=3, validation_attempts=3, tools=frozenset({"ours", "also"}))
+    step = _followed(terms, {"answer": answer, "reply": reply})
+    assert isinstance(step, NextTurn), step
+    params = json.loads(step.params)
+    first, *added = params.pop("messages")
+    assert first == QUESTION and params == {"model": "m", "tools": DECLARED}, params
+    return {"messages": "; ".join(f"{each['role']}: {_content(each['content'])}" for each in added)}
 
 
 def _content(content: str | list[dict[str, Any]]) -> str:

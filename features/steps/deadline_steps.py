@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import time
@@ -11,31 +10,23 @@ from typing import Any
 
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
-from sqlalchemy import select, update
+from sqlalchemy import select
 from staging import (
-    LIVE,
     ledger_values,
-    make_provider,
-    run_of_a_process_that_dies,
-    unknown_command,
     until,
 )
 from tables import rule
 
 import claude_batch as cb
-from claude_batch.core.errors import LedgerError
-from claude_batch.core.outcome import Disposition, Outcome
 from claude_batch.core.quantities import parse_duration
-from claude_batch.ledger import live_calls as live_ledger
 from claude_batch.ledger import run_deadlines, submissions
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.run_deadlines import Experience
-from claude_batch.ledger.schema import runs, workspaces
+from claude_batch.ledger.schema import runs
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.deadline_driver import Deadlines, margin_of, missed_because
 from claude_batch.lifecycle.live_driver import judge
 from claude_batch.lifecycle.packer import goes_live
-from claude_batch.providers.status import status_of
 from claude_batch.wire.live_client import LiveAnswer
 
 use_step_matcher("parse")
@@ -81,15 +72,25 @@ def _(context: Context, count: int) -> None:
         assert result.response.cost == wanted, (result.response.cost, wanted)
 
 
-@then("some of the {count:d} answers came from batches, and the others are expired at no cost")
-def _(context: Context, count: int) -> None:
+@then(
+    "some of the {count:d} requests are answered and paid for once, and the others are {outcome} "
+    "at no cost"
+)
+def _(context: Context, count: int, outcome: str) -> None:
     paid, via = _paid(context), _via(context.results)
-    assert via == paid and paid["live"] == 0 and 0 < paid["batch"] < count, (via, paid)
-    failed = [result.error for result in context.results if not result.ok]
-    assert len(failed) == count - paid["batch"]
-    for error in failed:
-        assert isinstance(error, cb.BatchRequestError) and error.outcome == "expired", error
-        assert "did not run before its run's deadline" in str(error), error
+    assert via == paid and 0 < sum(paid.values()) < count == len(context.results), (via, paid)
+    _never_twice(context)
+    for result in context.results:
+        if not result.ok:
+            context.error = result.error
+            assert isinstance(context.error, cb.BatchRequestError), context.error
+            assert context.error.outcome == outcome, context.error
+
+
+@then("the API was paid for {batch:d} requests in batches and {live:d} live, none twice")
+def _(context: Context, batch: int, live: int) -> None:
+    assert _paid(context) == {"batch": batch, "live": live}, _paid(context)
+    _never_twice(context)
 
 
 @then("{batch:d} answers came from batches and {live:d} live, each paid once")
@@ -113,15 +114,6 @@ def _(context: Context, calls: int, paid: int) -> None:
     until(lambda: _paid(context)["live"] == paid)
 
 
-@then("every answer was paid for once, and the others are canceled at no cost")
-def _(context: Context) -> None:
-    good = [result for result in context.results if result.ok]
-    assert 0 < len(good) < len(context.results), context.results
-    assert _paid(context)["live"] == len(good)
-    for result in context.results:
-        assert result.ok or result.error.outcome == "canceled", result.error
-
-
 @then("no request was paid for twice, and {lost} of {count:d} are lost")
 def _(context: Context, lost: str, count: int) -> None:
     _never_twice(context)
@@ -130,8 +122,9 @@ def _(context: Context, lost: str, count: int) -> None:
     bad = [result for result in context.results if not result.ok]
     assert all(isinstance(result.error, cb.SubmissionUnknownError) for result in bad), bad
     assert bad or "none" in lost, context.results
-    # Whatever was not lost is answered, and was paid for.
-    assert _paid(context)["live"] >= len(good)
+    # Whatever was not lost is answered, and each of its turns was paid for.
+    assert all(result.response.stop_reason == "end_turn" for result in good), good
+    assert _paid(context)["live"] >= sum(result.response.turns for result in good)
 
 
 # --- asking ---------------------------------------------------------------------------------------
@@ -163,110 +156,9 @@ def _(context: Context, count: int) -> None:
     context.run = _store(context, count, context.provider)
 
 
-@when("a run of {count:d} prompts is stored at once, and the answers cannot be stored at first")
-def _(context: Context, count: int) -> None:
-    before, failures = live_ledger.finish, []
-
-    def finish(*arguments: Any) -> None:
-        if len(failures) < 2:
-            failures.append(None)
-            raise LedgerError("the disk is full", fault="full")
-        before(*arguments)
-
-    live_ledger.finish = finish
-    context.add_cleanup(lambda: setattr(live_ledger, "finish", before))
-    context.run = _store(context, count, context.provider)
-    until(lambda: len(failures) == 2)
-
-
-@when(
-    "a run of {count:d} prompts without a deadline and one of {other:d} with a deadline of "
-    '"{deadline}" and a margin of "{margin}" are stored at once'
-)
-def _(context: Context, count: int, other: int, deadline: str, margin: str) -> None:
-    asked = context.actor.configuration
-    hurried = cb.ClaudeBatchProvider(deadline=deadline, deadline_margin=margin, poll_interval=0.05)
-    context.add_cleanup(hurried.close)
-    context.hurried = hurried.store(asked, [f"hurried {n}" for n in range(other)])
-    context.run = _store(context, count, context.provider)
-
-
-@then("the run without a deadline is answered from one batch, and the other live or from another")
-def _(context: Context) -> None:
-    async def read(run: Any) -> list[Any]:
-        return [result async for result in run.results()]
-
-    calm, hurried = asyncio.run(read(context.run)), asyncio.run(read(context.hurried))
-    assert all(result.response.via == "batch" for result in calm), calm
-    shared = {result.response.batch_id for result in calm}
-    assert len(shared) == 1, calm
-    assert any(result.response.via == "live" for result in hurried), hurried
-    assert not shared & {result.response.batch_id for result in hurried}, hurried
-    _never_twice(context)
-    assert context.api.billing_summary()["paid"] == len(calm) + len(hurried)
-
-
-@when("some of it is answered, and the run is cancelled")
-def _(context: Context) -> None:
-    until(lambda: context.run.status().counts.get(cb.RequestState.SUCCEEDED))
-    context.run.cancel_sync()
-
-
 @when("the run's lost requests are asked again")
 def _(context: Context) -> None:
     assert context.run.resubmit_unknown_sync() == 1
-
-
-@when("sending need not wait any more, and the run's failures are tried again")
-def _(context: Context) -> None:
-    # On a busy machine the deadline may have passed before the API was asked at all.
-    context.api.clear_faults()
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
-        tx.execute(update(workspaces).values(wait_until=None))
-    ledger.close()
-    assert context.run.retry_failed_sync() == len(context.prompts)
-
-
-@when("the run's deadline passes")
-def _(context: Context) -> None:
-    [deadline] = ledger_values(select(runs.c.deadline))
-    until(lambda: time.time() > deadline)
-
-
-@when("a process of its own asks a run of {count:d} prompts live, and dies {point}")
-def _(context: Context, count: int, point: str) -> None:
-    prompts = [f"prompt {n}" for n in range(count)]
-    context.run_id = run_of_a_process_that_dies(point, prompts, **LIVE)
-    make_provider(context)
-
-
-@then('the status of that run says "{words}", and nothing of live calls')
-def _(context: Context, words: str) -> None:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    said = status_of(ledger, context.run_id).waiting_for
-    ledger.close()
-    assert words in said and "live calls" not in said, said
-
-
-@then(
-    '"claude-batch unknown" tells of {count:d} calls that were under way, and asks them again on '
-    "order"
-)
-def _(context: Context, count: int) -> None:
-    said = unknown_command(context.run_id)
-    words = f"{count} requests: its process ended during live calls"
-    assert words in said, said
-    assert f"{count} requests of {context.run_id} queued again" in unknown_command(
-        context.run_id, "--resubmit"
-    )
-    assert "no requests are unknown" in unknown_command(context.run_id)
-
-
-@then("all {count:d} are answered, and no request was paid for twice")
-def _(context: Context, count: int) -> None:
-    _never_twice(context)
-    assert [result.ok for result in context.results] == [True] * count, context.results
 
 
 @then("the call is answered live")
@@ -280,18 +172,6 @@ def _(context: Context) -> None:
     [outcome] = context.outcomes
     assert isinstance(outcome, cb.SubmissionUnknownError), repr(outcome)
     assert "its live call ended without an answer" in str(outcome), outcome
-
-
-@then(
-    "a live call that never left is refused, one without a key is the account's, and one without "
-    "an answer is lost"
-)
-def _(context: Context) -> None:
-    no_key = LiveAnswer(reason="no key", never_left=True, no_credential=True)
-    never_left = LiveAnswer(reason="no route", never_left=True)
-    assert judge(never_left) == (Outcome.NOT_SENT, Disposition.RETRY)
-    assert judge(no_key) == (Outcome.NOT_SENT, Disposition.ACCOUNT)
-    assert judge(LiveAnswer(reason="ReadTimeout")) == (Outcome.MISSING, Disposition.FINAL)
 
 
 @when(
@@ -318,16 +198,6 @@ def _(context: Context, outcome: str) -> None:
     assert found.startswith(outcome), found
 
 
-@then(
-    "the status has a deadline with the margin {margin:g}, the fallback {fallback} and no outcome"
-)
-def _(context: Context, margin: float, fallback: str) -> None:
-    deadline = context.run.status().deadline
-    assert deadline is not None
-    assert (deadline.margin, deadline.fallback, deadline.outcome) == (margin, fallback, None)
-    assert deadline.withdrawn is None and deadline.at > time.time()
-
-
 @then("the ledger has learned how long a cancelled batch and a live call take")
 def _(context: Context) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
@@ -336,6 +206,13 @@ def _(context: Context) -> None:
     ledger.close()
     assert seen.cancel_seconds is not None and 0 < seen.cancel_seconds < 20, seen
     assert seen.live_seconds is not None and 0 < seen.live_seconds < 5, seen
+
+
+@rule("a live call without an answer is judged")
+def _(never_left: bool, no_credential: bool) -> dict[str, object]:
+    answer = LiveAnswer(reason="x", never_left=never_left, no_credential=no_credential)
+    outcome, disposition = judge(answer)
+    return {"outcome": outcome, "disposition": disposition}
 
 
 # --- the rule of auto -----------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from engine_steps import attempt
 from event_steps import keep_log
-from sandbox_steps import HOUR, MODEL, call, create, end, results, sdk, start
+from sandbox_steps import MODEL, VERSION, call, create, end, results, sdk
 from sqlalchemy import func, insert, select, update
 from staging import KEY, ledger_values, make_provider, until
 from tables import rule
@@ -33,10 +32,8 @@ from claude_batch.providers.document_upload import is_uploaded
 
 use_step_matcher("parse")
 
-
-@given("a running sandbox of files")
-def _(context: Context) -> None:
-    start(context, workspaces={"sk-other": "wrkspc_other"}, latency=HOUR)
+http_call = call
+# A rule names its column `call`.
 
 
 @when('the SDK uploads "{name}" of type "{kind}" with "{text}"')
@@ -44,57 +41,15 @@ def _(context: Context, name: str, kind: str, text: str) -> None:
     context.file = sdk(context).files.upload(file=(name, text.encode(), kind))
 
 
-@when("the SDK uploads {count:d} files")
-def _(context: Context, count: int) -> None:
-    for number in range(count):
-        sdk(context).files.upload(file=(f"{number}.txt", b"x", "text/plain"))
-
-
-@then('the SDK retrieves it as "{name}" of type "{kind}" and {size:d} bytes')
-def _(context: Context, name: str, kind: str, size: int) -> None:
-    found = sdk(context).files.retrieve_metadata(context.file.id)
-    assert (found.filename, found.mime_type, found.size_bytes) == (name, kind, size), found
-
-
-@then("the SDK lists it, by its id too")
-def _(context: Context) -> None:
-    client = sdk(context)
-    assert [each.id for each in client.files.list()] == [context.file.id]
-    found = client.files.list(ids=["file_none", context.file.id])
-    assert [each.id for each in found] == [context.file.id]
-
-
-@then("another key's workspace does not find it")
-def _(context: Context) -> None:
-    client = sdk(context, key="sk-other")
-    assert not list(client.files.list())
-    try:
-        client.files.retrieve_metadata(context.file.id)
-    except anthropic.NotFoundError:
-        return
-    raise AssertionError("another workspace sees the file")
-
-
 @when("the SDK deletes the file")
 def _(context: Context) -> None:
     assert sdk(context).files.delete(context.file.id).id == context.file.id
 
 
-@then("the SDK does not find it any more")
-def _(context: Context) -> None:
-    client = sdk(context)
-    assert not list(client.files.list())
-    for again in (client.files.retrieve_metadata, client.files.delete):
-        try:
-            again(context.file.id)
-        except anthropic.NotFoundError as error:
-            assert "File not found" in str(error), error
-        else:
-            raise AssertionError("a deleted file is found")
-
-
-@then("the SDK lists {count:d} files by pages of {limit:d}, newest first")
+@then("the SDK lists {count:d} files that it uploads by pages of {limit:d}, newest first")
 def _(context: Context, count: int, limit: int) -> None:
+    for number in range(count):
+        sdk(context).files.upload(file=(f"{number}.txt", b"x", "text/plain"))
     names = [each.filename for each in sdk(context).files.list(limit=limit)]
     assert names == [f"{number}.txt" for number in reversed(range(count))], names
 
@@ -118,13 +73,6 @@ def _(context: Context) -> None:
     call(context, "GET", "/v1/messages/batches")  # whoever looks first has it processed
 
 
-@when("a batch about {which} is processed as {kind}")
-def _(context: Context, which: str, kind: str) -> None:
-    file_id = context.file.id if which == "the file" else which.strip('"')
-    create(context, [{"custom_id": "a", "params": about(file_id, kind)}])
-    end(context)
-
-
 @then('its answer cites "{text}" of the file')
 def _(context: Context, text: str) -> None:
     message = results(context)["a"]["message"]
@@ -132,10 +80,31 @@ def _(context: Context, text: str) -> None:
     assert (citation["cited_text"], citation["file_id"]) == (text, context.file.id), citation
 
 
-@then('its line is an error "{kind}" that says "{text}"')
-def _(context: Context, kind: str, text: str) -> None:
-    error = results(context)["a"]["error"]["error"]
-    assert error["type"] == kind and text in error["message"], error
+@rule("requests with an uploaded file as their source are answered")
+def _(context: Context, file: str, mime_type: str, id: str | None, block: str) -> dict[str, str]:
+    uploaded = sdk(context).files.upload(file=(file, b"x", mime_type))
+    create(context, [{"custom_id": "a", "params": about(id or uploaded.id, block)}])
+    return results(context)["a"]["error"]["error"]
+
+
+@rule("calls about the sandbox's files are answered")
+def _(
+    context: Context,
+    call: str,
+    ids: int = 0,
+    key: str = "sk-test",
+    version: str = VERSION,
+    beta: str = "(none)",
+) -> dict[str, object]:
+    """`ids`: so many of them are asked for in the query."""
+    method, _, path = call.partition(" ")
+    if "file" in context:
+        path = path.replace("{file}", context.file.id)
+    if ids:
+        path += "?" + "&".join(f"ids={number}" for number in range(ids))
+    headers = {"x-api-key": key, "anthropic-version": version, "anthropic-beta": beta}
+    http_call(context, method, path, headers=headers)
+    return {"status": context.sandbox_answer.status_code, "says": context.sandbox_answer.text}
 
 
 @rule("an upload to the sandbox is answered")
@@ -143,25 +112,6 @@ def _(context: Context, type: str, body: str) -> dict[str, object]:
     sent = body.replace("~", "\r\n").encode()
     call(context, "POST", "/v1/files", sent, headers={"content-type": type})
     return {"status": context.sandbox_answer.status_code, "says": context.sandbox_answer.text}
-
-
-@then('version "{version}" without the beta is refused, and with it is not')
-def _(context: Context, version: str) -> None:
-    headers = {"anthropic-version": version}
-    call(context, "GET", "/v1/files", headers=headers)
-    assert context.sandbox_answer.status_code == 400, context.sandbox_answer.text
-    assert "files-api-2025-04-14" in context.sandbox_answer.text
-    headers["anthropic-beta"] = "files-api-2025-04-14"
-    call(context, "GET", "/v1/files", headers=headers)
-    assert json.loads(context.sandbox_answer.text)["data"] == []
-
-
-@then("a list of {count:d} ids is refused, and so is a limit of {limit:d}")
-def _(context: Context, count: int, limit: int) -> None:
-    asked = "&".join(f"ids={number}" for number in range(count))
-    for query in (asked, f"limit={limit}"):
-        call(context, "GET", f"/v1/files?{query}")
-        assert context.sandbox_answer.status_code == 400, context.sandbox_answer.text
 
 
 # The files of runs
@@ -195,21 +145,12 @@ def ask(context: Context, count: int, name: str) -> None:
 
 
 @when('{count:d} requests about "{name}" are asked, cited')
-def _(context: Context, count: int, name: str) -> None:
-    ask(context, count, name)
+@when('{count:d} requests about "{name}" are asked {how}, cited')
+def _(context: Context, count: int, name: str, how: str = "") -> None:
+    if not how:
+        ask(context, count, name)
+        return
 
-
-@when('{count:d} requests about "{name}" with a temperature are asked, cited')
-def _(context: Context, count: int, name: str) -> None:
-    configuration = cb.ActorConfiguration(
-        model=MODEL, options={"temperature": 0.5}, batch_processing=True
-    )
-    context.actor = cb.Actor(configuration, context.provider)
-    ask(context, count, name)
-
-
-@when('{count:d} requests about "{name}" are asked by a program with an event loop, cited')
-def _(context: Context, count: int, name: str) -> None:
     async def work() -> None:
         found = context.actor.respond_all(questions(context, count, name))
         context.answers = [result.unwrap() async for result in found]
@@ -224,10 +165,12 @@ def _(context: Context, count: int, name: str) -> None:
 
 
 def in_calls(context: Context, asked: Sequence[cb.ActorRequest]) -> None:
-    async def work() -> list[cb.ActorResponse]:
-        return await asyncio.gather(*map(context.actor.respond, asked))
+    async def work() -> list[Any]:
+        waiting = map(context.actor.respond, asked)
+        return await asyncio.gather(*waiting, return_exceptions=True)
 
-    context.answers = asyncio.run(work())
+    context.outcomes = asyncio.run(work())
+    context.answers = [each for each in context.outcomes if isinstance(each, cb.ActorResponse)]
 
 
 def keyless(context: Context, count: int, name: str) -> list[cb.ActorRequest]:
@@ -262,12 +205,6 @@ def _(context: Context, count: int, name: str, how: str) -> None:
     CALLING[how](context, questions(context, count, name))
 
 
-@when('a call about "{name}" asks something else under the key of the last one')
-def _(context: Context, name: str) -> None:
-    [*_, last] = questions(context, 3, name)
-    attempt(context, lambda: context.actor.respond_sync(replace(last, prompt="Something else?")))
-
-
 DIES = """
 import asyncio, os, sys
 from pathlib import Path
@@ -286,7 +223,7 @@ def die(point):
         os._exit(77)
 
 crash_points.on_reach = die
-provider = cb.ClaudeBatchProvider(linger=5, poll_interval=0.05)
+provider = cb.ClaudeBatchProvider(linger=3, poll_interval=0.05)
 configuration = cb.ActorConfiguration(
     name="tests/asker", provider="anthropic", model=sys.argv[3], batch_processing=True
 )
@@ -320,16 +257,6 @@ def _(context: Context, name: str) -> None:
     with mock.patch.object(CallStore, "run_of", fail):
         [asked] = questions(context, 1, name)
         attempt(context, lambda: context.actor.respond_sync(asked))
-
-
-@when('{count:d} calls about "{name}" wait in vain')
-def _(context: Context, count: int, name: str) -> None:
-    async def work() -> list[object]:
-        waiting = map(context.actor.respond, keyless(context, count, name))
-        return await asyncio.gather(*waiting, return_exceptions=True)
-
-    ended = asyncio.run(work())
-    assert all(isinstance(each, cb.BatchTimeoutError) for each in ended), ended
 
 
 def sent(context: Context, route: str) -> list[dict[str, Any]]:
@@ -367,15 +294,9 @@ def _(context: Context, count: int, name: str, filed: int) -> None:
 @when("the provider is made anew")
 def _(context: Context) -> None:
     context.provider.close()
+    configuration = context.actor.configuration
     make_provider(context)
-
-
-@then("the same run was asked again, and nothing was paid twice")
-def _(context: Context) -> None:
-    first, *others = context.runs
-    assert others == [first], context.runs
-    bill = context.api.billing_summary()
-    assert bill["paid"] == 3, bill
+    context.actor = cb.Actor(configuration, context.provider)
 
 
 @when("somebody deletes the files at the API")
@@ -393,23 +314,18 @@ def _(context: Context) -> None:
     ledger.close()
 
 
-@when("another process has uploaded the same meanwhile")
+@then("the file stays remembered when another process has uploaded the same meanwhile")
 def _(context: Context) -> None:
     ledger = Ledger(context.provider.ledger)
     with ledger.write() as tx:
         row = tx.execute(select(file_table)).one()
-        context.file = row.file_id
         known = uploaded_files.remember_file(
             tx, row.workspace_id, row.digest, "file_second",
             media_type="text/plain", size=1, tokens=1, now=time.time(),
         )  # fmt: skip
     ledger.close()
     assert known.file_id == row.file_id, known
-
-
-@then("the first file is the one that is remembered")
-def _(context: Context) -> None:
-    assert ledger_values(select(file_table.c.file_id)) == [context.file]
+    assert ledger_values(select(file_table.c.file_id)) == [row.file_id]
 
 
 @then("files of a workspace follow it, but for those that are there already")
@@ -435,45 +351,30 @@ def _(context: Context) -> None:
 
 
 @then(
-    "the ledger holds {run_count:d} runs, {request_count:d} requests, {param_count:d} params, "
+    "the ledger {holds} {run_count:d} runs, {request_count:d} requests, {param_count:d} params, "
     "{result_count:d} results and {file_count:d} files"
 )
 def _(
-    context: Context,
+    _: Context,
+    holds: str,
     run_count: int,
     request_count: int,
     param_count: int,
     result_count: int,
     file_count: int,
 ) -> None:
-    tables = (schema.runs, schema.requests, schema.params, schema.results, file_table)
-    found = [ledger_values(select(func.count()).select_from(table))[0] for table in tables]
-    assert found == [run_count, request_count, param_count, result_count, file_count], found
-    links = ledger_values(select(func.count()).select_from(schema.run_files))[0]
-    assert links == run_count * file_count, links
+    tables = (
+        schema.runs, schema.requests, schema.params, schema.results, file_table, schema.run_files,
+    )  # fmt: skip
+    links = run_count * file_count
+    wanted = [run_count, request_count, param_count, result_count, file_count, links]
 
+    def counted() -> list[int]:
+        return [ledger_values(select(func.count()).select_from(table))[0] for table in tables]
 
-@then(
-    "the ledger's sweeping ends with {run_count:d} runs, {request_count:d} requests, "
-    "{param_count:d} params and {result_count:d} results"
-)
-def _(
-    context: Context, run_count: int, request_count: int, param_count: int, result_count: int
-) -> None:
-    tables = (schema.runs, schema.requests, schema.params, schema.results)
-    wanted = [run_count, request_count, param_count, result_count]
-    until(
-        lambda: (
-            [ledger_values(select(func.count()).select_from(table))[0] for table in tables]
-            == wanted
-        )
-    )
-
-
-@then("the ledger still knows the batch that it sent")
-def _(context: Context) -> None:
-    [row] = ledger_rows(select(schema.batches))
-    assert row.remote_id.startswith("msgbatch_") and row.snapshot is None, row
+    if holds == "comes to hold":
+        until(lambda: counted() == wanted)
+    assert counted() == wanted, counted()
 
 
 @then("the API has no files")
@@ -491,11 +392,6 @@ def _(context: Context) -> None:
     query = select(schema.runs.c.id).order_by(schema.runs.c.created)
     words = f"ledger prune {ledger_values(query)[0]}"
     context.execute_steps(f"When a command runs: {words}")
-
-
-@when("the ledger's own key is back")
-def _(context: Context) -> None:
-    os.environ["ANTHROPIC_API_KEY"] = KEY
 
 
 @then(
@@ -527,6 +423,8 @@ MADE = {
     "unknown": update(schema.batches).values(state="unknown"),
     "unresolved": update(schema.batches).values(state="unresolved"),
     "half stored": update(schema.runs).values(stored=None, process=None),
+    "overdue": update(schema.runs).values(deadline=schema.runs.c.created),
+    "free to be sent": update(workspaces).values(wait_until=None),
     "single calls": update(schema.runs).values(kind="calls"),
 }
 
@@ -537,12 +435,3 @@ def _(context: Context, what: str) -> None:
     with ledger.write() as tx:
         tx.execute(MADE[what])
     ledger.close()
-
-
-def ledger_rows(query: Any) -> list[Any]:
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    try:
-        with ledger.read() as tx:
-            return list(tx.execute(query))
-    finally:
-        ledger.close()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
-import unicodedata
 from pathlib import Path
 
-from behave import then, when
+from behave import then
 from behave.runner import Context
 from sqlalchemy import select
 from staging import ledger_values
@@ -30,11 +28,6 @@ def _(context: Context, name: str) -> None:
                 assert row[column] == wanted[column], (column, row)
 
 
-@then('the file "{name}" begins with "{words}"')
-def _(context: Context, name: str, words: str) -> None:
-    assert Path(name).read_text("utf-8").startswith(words)
-
-
 @then('the folder "{name}" has the files {names}')
 def _(context: Context, name: str, names: str) -> None:
     root = Path(name)
@@ -42,55 +35,11 @@ def _(context: Context, name: str, names: str) -> None:
     assert found == names.split(", "), found
 
 
-@then('each file of the folder "{name}" holds the line of its result')
-def _(context: Context, name: str) -> None:
-    asked = [json.loads(line)["id"] for line in Path("asks.jsonl").read_text().splitlines()]
-    held = [json.loads(path.read_text("utf-8")) for path in sorted(Path(name).glob("0*.json"))]
-    assert [each["id"] for each in held] == asked, held
-    assert [each["ok"] for each in held] == [True, True, False]
-    assert held[0]["cost_usd"] == 0.001 and held[2]["error"]["type"] == "invalid_request_error"
-
-
 @then('the raw lines of the folder "{name}" are the API\'s, byte for byte')
 def _(context: Context, name: str) -> None:
     query = select(results.c.raw).join(requests, requests.c.seq == results.c.request_seq)
     kept = ledger_values(query.order_by(requests.c.position))
     assert (Path(name) / "raw" / "results.jsonl").read_bytes().splitlines() == kept
-
-
-@then('the summary of the folder "{name}" says what the run has cost')
-def _(context: Context, name: str) -> None:
-    summary = json.loads((Path(name) / "summary.json").read_text())
-    assert summary["run_id"] == context.run_id and summary["label"] == "mine", summary
-    assert summary["requests"] == {"errored": 1, "succeeded": 2}, summary
-    assert summary["cost"] >= 1_000_000 and summary["total"] == 3, summary
-
-
-@when('the folder "{name}" has a folder in the place of its second file')
-def _(context: Context, name: str) -> None:
-    path = Path(name) / "000002.json"
-    path.unlink()
-    (path / "inside").mkdir(parents=True)
-
-
-@then('the files of the folder "{name}" are named')
-def _(context: Context, name: str) -> None:
-    found = sorted(path.name for path in Path(name).glob("0*.json"))
-    expected = [unicodedata.normalize("NFC", row["name"]) for row in context.table]
-    assert found[: len(expected)] == expected, found
-
-
-@then('no two files of the folder "{name}" are one where letters\' case and form do not count')
-def _(context: Context, name: str) -> None:
-    found = [path.name for path in Path(name).glob("0*.json")]
-    folded = {unicodedata.normalize("NFC", each.casefold()) for each in found}
-    assert len(folded) == len(found) == 7, found
-
-
-@then('the last file of the folder "{name}" ends with "{end}", and has {most:d} bytes at most')
-def _(context: Context, name: str, end: str, most: int) -> None:
-    last = max(path.name for path in Path(name).glob("0*.json"))
-    assert last.endswith(end) and len(last.encode()) <= most, last
 
 
 _CONTENT = (

@@ -109,18 +109,6 @@ def _(context: Context) -> None:
     assert theirs.failed == 0 and not theirs.finished, theirs
 
 
-@then("the command line says of it how the run goes on")
-def _(context: Context) -> None:
-    assert context.ended.exit_code == 0, context.ended.output
-    words = " ".join(context.ended.output.split())
-    for part in (
-        f"{context.module}:tide",
-        "repeat the program or command that made the run",
-        f"claude-batch resume {context.theirs_id} --allow-tools-from-ledger",
-    ):
-        assert part in words, words
-
-
 def _change_tools(change: Any) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     try:

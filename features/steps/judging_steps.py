@@ -30,13 +30,6 @@ def _(text: str, stop_reason: str) -> dict[str, str]:
     return {"validation": validation, "problem": OutputJudge(flat)(response.raw) or ""}
 
 
-@then("a result that failed is the same failure when it is read as a Flat")
-def _(context: Context) -> None:
-    error = cb.BatchRequestError("it expired", outcome="expired")
-    result = cb.ActorResult(key="k", position=3, error=error)
-    assert result.with_output(output_format_of(shapes.Flat)) == result
-
-
 @then("it can be asked for {count:d} shapes, each with its own schema")
 def _(context: Context, count: int) -> None:
     for number in range(count):

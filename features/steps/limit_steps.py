@@ -8,15 +8,13 @@ from datetime import datetime
 from typing import Any
 
 import httpx2
-from behave import given, then, when
+from behave import then, when
 from behave.runner import Context
 from staging import KEY, make_provider, until
 from tables import rule
 
 import claude_batch as cb
 from claude_batch.wire.pace import CallLog, Counted, OwnLimits
-
-HOUR = 3600.0
 
 
 def batches_at(context: Context) -> list[dict[str, Any]]:
@@ -48,30 +46,6 @@ def _(context: Context, count: int) -> None:
 @when("{seconds:g} seconds pass")
 def _(context: Context, seconds: float) -> None:
     time.sleep(seconds)
-
-
-@when("the API's clock is an hour ahead")
-def _(context: Context) -> None:
-    context.api.advance_clock(HOUR + 3)
-
-
-@when("{count:d} prompts are asked by another provider with {settings:JsonObject}")
-def _(context: Context, count: int, settings: dict[str, Any]) -> None:
-    first, configuration = context.provider, context.actor.configuration
-    make_provider(context, **settings)
-
-    async def ask() -> None:
-        await asyncio.gather(*(context.actor.respond(f"other {n}") for n in range(count)))
-
-    asyncio.run(ask())
-    context.provider, context.actor = first, cb.Actor(configuration, first)
-
-
-@when("{runs:d} runs of {count:d} prompts are stored")
-def _(context: Context, runs: int, count: int) -> None:
-    for number in range(runs):
-        prompts = [f"prompt {n} of run {number}" for n in range(count)]
-        context.provider.store(context.actor.configuration, prompts)
 
 
 @when("another process declares {settings:JsonObject}")
@@ -122,10 +96,18 @@ def _(
         provider.close()
 
 
-@then("the live server was called {count:d} times")
-def _(context: Context, count: int) -> None:
-    seen = [call for call in context.live_server.log() if call["route"] == "messages"]
-    assert len(seen) == count, seen
+@rule("after calls of 40 bytes and at most 80 tokens another one waits for 100 tokens a minute,")
+def _(answers: list[list[int] | None]) -> dict[str, bool]:
+    """Each answer's tokens in and out, or null where the call did not leave."""
+    log, limits = CallLog(), OwnLimits(tokens=100)
+    for told in answers:
+        counted = log.take(0.0, limits, 40, 80)
+        assert isinstance(counted, Counted), counted
+        if told is None:
+            log.give_back(counted)
+        else:
+            log.correct(counted, *told)
+    return {"it_waits": not isinstance(log.take(0.0, limits, 40, 80), Counted)}
 
 
 @rule("after the calls of a log one more waits")
@@ -140,35 +122,3 @@ def _(
     limits = OwnLimits(requests, tokens)
     found = CallLog(log).take(second, limits, bytes, max_tokens)
     return 0.0 if isinstance(found, Counted) else found
-
-
-@given("the log of a minute with a limit of {tokens:d} tokens")
-def _(context: Context, tokens: int) -> None:
-    context.call_log, context.own_limits = CallLog(), OwnLimits(tokens=tokens)
-
-
-def take(context: Context, size: int, most: int) -> Counted | float:
-    return context.call_log.take(0.0, context.own_limits, size, most)
-
-
-@when("a call of {size:d} bytes and at most {most:d} tokens is sent, and {end}")
-def _(context: Context, size: int, most: int, end: str) -> None:
-    counted = take(context, size, most)
-    assert isinstance(counted, Counted), counted
-    if end == "does not leave":
-        context.call_log.give_back(counted)
-    else:
-        told = [int(word) for word in end.split() if word.isdigit()]
-        context.call_log.correct(counted, *told)
-
-
-@then("a call of {size:d} bytes and at most {most:d} tokens may be sent")
-def _(context: Context, size: int, most: int) -> None:
-    counted = take(context, size, most)
-    assert isinstance(counted, Counted), counted
-    context.call_log.give_back(counted)
-
-
-@then("no call of {size:d} bytes and at most {most:d} tokens may be sent")
-def _(context: Context, size: int, most: int) -> None:
-    assert not isinstance(take(context, size, most), Counted)

@@ -6,10 +6,10 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import threading
 import time
-import types
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from behave import then, when
@@ -26,6 +26,10 @@ def _live_threads() -> int:
 @when("the live provider is used and closed, in every way")
 def _(context: Context) -> None:
     before = _live_threads()
+    unused = ClaudeProvider(api_key="k")
+    assert not unused.closed
+    unused.close()
+    assert unused.closed and _live_threads() == before
     _ask(context, "hello")
     assert _live_threads() == before + 1
     context.live_provider.close()
@@ -44,25 +48,6 @@ def _(context: Context) -> None:
     _keep(context, lambda: _ask(context, "hello"))
 
 
-@then("an unused live provider closes, and has started no thread")
-def _(context: Context) -> None:
-    before = _live_threads()
-    provider = ClaudeProvider(api_key="k")
-    assert not provider.closed
-    provider.close()
-    assert provider.closed and _live_threads() == before
-
-
-def _close_soon(context: Context) -> threading.Thread:
-    def close() -> None:
-        _until_called(context)
-        context.live_provider.close()
-
-    thread = threading.Thread(target=close)
-    thread.start()
-    return thread
-
-
 def _until_called(context: Context) -> None:
     """Until the server holds a call: a hang is logged when it ends, so its counter is asked."""
     for _ in range(400):
@@ -71,16 +56,6 @@ def _until_called(context: Context) -> None:
             return
         time.sleep(0.01)
     raise AssertionError(f"the server was never called: {counters}")
-
-
-@when("the live provider is closed while a call waits {how}")
-def _(context: Context, how: str) -> None:
-    closing, provider = _close_soon(context), context.live_provider
-    if how == "synchronously":
-        _keep(context, lambda: provider.respond_sync(context.live_actor, "hello"))
-    else:
-        _keep(context, lambda: _ask(context, "hello"))
-    closing.join()
 
 
 def _running_calls(provider: ClaudeProvider) -> int:
@@ -94,49 +69,6 @@ def _until_idle(provider: ClaudeProvider) -> None:
             return
         time.sleep(0.01)
     raise AssertionError("the call still runs")
-
-
-@then("cancelling a live call raises CancelledError, and the provider goes on")
-def _(context: Context) -> None:
-    provider = context.live_provider
-
-    async def run() -> None:
-        call = asyncio.ensure_future(provider.respond(context.live_actor, "hello"))
-        await asyncio.to_thread(_until_called, context)
-        assert _running_calls(provider) == 1
-        call.cancel()
-        try:
-            await call
-        except asyncio.CancelledError:
-            return
-        raise AssertionError("it was not cancelled")
-
-    asyncio.run(run())
-    _until_idle(provider)
-    context.live_server.clear_faults()
-    assert _ask(context, "again").text == "answer to again"
-
-
-@then("an interrupt during a synchronous live call cancels the call")
-def _(context: Context) -> None:
-    provider = context.live_provider
-
-    def interrupt() -> None:
-        _until_called(context)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        thread.start()
-        provider.respond_sync(context.live_actor, "hello")
-    except KeyboardInterrupt:
-        _until_idle(provider)
-    else:
-        raise AssertionError("it was answered")
-    finally:
-        thread.join()
-        signal.signal(signal.SIGINT, before)
 
 
 @then("a forked child of the live provider is answered too")
@@ -158,28 +90,38 @@ def _(context: Context) -> None:
     assert _ask(context, "again").text == "answer to again"
 
 
-@then("the live provider's chat model is made with its server, its key and the caller's words")
-def _(context: Context) -> None:
-    asked: list[Any] = []
+@when("a live call that waits {how} is ended by {event}")
+def _(context: Context, how: str, event: str) -> None:
+    provider, actor = context.live_provider, context.live_actor
+    cancel: list[Callable[[], None]] = []
 
-    def create_live_chat_model(model: str, **words: Any) -> str:
-        asked.append((model, words))
-        return "the chat model"
-
-    name = "claude_batch.integrations.langchain"
-    before = sys.modules.get(name)
-    stand_in = types.ModuleType(name)
-    stand_in.create_live_chat_model = create_live_chat_model  # type: ignore[attr-defined]
-    sys.modules[name] = stand_in
-    try:
-        made = context.live_provider.create_chat_model("m", temperature=0.5, max_tokens=3)
-    finally:
-        if before is None:
-            del sys.modules[name]
+    def end() -> None:
+        _until_called(context)
+        if event == "closing the provider":
+            provider.close()
+        elif event == "Ctrl-C":
+            os.kill(os.getpid(), signal.SIGINT)
         else:
-            sys.modules[name] = before
-    assert made == "the chat model"
-    url = context.live_server.url
-    words = {"temperature": 0.5, "base_url": url, "api_key": "k-live", "max_tokens": 3}
-    words["max_retries"] = 0
-    assert asked == [("m", words)], asked
+            assert event == "cancelling it", event
+            cancel[0]()
+
+    async def awaited() -> Any:
+        call = asyncio.ensure_future(provider.respond(actor, "hello"))
+        cancel.append(partial(asyncio.get_running_loop().call_soon_threadsafe, call.cancel))
+        return await call
+
+    ending = threading.Thread(target=end)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        ending.start()
+        if how == "synchronously":
+            _keep(context, lambda: provider.respond_sync(actor, "hello"))
+        else:
+            _keep(context, lambda: asyncio.run(awaited()))
+    except (asyncio.CancelledError, KeyboardInterrupt) as error:
+        context.live_error = error
+    finally:
+        ending.join()
+        signal.signal(signal.SIGINT, before)
+    if not provider.closed:
+        _until_idle(provider)

@@ -52,7 +52,7 @@ class _Responder:
 def _(context: Context, model: str) -> None:
     context.live_responder = _Responder()
     settings = SandboxSettings(responder=context.live_responder)
-    context.live_server = SandboxServer(settings).start()
+    context.api = context.live_server = SandboxServer(settings).start()
     context.add_cleanup(context.live_server.stop)
     context.live_actor = ActorConfiguration(name="live", model=model)
     _provide(context)
@@ -298,12 +298,6 @@ def _(context: Context, count: int) -> None:
 # --- limits and refusals --------------------------------------------------------------------------
 
 
-@given("the live server allows {limit:d} messages a minute, of which {left:d} are left")
-def _(context: Context, limit: int, left: int) -> None:
-    limits = {"requests": limit, "requests_left": left}
-    context.live_server.set_faults({"rate_limits": limits})
-
-
 @when(
     "{count:d} live providers with the same key are asked for all of {prompts:d} prompts each {how}"
 )
@@ -446,15 +440,22 @@ def _(
     return {**vars(error), **found}
 
 
-@rule("a live chat model retries")
-def _(context: Context, settings: dict[str, Any], arguments: dict[str, Any]) -> dict[str, int]:
+@rule("a live chat model is made")
+def _(context: Context, settings: dict[str, Any], arguments: dict[str, Any]) -> dict[str, object]:
     _provide(context, **settings)
     model = context.live_provider.create_chat_model("claude-haiku-4-5", **arguments)
-    return {"times": model.max_retries}
+    assert model.anthropic_api_url == context.live_server.url, model
+    return {
+        "max_retries": model.max_retries,
+        "temperature": model.temperature,
+        "max_tokens": model.max_tokens,
+        "key": model.anthropic_api_key.get_secret_value(),
+    }
 
 
 @then('the live call failed as {name} with the words "{words}"')
-def _(context: Context, name: str, words: str) -> None:
+@then('the live call failed as {name} with the words ""')
+def _(context: Context, name: str, words: str = "") -> None:
     assert type(context.live_error).__name__ == name, repr(context.live_error)
     assert words in str(context.live_error), context.live_error
 

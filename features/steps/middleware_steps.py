@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -15,13 +13,12 @@ from contextvars import ContextVar
 from typing import Any
 
 import msgspec
+import programs
 from behave import given, then, when
 from behave.runner import Context
-from sqlalchemy import select
-from staging import ledger_values, make_provider
+from staging import make_provider
 
 import claude_batch as cb
-from claude_batch.ledger.schema import requests as request_table
 from claude_batch.providers import middleware_runner
 
 
@@ -102,7 +99,7 @@ def _(context: Context, **timeout: float) -> None:
     context.actor = cb.Actor(_asker_configuration(batched=False), provider)
 
 
-@when('"{prompt}" is asked through middleware, {how}')
+@when('"{prompt}" is asked in this way: {how}')
 def _(context: Context, prompt: str, how: str) -> None:
     actor = context.actor
     try:
@@ -111,6 +108,8 @@ def _(context: Context, prompt: str, how: str) -> None:
                 context.answer = asyncio.run(actor.respond(prompt))
             case "synchronously":
                 context.answer = actor.respond_sync(prompt)
+            case "synchronously inside a running event loop":
+                context.answer = asyncio.run(_inside_a_loop(actor, prompt))
             case "many at once":
                 [result] = asyncio.run(_all(actor, [prompt], ordered=True))
                 context.answer = result.unwrap()
@@ -126,32 +125,12 @@ def _(context: Context, prompt: str, how: str) -> None:
         context.error = error
 
 
+async def _inside_a_loop(actor: cb.Actor, prompt: str) -> cb.ActorResponse:
+    return actor.respond_sync(prompt)
+
+
 async def _all(actor: cb.Actor, requests: Any, *, ordered: bool) -> list[cb.ActorResult]:
     return [result async for result in actor.respond_all(requests, ordered=ordered)]
-
-
-@when("the middleware's requests are asked, {how}")
-def _(context: Context, how: str) -> None:
-    requests = [cb.ActorRequest(row["prompt"], key=row["key"]) for row in context.table]
-    if how == "synchronously":
-        context.results = list(context.actor.respond_all_sync(requests))
-    else:
-        context.results = asyncio.run(_all(context.actor, requests, ordered=how == "ordered"))
-
-
-@when('the prompts "{prompts}" are submitted through middleware')
-def _(context: Context, prompts: str) -> None:
-    try:
-        asyncio.run(context.actor.submit(prompts.split(", ")))
-    except cb.ActorError as error:
-        context.error = error
-
-
-@when("another process without middleware reads the same run")
-def _(context: Context) -> None:
-    [run] = ledger_values(select(request_table.c.run_id).distinct())
-    with cb.open_run(run) as again:
-        context.results = list(again.results_sync())
 
 
 @then('the API was asked "{words}"')
@@ -248,7 +227,7 @@ class Faulty:
     async def before_request(self, actor: str, request: cb.ActorRequest) -> Any:
         if self._what == "raises in before_request":
             raise ValueError("not that one")
-        return None if self._what.startswith("returns nothing") else request
+        return None if self._what == "returns nothing" else request
 
     async def after_response(self, actor: str, key: str | None, response: Any) -> Any:
         raise TimeoutError("somebody else's")
@@ -323,11 +302,6 @@ def _asker_configuration(*, batched: bool) -> cb.ActorConfiguration:
     )
 
 
-@given("asynchronous middleware that {what}")
-def _(context: Context, what: str) -> None:
-    context.middleware = [Faulty(what)]
-
-
 @given("a {kind} middleware which never returns from after_response")
 def _(context: Context, kind: str) -> None:
     hanging = HangingLater() if kind == "asynchronous" else Hanging()
@@ -351,6 +325,9 @@ MIDDLEWARE: dict[str, Callable[[Context], cb.Middleware]] = {
     'fails at what says "secret"': lambda _: Guard("secret"),
     'fails at the response with the key "b"': lambda _: Judge("b"),
     "fails once at a response": lambda _: Once(),
+    "raises asynchronously in before_request": lambda _: Faulty("raises in before_request"),
+    "raises a time-out asynchronously in after_response": lambda _: Faulty("raises a time-out"),
+    "returns nothing asynchronously from before_request": lambda _: Faulty("returns nothing"),
     "makes each request anew": lambda _: Anew(),
     "returns nothing from before_request": lambda _: Forgetful(),
     "returns nothing from after_response": lambda _: ForgetfulLater(),
@@ -380,7 +357,7 @@ def _(context: Context, seconds: float) -> None:
     make_provider(context, middleware=context.middleware, middleware_timeout=seconds)
 
 
-@when("{count:d} requests are asked on a loop that counts its turns, {how}")
+@then("{count:d} requests that are asked {how} hold up no loop, and middleware has its context")
 def _(context: Context, count: int, how: str) -> None:
     [patient] = context.middleware
     prompts = [f"prompt {number}" for number in range(count)]
@@ -400,14 +377,8 @@ def _(context: Context, count: int, how: str) -> None:
         ticking.cancel()
 
     asyncio.run(ask())
-    context.count = count
-
-
-@then("each call of the middleware saw the loop go on, with the caller's context")
-def _(context: Context) -> None:
-    [patient] = context.middleware
     stages = Counter(stage for stage, _, _ in patient.saw)
-    assert stages == {"before": context.count, "after": context.count}, patient.saw
+    assert stages == {"before": count, "after": count}, patient.saw
     assert all(went_on for _, went_on, _ in patient.saw), patient.saw
     assert {asker for _, _, asker in patient.saw} == {"the caller"}, patient.saw
 
@@ -424,7 +395,7 @@ def _(context: Context, what: str) -> None:
 @when('the middleware returns again, and "{prompt}" is asked once more, {how}')
 def _(context: Context, prompt: str, how: str) -> None:
     context.middleware[0].may_return.set()
-    context.execute_steps(f'When "{prompt}" is asked through middleware, {how}')
+    context.execute_steps(f'When "{prompt}" is asked in this way: {how}')
     assert context.answer.text
 
 
@@ -441,16 +412,6 @@ def _(context: Context, prompt: str) -> None:
     asyncio.run(ask())
 
 
-@when('"{prompt}" is asked twice through middleware, in vain')
-def _(context: Context, prompt: str) -> None:
-    for _ in range(2):
-        try:
-            context.actor.respond_sync(prompt)
-        except cb.BatchRequestError:
-            continue
-        raise AssertionError("it was answered")
-
-
 @when("{count:d} requests are asked through middleware at once, of which {hanging:d} hang")
 def _(context: Context, count: int, hanging: int) -> None:
     async def ask() -> list[Any]:
@@ -462,20 +423,15 @@ def _(context: Context, count: int, hanging: int) -> None:
     context.outcomes = asyncio.run(ask())
 
 
-@then("{count:d} of them are answered, and the others are MiddlewareErrors")
-def _(context: Context, count: int) -> None:
+@then("{count:d} of them are answered, on at most {most:d} threads, and the others do not return")
+def _(context: Context, count: int, most: int) -> None:
     answered = [each for each in context.outcomes if isinstance(each, cb.ActorResponse)]
     failed = [each for each in context.outcomes if isinstance(each, cb.MiddlewareError)]
     assert len(answered) == count, context.outcomes
     assert len(failed) == len(context.outcomes) - count, context.outcomes
     [counting] = context.middleware
     assert not counting.returned, "the others were answered only when those that hang had returned"
-
-
-@then("middleware was never called on more than {count:d} threads at once, those that hang aside")
-def _(context: Context, count: int) -> None:
-    [counting] = context.middleware
-    assert 0 < counting.most <= count, counting.most
+    assert 0 < counting.most <= most, counting.most
 
 
 _FORKS = """
@@ -509,31 +465,16 @@ else:
 """
 
 
-def _program(how: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", _FORKS, how], capture_output=True, text=True, timeout=60
-    )
+@then("a process that asks through middleware and forks is answered, and its child too")
+def _(_: Context) -> None:
+    done = programs.run(_FORKS, "with")
     assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@when("a process asks through middleware, forks, and its child asks too")
-def _(context: Context) -> None:
-    context.said = _program("with")
-
-
-@then("both have their answers through the middleware")
-def _(context: Context) -> None:
     for who in ("parent", "child"):
-        assert f'begins: "{who} plain later"' in context.said, context.said
+        assert f'begins: "{who} plain later"' in done.stdout, done.stdout
 
 
-@when("a process without middleware asks, and counts its threads")
-def _(context: Context) -> None:
-    context.said = _program("without")
-
-
-@then("it has none for middleware")
-def _(context: Context) -> None:
-    assert "claude-batch-engine" in context.said, context.said
-    assert "middleware" not in context.said, context.said
+@then("a process that asks without middleware has no thread for it")
+def _(_: Context) -> None:
+    done = programs.run(_FORKS, "without")
+    assert done.returncode == 0, done.stderr
+    assert "claude-batch-engine" in done.stdout and "middleware" not in done.stdout, done.stdout

@@ -161,6 +161,8 @@ def _(context: Context, prompt: str, name: str) -> None:
     async def ask() -> list[Any]:
         one = await actor.respond(prompt, output_format=kind)
         many = [r.unwrap() async for r in actor.respond_all([prompt], output_format=kind)]
+        if not actor.configuration.batch_processing:
+            return [one, *many]
         run = await actor.submit([prompt, "another"], output_format=kind)
         many += [r.unwrap() async for r in run.results()]
         return [one, *many]
@@ -170,8 +172,9 @@ def _(context: Context, prompt: str, name: str) -> None:
     context.outcomes += [
         r.unwrap() for r in actor.respond_all_sync([prompt + " twice"], output_format=kind)
     ]
-    run = actor.submit_sync([prompt, "third"], output_format=kind)
-    context.outcomes += [r.unwrap() for r in run.results_sync()]
+    if actor.configuration.batch_processing:
+        run = actor.submit_sync([prompt, "third"], output_format=kind)
+        context.outcomes += [r.unwrap() for r in run.results_sync()]
 
 
 @then("every answer is an object of {name}")
@@ -181,81 +184,15 @@ def _(context: Context, name: str) -> None:
     assert all(type(o.parsed_output) is kind for o in context.outcomes)
 
 
-@then("the API was asked for a schema and for no tool")
-def _(context: Context) -> None:
-    sent = [json.loads(line) for line in _sent(context)]
-    assert sent and all(p["output_config"]["format"]["schema"] for p in sent)
-    assert not any("tools" in p or "tool_choice" in p for p in sent)
-
-
-def _sent(context: Context) -> list[bytes]:
-    from sqlalchemy import select
-    from staging import ledger_values
-
-    from claude_batch.ledger.schema import params
-
-    return ledger_values(select(params.c.body))
-
-
 @when("a run of these prompts is submitted as {name}")
 def _(context: Context, name: str) -> None:
     context.shape = getattr(shapes, name)
     prompts = [row["prompt"] for row in context.table]
-    context.run = asyncio.run(context.actor.submit(prompts, output_format=context.shape))
-
-
-@then("the run's results are")
-def _(context: Context) -> None:
-    _check_results(context, list(context.run.results_sync()))
-
-
-@then("another provider's results of the run, read as {name}, are")
-def _(context: Context, name: str) -> None:
-    run = cb.open_run(context.run.id)
-    context.add_cleanup(run.provider.close)
-    _check_results(context, list(run.results_sync(output_format=getattr(shapes, name))))
-
-
-def _check_results(context: Context, results: list[Any]) -> None:
-    for row, result in zip(context.table, results, strict=True):
-        if result.ok:
-            found = json.loads(result.response.parsed_output.model_dump_json())
-            assert found == json.loads(row["is"]), (row, found)
-        else:
-            assert type(result.error) is cb.OutputValidationError, result.error
-            assert row["is"] in str(result.error), (row, result.error)
-            assert result.error.text and result.error.batch_id
-
-
-@then("asking for {name} is refused, and nothing was stored")
-def _(context: Context, name: str) -> None:
-    for ask in (context.actor.respond_sync, lambda p, **k: context.actor.submit_sync([p], **k)):
-        try:
-            ask("a", output_format=getattr(shapes, name))
-        except cb.InvalidRequestError as error:
-            assert f"output_format {name}" in str(error)
-        else:
-            raise AssertionError("it was asked")
-    assert _sent(context) == []
-
-
-@when('"{prompt}" is asked for as {name}, with at most {tokens:d} tokens')
-def _(context: Context, prompt: str, name: str, tokens: int) -> None:
-    configuration = context.actor.configuration.model_copy(
-        update={"options": {"max_tokens": tokens}}
-    )
-    actor = cb.Actor(configuration, context.provider)
+    context.error = None
     try:
-        context.outcomes = [actor.respond_sync(prompt, output_format=getattr(shapes, name))]
+        context.run = asyncio.run(context.actor.submit(prompts, output_format=context.shape))
     except cb.ActorError as error:
-        context.outcomes = [error]
-
-
-@then('the answer is no valid output, since "{why}", and its text is there')
-def _(context: Context, why: str) -> None:
-    [error] = context.outcomes
-    assert isinstance(error, cb.OutputValidationError), error
-    assert why in str(error) and error.text, error
+        context.error = error
 
 
 @given("a live actor")
@@ -263,20 +200,6 @@ def _(context: Context) -> None:
     provider = cb.ClaudeProvider()
     context.add_cleanup(provider.close)
     context.actor = cb.Actor(cb.ActorConfiguration(model="claude-haiku-4-5"), provider)
-
-
-@when('"{prompt}" is asked for as {name}, live')
-def _(context: Context, prompt: str, name: str) -> None:
-    kind = getattr(shapes, name)
-
-    async def ask() -> list[Any]:
-        results = context.actor.respond_all([prompt], output_format=kind)
-        return [
-            await context.actor.respond(prompt, output_format=kind),
-            *[result.unwrap() async for result in results],
-        ]
-
-    context.outcomes = asyncio.run(ask())
 
 
 @when('"{prompt}" is asked for as {name} with the key "{key}"')

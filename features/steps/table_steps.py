@@ -19,7 +19,7 @@ def _(context: Context, sentence: str) -> None:
 @then("the {thing}'s fields are")
 def _(context: Context, thing: str) -> None:
     """Compare what a path of attributes, keys and positions leads to; a method is called."""
-    check_fields(context, getattr(context, thing.replace(" ", "_")))
+    check_fields(context, getattr(context, thing.replace(" ", "_").lower()))
 
 
 @then("the {thing}'s fields come to be")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import Any
 
+import programs
 import toolbox
-from behave import given, then
 from behave.runner import Context
 from tables import rule
 
@@ -61,71 +60,59 @@ def harbour(name: str) -> str:
 '''
 
 
-@given("a module beside an actor's file")
-def _(context: Context) -> None:
+FINDS = """
+import sys
+from claude_batch.actor.tools import ToolFinder
+found = ToolFinder(imports=True).find(sys.argv[1])
+print(found["harbour"].run(b'{"name": "Kiel"}')[0].decode())
+"""
+
+
+@rule("a function beside an actor's file is found by what is remembered of it,")
+def _(context: Context, where: str, changes: dict[str, Any]) -> dict[str, str]:
     (context.tmp / "beside_the_file.py").write_text(BESIDE)
-    context.path = _file(context, "[beside_the_file:harbour]")
     context.add_cleanup(sys.modules.pop, "beside_the_file", None)
     context.add_cleanup(setattr, sys, "path", list(sys.path))
+    toolset = cb.ActorLoader.load(_file(context, "[beside_the_file:harbour]")).toolset
+    assert toolset.tools["harbour"].run(b'{"name": "Kiel"}') == (b'"from beside the file"', False)
+    [remembered] = json.loads(toolset.remembered)
+    known = json.dumps([{**remembered, **changes}])
+    if where == "here":
+        return {"says": ToolFinder().find(known)["harbour"].run(b'{"name": "Kiel"}')[0].decode()}
+    done = programs.run(FINDS, known)
+    if done.returncode:
+        raise ValueError(done.stderr)
+    return {"says": done.stdout.strip()}
 
 
-@then('the actor\'s tool "{name}" says "{words}"')
-def _(context: Context, name: str, words: str) -> None:
-    context.toolset = cb.ActorLoader.load(context.path).toolset
-    assert context.toolset.tools[name].run(b'{"name": "Kiel"}') == (
-        json.dumps(words).encode(),
-        False,
-    )
+CALLABLE: dict[str, Any] = {
+    "a function with another name and description": lambda: toolbox.guide,
+    "a function without a description": lambda: cb.tool(lambda: "bare", name="bare"),
+    "the address method of the office in Bonn": lambda: toolbox.Office("Bonn").address,
+    "the address method of the office in Kiel": lambda: toolbox.Office("Kiel").address,
+}
 
 
-@then("what is remembered of it leads another process there")
-def _(context: Context) -> None:
-    code = (
-        "import sys; from claude_batch.actor.tools import ToolFinder; "
-        "found = ToolFinder(imports=True).find(sys.argv[1]); "
-        "print(found['harbour'].run(b'{\"name\": \"Kiel\"}')[0].decode())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, context.toolset.remembered],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "from beside the file" in done.stdout, done.stdout
+@rule("tools are named, described, called and remembered")
+def _(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    made = CALLABLE[tool]()
+    result, is_error = made.run(json.dumps(arguments).encode())
+    assert not is_error and json.loads(result) == made(**arguments), result
+    [entry] = json.loads(Toolset([made]).remembered)
+    return {
+        "name": made.definition["name"],
+        "description": made.definition.get("description"),
+        "gives": json.loads(result),
+        "can_be_imported": entry["function"] is not None,
+    }
 
 
-@then("a function of the same name that is described otherwise is not taken for it")
-def _(context: Context) -> None:
-    [entry] = json.loads(context.toolset.remembered)
-    elsewhere = {**entry, "folder": str(context.tmp / "elsewhere")}
-    finder = ToolFinder()
-    assert "harbour" in finder.find(json.dumps([elsewhere]))  # moved, and the same
-    try:
-        finder.find(json.dumps([{**elsewhere, "definition": "other"}]))
-    except cb.ActorConfigurationError as error:
-        assert "is not the function that the run was made with" in str(error), error
-    else:
-        raise AssertionError("it was taken")
-
-
-@then("the tools of the toolbox can be called like functions")
-def _(context: Context) -> None:
-    assert toolbox.guide() == "here" and "guide" in repr(toolbox.guide)
-    definition = toolbox.guide.definition
-    assert definition["name"] == "tour-guide", definition
-    assert definition["description"] == "Knows its way.", definition
-    assert "description" not in cb.tool(lambda: None, name="bare").definition
-
-
-@then("the addresses of two offices are tools of their own")
-def _(context: Context) -> None:
-    for city in ("Bonn", "Kiel"):
-        office = toolbox.Office(city)
-        output = office.address.run(b'{"street": "Am Kai"}')
-        assert output == (json.dumps(f"Am Kai, {city}").encode(), False), output
-        [entry] = json.loads(Toolset([office.address]).remembered)
-        assert entry["function"] is None, entry
-    assert isinstance(toolbox.Office.address, type(toolbox.guide))
+@rule("the next turn after an answer that cannot be used tells the model of it")
+def _(answer: list[dict[str, Any]]) -> dict[str, Any]:
+    params = json.dumps({"messages": [{"role": "user", "content": "a"}]}).encode()
+    message = json.dumps({"content": answer}).encode()
+    _, *added = json.loads(after_rejection(params, message, "again"))["messages"]
+    return {"messages": added}
 
 
 @rule("the answer's container stands in the next turn")
@@ -136,19 +123,3 @@ def _(container_of_the_answer: str, container_before: Any) -> dict[str, Any]:
         params["container"] = container_before
     after = json.loads(after_pause(json.dumps(params).encode(), json.dumps(message).encode()))
     return {"container": after["container"]}
-
-
-@then("an answer that was cut off is told of without its unfinished calls")
-def _(context: Context) -> None:
-    params = json.dumps({"messages": [{"role": "user", "content": "a"}]}).encode()
-    call = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
-    text = {"type": "text", "text": "half"}
-    empty = {"type": "text", "text": " "}
-    for content, roles in (
-        ([text, call], ["user", "assistant", "user"]),
-        ([empty, call], ["user", "user"]),
-    ):
-        message = json.dumps({"content": content}).encode()
-        messages = json.loads(after_rejection(params, message, "again"))["messages"]
-        assert [each["role"] for each in messages] == roles, messages
-        assert "tool_use" not in json.dumps(messages) and messages[-1]["content"] == "again"

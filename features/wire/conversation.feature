@@ -48,8 +48,7 @@ Feature: One generator decides what follows an answer of a conversation
       | 0     | 0        | end_turn      | a problem | end: stopped (too_large), "bytes, more than a batch can carry" |
 
   Scenario: The messages that the next turn adds
-    Given a conversation with the terms {"max_turns": 3, "validation_attempts": 3, "tools": ["ours", "also"]}
-    Then the next turn begins with the turn before it, and adds
+    Then the next turn begins with the turn before it, and adds as follows
       | answer              | reply     | messages                                                                                                                |
       | pause_turn          |           | assistant: text                                                                                                         |
       | tool_use also, ours | results   | assistant: text, tool_use, tool_use; user: tool_result call-0, tool_result call-1                                       |

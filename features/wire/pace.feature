@@ -188,10 +188,9 @@ Feature: Live calls leave as fast as the API allows, and no faster
       | [[0, 1, 1], [9, 1, 1]]   | 10     |          | 100    | 4     | 4000       | 59   |
 
   Scenario: A call's tokens are corrected by its answer, and a call that is not sent counts nothing
-    Given the log of a minute with a limit of 100 tokens
-    When a call of 40 bytes and at most 80 tokens is sent, and answered with 10 and 20 tokens
-    Then a call of 40 bytes and at most 80 tokens may be sent
-    When a call of 40 bytes and at most 80 tokens is sent, and does not leave
-    Then a call of 40 bytes and at most 80 tokens may be sent
-    When a call of 40 bytes and at most 80 tokens is sent, and answered with 10 and 40 tokens
-    Then no call of 40 bytes and at most 80 tokens may be sent
+    Then after calls of 40 bytes and at most 80 tokens another one waits for 100 tokens a minute, as follows
+      | answers                    | it waits |
+      | []                         | no       |
+      | [[10, 20]]                 | no       |
+      | [[10, 20], null]           | no       |
+      | [[10, 20], null, [10, 40]] | yes      |
