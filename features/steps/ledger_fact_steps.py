@@ -1,14 +1,16 @@
-"""What stands in the ledger: agreed queries by their names."""
+"""What stands in the ledger, and what was asked, answered and told: agreed lists by names."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from behave import then
 from behave.runner import Context
 from sqlalchemy import Select, func, select
 from staging import ledger_values, until
+from tables import check_rows
 
 from claude_batch.ledger.schema import (
     batches,
@@ -36,6 +38,13 @@ FACTS: dict[str, Select[Any]] = {
     "ids of the files": select(files.c.file_id),
     "ids of the files to delete": select(leaving_files.c.file_id),
     "tokens of the files": select(files.c.tokens),
+    "times since which runs are live": select(runs.c.live),
+    "live marks of the requests": select(requests.c.live).order_by(requests.c.seq),
+}
+
+LISTS: dict[str, Callable[[Context], Iterable[Any]]] = {
+    "requests to the API": lambda context: context.seen,
+    "results": lambda context: context.results,
 }
 
 
@@ -48,3 +57,8 @@ def _(_: Context, fact: str, values: str) -> None:
 @then("in the ledger the {fact} come to be {values}")
 def _(_: Context, fact: str, values: str) -> None:
     until(lambda: ledger_values(FACTS[fact]) == json.loads(values))
+
+
+@then("the {things} have these fields in {order} order")
+def _(context: Context, things: str, order: str) -> None:
+    check_rows(context, LISTS[things](context), in_any_order=order == "any")

@@ -13,6 +13,7 @@ LIMITS = {
     "bytes in a batch": "claude_batch.lifecycle.conversation_driver.MAX_BODY_BYTES",
     "bytes in an unpacked DOCX": "claude_batch.wire.media._LARGEST_DOCX",
     "characters in a field": "claude_batch.cli.inputs._LONGEST_FIELD",
+    "results in a page": "claude_batch.providers.run.PAGE",
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
 
