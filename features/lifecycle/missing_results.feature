@@ -72,7 +72,7 @@ Feature: Results that are missing are fetched again for a day before they are lo
     Then the status shows 8 requests succeeded
     When the provider is closed while results are missing
     And the API has no faults any more
-    And the run is taken up again
+    And another provider opens the run
     And the results are read in order
     Then there are 10 results in the order of the prompts
     And the gap began when it was first seen

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from behave import then
+from behave import then, when
 from behave.runner import Context
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, select, update
 from staging import ledger_values, until
 from tables import check_rows
 
@@ -17,11 +20,13 @@ from claude_batch.ledger.schema import (
     calls,
     files,
     leaving_files,
+    metadata,
     requests,
     results,
     runs,
     workspaces,
 )
+from claude_batch.ledger.store import Ledger
 
 FACTS: dict[str, Select[Any]] = {
     "states of the requests": select(requests.c.state).order_by(requests.c.seq),
@@ -45,6 +50,11 @@ FACTS: dict[str, Select[Any]] = {
 LISTS: dict[str, Callable[[Context], Iterable[Any]]] = {
     "requests to the API": lambda context: context.seen,
     "results": lambda context: context.results,
+    "creates of batches": lambda context: [
+        call
+        for call in context.api.log()
+        if (call["method"], call["path"]) == ("POST", "/v1/messages/batches")
+    ],
 }
 
 
@@ -62,3 +72,22 @@ def _(_: Context, fact: str, values: str) -> None:
 @then("the {things} have these fields in {order} order")
 def _(context: Context, things: str, order: str) -> None:
     check_rows(context, LISTS[things](context), in_any_order=order == "any")
+
+
+@when("the ledger's {table} are changed to")
+def _(context: Context, table: str) -> None:
+    """Write what a process or another clock would have left; a cell is JSON, a text or a time."""
+    [row] = context.table
+    values = {name: _written(row[name]) for name in row.headings}
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with contextlib.closing(ledger), ledger.write() as tx:
+        tx.execute(update(metadata.tables[table]).values(**values))
+
+
+def _written(cell: str) -> Any:
+    if cell.endswith(" seconds ago"):
+        return time.time() - float(cell.removesuffix(" seconds ago"))
+    try:
+        return json.loads(cell)
+    except ValueError:
+        return cell
