@@ -218,7 +218,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
       """
       moved old.db with 1 request
       """
-    And a copy of version 5 lies beside it, the owner's alone
+    And a copy of version 5 lies beside it as "old.db.v5.backup", the owner's alone
     And the server has each row of "old.db"
 
   Scenario: doctor says of a file where it moved

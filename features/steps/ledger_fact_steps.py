@@ -19,6 +19,7 @@ from claude_batch.ledger.schema import (
     batches,
     calls,
     files,
+    lanes,
     leaving_files,
     metadata,
     requests,
@@ -43,7 +44,13 @@ FACTS: dict[str, Select[Any]] = {
     "ids of the files": select(files.c.file_id),
     "ids of the files to delete": select(leaving_files.c.file_id),
     "tokens of the files": select(files.c.tokens),
-    "times since which runs are live": select(runs.c.live),
+    "workspaces of the runs": select(runs.c.workspace_id).order_by(runs.c.created),
+    "workspaces of the lanes": select(lanes.c.workspace_id).order_by(lanes.c.id),
+    "workspaces of the requests": select(lanes.c.workspace_id)
+    .join(requests, requests.c.lane_id == lanes.c.id)
+    .order_by(requests.c.seq),
+    "lanes of the requests": select(requests.c.lane_id).order_by(requests.c.seq),
+    "epochs of the workspaces": select(workspaces.c.epoch).order_by(workspaces.c.id),
     "live marks of the requests": select(requests.c.live).order_by(requests.c.seq),
 }
 
