@@ -195,12 +195,18 @@ def _is_written(found: Any, cell: str) -> bool:
     return cell == "…" or equals(found, cell)
 
 
+def reached(whole: Any, path: str) -> Any:
+    """Return what a path of attributes, keys and positions leads to; None if it leads nowhere."""
+    found = _reached(whole, path)
+    return None if found is _MISSING else found
+
+
 def _reached(whole: Any, path: str) -> Any:
     found = whole
     for name in path.split("."):
         if isinstance(found, Mapping):
             found = found.get(name, _MISSING)
-        elif isinstance(found, list | tuple):
+        elif isinstance(found, list | tuple) and name.isdigit():
             found = dict(enumerate(found)).get(int(name), _MISSING)
         else:
             found = getattr(found, name, _MISSING)

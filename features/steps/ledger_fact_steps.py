@@ -13,8 +13,9 @@ from behave import then, when
 from behave.runner import Context
 from sqlalchemy import Select, func, select, update
 from staging import ledger_values, until
-from tables import check_rows
+from tables import check_rows, equals, reached
 
+from claude_batch.core.events import RequestsAnswered
 from claude_batch.ledger.schema import (
     batches,
     calls,
@@ -28,6 +29,7 @@ from claude_batch.ledger.schema import (
     workspaces,
 )
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.observers import LOGGER
 
 FACTS: dict[str, Select[Any]] = {
     "states of the requests": select(requests.c.state).order_by(requests.c.seq),
@@ -57,6 +59,13 @@ FACTS: dict[str, Select[Any]] = {
 LISTS: dict[str, Callable[[Context], Iterable[Any]]] = {
     "requests to the API": lambda context: context.seen,
     "results": lambda context: context.results,
+    "answers one by one": lambda context: [
+        answer
+        for event in context.told
+        if isinstance(event, RequestsAnswered)
+        for answer in event.answers
+    ],
+    "log lines of events": lambda context: [each for each in context.kept if each.name == LOGGER],
     "creates of batches": lambda context: [
         call
         for call in context.api.log()
@@ -78,7 +87,34 @@ def _(_: Context, fact: str, values: str) -> None:
 
 @then("the {things} have these fields in {order} order")
 def _(context: Context, things: str, order: str) -> None:
-    check_rows(context, LISTS[things](context), in_any_order=order == "any")
+    check_rows(context, _list(context, things), in_any_order=order == "any")
+
+
+@then("the {things} sum up to")
+def _(context: Context, things: str) -> None:
+    """Add up what a path leads to in each of them; where it leads nowhere is 0."""
+    items = list(_list(context, things))
+    for path, cell in zip(context.table.headings, context.table[0].cells, strict=True):
+        found = sum(each for each in (reached(item, path) for item in items) if each)
+        assert equals(found, cell), (path, found, items)
+
+
+@then("the {things} have the tokens and the cost of the results")
+def _(context: Context, things: str) -> None:
+    items = list(_list(context, things))
+    answers = [result.response for result in context.results]
+    cost = sum(answer.cost for answer in answers)
+    assert sum(item.cost or 0 for item in items) == cost > 0, (cost, items)
+    for name in ("input_tokens", "output_tokens"):
+        tokens = sum(getattr(answer.usage, name) for answer in answers)
+        assert sum(getattr(item, name) for item in items) == tokens > 0, (name, tokens, items)
+
+
+def _list(context: Context, things: str) -> Iterable[Any]:
+    if things in LISTS:
+        return LISTS[things](context)
+    kind = things.removesuffix(" events")
+    return [event for event in context.told if type(event).__name__ == kind]
 
 
 @when("the ledger's {table} are changed to")
