@@ -38,6 +38,9 @@ FACTS: dict[str, Select[Any]] = {
     .group_by(requests.c.finished)
     .order_by(requests.c.finished),
     "sizes of the batches": select(batches.c.request_count).order_by(batches.c.id),
+    "lists that accepted batches keep": select(batches.c.snapshot)
+    .where(batches.c.remote_id.is_not(None))
+    .distinct(),
     "beginnings of gaps": select(batches.c.missing_since).order_by(batches.c.id),
     "halts of the workspaces": select(workspaces.c.halted),
     "calls that wait": select(calls.c.request_seq),
@@ -59,6 +62,8 @@ FACTS: dict[str, Select[Any]] = {
 LISTS: dict[str, Callable[[Context], Iterable[Any]]] = {
     "requests to the API": lambda context: context.seen,
     "results": lambda context: context.results,
+    "outcomes": lambda context: context.outcomes,
+    "events of the stream": lambda context: context.events,
     "answers one by one": lambda context: [
         answer
         for event in context.told
