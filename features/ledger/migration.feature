@@ -61,7 +61,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
 
   Scenario: While another process drives it nothing is changed
     Given a ledger of schema version 1 with a run in it
-    And another process that drives it
+    And a process that drives "old.db"
     When it is opened as a ledger
     Then the ledger error says "another process drives the ledger"
     And it is still of version 1, and has 0 copies

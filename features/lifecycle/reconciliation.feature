@@ -447,8 +447,12 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And a batch provider with {"settling": 3600}
     When a run of 2 prompts is submitted
     Then a batch of the run becomes unknown
-    And giving up what is unknown ends 2 requests, and resubmitting them sends 2
-    And resubmitting again sends none
+    And decisions about the run's unknown requests change as follows
+      | decision   | how           | requests |
+      | give up    | synchronously | 2        |
+      | give up    | awaited       | 0        |
+      | send again | synchronously | 2        |
+      | send again | awaited       | 0        |
     When the results are read in order
     Then there are 2 results in the order of the prompts
 

@@ -15,7 +15,6 @@ from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
-from filelock import FileLock
 from tables import rule
 
 import claude_batch as cb
@@ -104,13 +103,6 @@ def _(context: Context) -> None:
         patched = mock.patch(name, side_effect=full)
         patched.start()
         context.add_cleanup(patched.stop)
-
-
-@given("another process that drives it")
-def _(context: Context) -> None:
-    lock = FileLock(f"{context.path}.seat-1")
-    lock.acquire()
-    context.add_cleanup(lock.release)
 
 
 OPEN = "import sys\nfrom claude_batch.ledger.store import Ledger\nLedger(sys.argv[1]).close()\n"

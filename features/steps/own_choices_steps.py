@@ -174,6 +174,7 @@ def _(context: Context, outcome: str) -> dict[str, Any]:
     assert [each.position for each in asyncio.run(collected(aiter(group)))] == positions
     assert all(result.ok == (outcome == "succeeded") for result in results)
     assert len(group) == len(results) and (outcome in outcomes) == bool(results)
+    assert len(outcomes) == len(dict(outcomes)), outcomes
     return {"positions": positions, "outcomes": list(map(str, outcomes))}
 
 

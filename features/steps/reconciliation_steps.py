@@ -196,16 +196,13 @@ def _(context: Context) -> None:
             client.messages.batches.delete(batch_id)
 
 
-@then("giving up what is unknown ends {ended:d} requests, and resubmitting them sends {sent:d}")
-def _(context: Context, ended: int, sent: int) -> None:
-    assert context.run.give_up_unknown_sync() == ended
-    assert asyncio.run(context.run.give_up_unknown()) == 0
-    assert context.run.resubmit_unknown_sync() == sent
-
-
-@then("resubmitting again sends none")
-def _(context: Context) -> None:
-    assert asyncio.run(context.run.resubmit_unknown()) == 0
+@rule("decisions about the run's unknown requests change")
+def _(context: Context, decision: str, how: str) -> dict[str, int]:
+    way = {"give up": "give_up_unknown", "send again": "resubmit_unknown"}[decision]
+    run = context.run
+    if how == "synchronously":
+        return {"requests": getattr(run, f"{way}_sync")()}
+    return {"requests": asyncio.run(getattr(run, way)())}
 
 
 @rule("a batch at the API may be ours")
