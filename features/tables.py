@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -165,6 +165,43 @@ def check_fields(context: Context, whole: Any) -> None:
             assert _fits(expected, found), (row["field"], found)
         else:
             assert found == expected, (row["field"], found)
+
+
+def check_rows(context: Context, items: Iterable[Any], *, in_any_order: bool = False) -> None:
+    """Compare a table with things: a row is a thing, and a heading is a path as above.
+
+    An error is written as `Kind: words`, a model as Python shows it, and … is any value that is.
+    """
+    rows = [row.cells for row in context.table]
+    left = [[_reached_or_error(item, path) for path in context.table.headings] for item in items]
+    assert len(left) == len(rows), left
+    for cells in rows:
+        fits = [all(map(_is_written, values, cells)) for values in left]
+        assert any(fits) if in_any_order else fits[0], (cells, left)
+        del left[fits.index(True)]
+
+
+def _reached_or_error(whole: Any, path: str) -> Any:
+    try:
+        return _reached(whole, path)
+    except ActorError as error:
+        return error
+
+
+def _is_written(found: Any, cell: str) -> bool:
+    if found is _MISSING:
+        return not cell
+    if isinstance(found, BaseException):
+        found = f"{type(found).__name__}: {found}"
+    if isinstance(found, BaseModel):
+        found = repr(found)
+    return cell == "…" or equals(found, cell)
+
+
+def reached(whole: Any, path: str) -> Any:
+    """Return what a path of attributes, keys and positions leads to; None if it leads nowhere."""
+    found = _reached(whole, path)
+    return None if found is _MISSING else found
 
 
 def _reached(whole: Any, path: str) -> Any:

@@ -19,8 +19,7 @@ Feature: A run as a data frame
       | 3  | errored   | false | -              | -                             | -           | invalid_request_error | 1       |
       | 4  | expired   | false | -              | -                             | -           | expired               | 1       |
       | 5  | refused   | false | …              | -                             | refusal     | refusal               | 1       |
-    And its costs, tokens, models, batches and messages are those of the run's results
-    And its times are UTC, and no answer is older than its question
+    And its costs, tokens, models, batches, messages and times are those of the run's results
     And by its id, in an event loop, as pandas and with rows in its place it is the same
 
   Scenario: Requests that wait have nulls

@@ -44,7 +44,8 @@ Feature: Failures are the API's own answers, and are not asked again
   Scenario: A batch that another program cancels at the API is reported so, and not sent again
     Given an API for the batched client that takes 30 seconds
     And the batched client
-    When the batched client asks while somebody else cancels its batch at the API
+    And somebody else cancels the first batch at the API, as soon as it is there
+    When the batched client asks
     Then the batched client fails with 499 request_canceled
     And the batched client's failure says
       """

@@ -4,9 +4,22 @@ Feature: A stream is answered by the finished message, as server-sent events
   Scenario Outline: A streamed call gets the same message as one that is not
     Given an API for the batched client that answers: everything
     And <client>
-    When <client> asks the same with and without a stream
-    Then the batched client's final messages are equal
-    And the batched client's raw stream begins with message_start and ends with message_stop
+    Then <client> is answered the same with and without a stream
+    And the outcomes have these fields in the same order
+      | content.0.type | content.1.type | content.2.type | stop_reason |
+      | thinking       | text           | tool_use       | tool_use    |
+      | thinking       | text           | tool_use       | tool_use    |
+    And the events of the stream have these fields in the same order
+      | type                | content_block.type |
+      | message_start       |                    |
+      | content_block_start | thinking           |
+      | content_block_stop  |                    |
+      | content_block_start | text               |
+      | content_block_stop  |                    |
+      | content_block_start | tool_use           |
+      | content_block_stop  |                    |
+      | message_delta       |                    |
+      | message_stop        |                    |
 
     Examples:
       | client                         |

@@ -2,21 +2,27 @@
 Feature: The ledger is opened with care
 
   Scenario: A new ledger is readable by its owner only, and keeps its incarnation
-    When a ledger is opened in a folder that does not exist yet
-    Then its file and folder are the owner's alone
-    And opening it again gives the same incarnation
+    Then locations are opened as ledgers as follows
+      | location                  | file               | mode of the file | mode of its folder |
+      | FOLDER/new/deep/ledger.db | new/deep/ledger.db | 0o600            | 0o700              |
+      | sqlite:///FOLDER/url.db   | url.db             | 0o600            | …                  |
 
   Scenario Outline: What cannot be a ledger is named and left as it was: <what>
     Given a file that is <what>
     When it is opened as a ledger
     Then the ledger error says "<words>"
-    And the file is as it was
+    And the file is, byte for byte, as it was
 
     Examples:
       | what                       | words                     |
       | no database                | cannot be used            |
-      | somebody else's database   | not a ledger of claude-batch |
+      | somebody else's database   | not a ledger of claude-batch; it was not changed |
       | a ledger of another schema | schema version 999        |
+
+  Scenario: An empty file where no ledger ever was is a new one
+    Given a file that is empty
+    When it is opened as a ledger
+    Then there is no error
 
   Scenario: A location that cannot be opened is named
     Then locations are opened as ledgers as follows
@@ -29,22 +35,18 @@ Feature: The ledger is opened with care
 
   Scenario: Two who make the same ledger at once wait for each other
     When a ledger is opened whose new file another one is about to write
-    Then it has waited, and is a ledger
+    Then there is no error
 
-  Scenario: A ledger can be named by an SQLite URL
-    When a ledger is opened by its URL
-    Then it has a path beside which other files can lie
-
-  Scenario: A write that fails midway leaves nothing
-    Given an open ledger
-    When a transaction writes and then fails
-    Then nothing of it is in the ledger
-
-  Scenario: A deposed driver writes nothing
-    Given an open ledger
-    And a driver that has lost its seat to another
-    When it writes
-    Then it is told that it was deposed, and nothing is written
+  Scenario: A write that fails, or comes too late, leaves nothing
+    Then writes to a ledger end as follows
+      | drives | deposed | migrated | fails | with                | is stored |
+      | no     | no      | no       | no    |                     | yes       |
+      | yes    | no      | no       | no    |                     | yes       |
+      | no     | yes     | no       | no    |                     | yes       |
+      | no     | no      | no       | yes   | ZeroDivisionError…  | no        |
+      | yes    | no      | no       | yes   | ZeroDivisionError…  | no        |
+      | yes    | yes     | no       | no    | Deposed…            | no        |
+      | no     | no      | yes      | no    | LedgerError …was migrated or recovered by another process; nothing was written… | no |
 
   Scenario: The watch sees what others commit
     Given an open ledger
@@ -52,34 +54,58 @@ Feature: The ledger is opened with care
 
   Scenario: A credential is known again by its fingerprint, which does not tell it
     Given an open ledger
-    Then equal credentials have equal fingerprints, and others have others
+    Then the fingerprints of two credentials are as follows
+      | one    | other  | ledger    | equal |
+      | sk-one | sk-one | ledger.db | yes   |
+      | sk-one | sk-two | ledger.db | no    |
+      | sk-one | sk-one | other.db  | no    |
 
   Scenario: A rotated key of the same workspace continues its lanes
     Given an open ledger
-    When two keys turn out to belong to one workspace
-    Then what waited under the second is in the lanes of the first
+    When a run is stored under the key "aa"
+    And a run is stored under the key "bb"
+    And a run is stored under the key "bb" and the version 2023-06-01
+    Then in the ledger the workspaces of the runs are [1, 2, 2]
+    When the key "aa" turns out to belong to the workspace "wrkspc_1"
+    And the key "aa" turns out to belong to the workspace "wrkspc_1"
+    And the key "bb" turns out to belong to the workspace "wrkspc_1"
+    Then in the ledger the workspaces of the runs are [1, 1, 1]
+    And in the ledger the lanes of the requests are [1, 1, 3]
+    And in the ledger the workspaces of the lanes are [1, 1]
 
   Scenario: A key that changes its workspace leaves what was sent where it is
     Given an open ledger
-    When a key turns out to belong to another workspace than before
-    Then it has a workspace of its own from now on
+    When a run is stored under the key "aa"
+    And the key "aa" turns out to belong to the workspace "wrkspc_1"
+    And the key "aa" turns out to belong to the workspace "wrkspc_2"
+    And a run is stored under the key "aa"
+    Then in the ledger the workspaces of the runs are [1, 2]
 
   Scenario: What was stored under a refused key goes to the first key that works
     Given an open ledger
-    When requests wait under a refused key, and another key turns out to work
-    Then they wait in the workspace of the key that works, and the refused driver is fenced
+    When a run is stored under the key "aa"
+    And the key "aa" is refused, and the key "bb" works
+    Then in the ledger the workspaces of the runs are [2]
+    And in the ledger the workspaces of the requests are [2]
+    # A driver that took the seat of the refused key before is deposed with this.
+    And in the ledger the epochs of the workspaces are [1, 0]
 
   Scenario: What was sent under another key stays with it
     Given an open ledger
-    When a batch was sent under a key that was refused later, and another key turns out to work
-    Then it stays where it was
+    When a run is stored under the key "aa"
+    And a batch of the key "aa" is sent without an answer
+    And the key "aa" is refused, and the key "bb" works
+    Then in the ledger the workspaces of the requests are [1]
 
   Scenario: Many rows are inserted in the order of the table's columns
     Given an open ledger
-    Then an insert of many rows with other columns is refused
+    Then many rows are inserted at once as follows
+      | rows | columns | stored | error   |
+      | 601  | 2       | 601    |         |
+      | 1    | 1       |        | binding |
 
   Scenario: Opening the ledger twice in a process keeps the locks of the first
     Given an open ledger
-    When the process opens the ledger once more and closes it
+    When this process opens the ledger and closes it
     And another process opens the ledger and closes it
     Then what the ledger still writes is kept, and others read it

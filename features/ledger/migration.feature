@@ -3,10 +3,10 @@ Feature: A ledger of an older version is brought to this one, and never harmed
 
   Scenario Outline: A ledger of version <version> becomes a new one, with all that was in it
     Given a ledger of schema version <version> with a run in it
-    When it is opened by this version
+    When it is opened as a ledger
     Then it has the tables, columns, indexes and keys of a new ledger
     And the run is still in it, and can be sent
-    And a copy of version <version> lies beside it, the owner's alone
+    And a copy of version <version> lies beside it as "old.db.v<version>.backup", the owner's alone
 
     Examples:
       | version |
@@ -29,10 +29,14 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       | rejected    | 1000     |       |      |
       | packed      |          |       |      |
       | collected   | 70       |       |      |
-    And budgets have counted 11 for runs that were removed
-    When it is opened by this version
-    Then a budget of the actor has 1205 reserved, 151 spent and 75 in doubt
-    And a budget of the actor has still to count the batches 8 and 9
+      | removed     |          | 11    |      |
+    When it is opened as a ledger
+    Then budgets count of a migrated ledger as follows
+      | scope | name      | reserved | spent | doubt | uncounted |
+      | actor | tests/one | 1205     | 151   | 75    | [8, 9]    |
+    And budgets count of a migrated ledger as follows
+      | scope | name | reserved | spent | doubt |
+      | day   |      | 1205     | 151   | 75    |
 
   Scenario: The command line says what it did
     Given a command's folder
@@ -45,50 +49,54 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       """
 
   Scenario: A second copy does not take the first one's place
-    Given a ledger of schema version 1 with a run in it
-    And somebody else's file where its copy would lie
-    When it is opened by this version
-    Then somebody else's file is as it was, and the copy has another name
+    Given a command's folder
+    And a ledger of schema version 1 with a run in it
+    And a command's file "old.db.v1.backup"
+      """
+      a letter of somebody else
+      """
+    When it is opened as a ledger
+    Then a copy of version 1 lies beside it as "old.db.v1-2.backup", the owner's alone
+    And the file "old.db.v1.backup" has 1 lines
 
   Scenario: While another process drives it nothing is changed
     Given a ledger of schema version 1 with a run in it
-    And another process that drives it
-    When it is opened too early by this version
-    Then the migration's error says "another process drives the ledger"
-    And it is still of version 1, without a copy
+    And a process that drives "old.db"
+    When it is opened as a ledger
+    Then the ledger error says "another process drives the ledger"
+    And it is still of version 1, and has 0 copies
 
   Scenario: A process that dies midway leaves it to the next one
-    Given a ledger of schema version 1 with a run in it
-    When a process of this version dies during the migration
-    Then it is still of version 1
-    When it is opened by this version
+    Given a command's folder
+    And a ledger of schema version 1 with a run in it
+    When a command's process dies at during_migration: status --ledger old.db
+    Then it is still of version 1, and has 1 copy
+    When it is opened as a ledger
     Then it has the tables, columns, indexes and keys of a new ledger
     And the run is still in it, and can be sent
 
   Scenario: Where no copy can be made nothing is changed
     Given a ledger of schema version 1 with a run in it
-    When it is opened too early on a disk without room for a copy
-    Then the migration's error says "no copy can be made beside it"
-    And it is still of version 1, without a copy
+    And a disk without room for a copy
+    When it is opened as a ledger
+    Then the ledger error says "no copy can be made beside it"
+    And the error's fields are
+      | field  | value |
+      | passes | true  |
+    And it is still of version 1, and has 0 copies
 
   Scenario Outline: A version that nobody knows is named and left alone: <version>
-    Given a ledger of schema version 1 with a run in it
-    And it says that its version is <version>
-    When it is opened too early by this version
-    Then the migration's error says "has schema version <version>"
+    Given a ledger of schema version 1 with a run in it that says it is of <version>
+    When it is opened as a ledger
+    Then the ledger error says "has schema version <version>"
 
     Examples:
       | version |
       | 0       |
       | 3000    |
 
-  Scenario: Who has a ledger open while another version migrates it writes nothing more
-    Given a ledger that is open while another process raises its version
-    When the one that has it open writes
-    Then the migration's error says "was migrated or recovered by another process; nothing was written"
-
   Scenario: Two processes that open it at once migrate it once
     Given a ledger of schema version 1 with a run in it
     When two processes of this version open it at once
     Then it has the tables, columns, indexes and keys of a new ledger
-    And a copy of version 1 lies beside it, the owner's alone
+    And a copy of version 1 lies beside it as "old.db.v1.backup", the owner's alone

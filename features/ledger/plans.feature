@@ -16,7 +16,8 @@ Feature: No statement of a run reads a large table from end to end
     And the ledger's statements are recorded
     When a run of 100 prompts is submitted
     And the run is waited for
-    Then the recorded statements that count results by outcome and disposition use a covering index
+    Then the recorded statements with "results.outcome" and "results.disposition" and "count(*)" read results by the covering ix_results_batch
+    And the recorded statements with "results.outcome" and "results.disposition" and "DISTINCT" read results by the covering ix_results_batch
 
   Scenario: A pass does not read every run of the ledger to leave out those that are not packed
     Given an API
@@ -24,4 +25,4 @@ Feature: No statement of a run reads a large table from end to end
     And the ledger's statements are recorded
     When a run of 3 prompts is submitted
     And the run is waited for
-    Then the recorded statements that sum the queue read runs by an index
+    Then the recorded statements with "AS first_due" read runs by ix_runs_unpackable or sqlite_autoindex_runs_1

@@ -77,18 +77,27 @@ Feature: Collection stores every line once, whatever the stream does
 
   Scenario: A missing line of a failed request is tried again
     Given an API
-    And the API loses the lines of failed requests once
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1, 2, 3], "action": {"type": "missing_lines", "count": 1}}],
+       "requests": [{"contains": "prompt", "outcome": "expired", "once": true}]}
+      """
     And a batch provider
     When 3 prompts are asked at once
     Then all 3 are answered
 
   Scenario: Lines are split whatever the chunks
-    When results of 3 lines come in chunks of every size
-    Then the lines are the same each time
+    Then lines in chunks of any size are split as follows
+      | text                         | lines                    |
+      | a\nb                         | ["a", "b"]               |
+      | one\n\nlonger line\nthree     | ["one", "longer line", "three"] |
+      | one\ntwo\n                 | ["one", "two"]         |
 
   Scenario: What becomes of a missing line follows from what is stored
-    Then a missing line is queued again when 5 of 5 successes are stored
-    And a missing line is lost when 4 of 5 successes are stored
+    Then a missing line becomes as follows
+      | stored | counted | state  |
+      | 5      | 5       | queued |
+      | 4      | 5       | lost   |
 
   Scenario: Results that are gone for good are lost, and not fetched for ever
     Given an API
@@ -127,6 +136,6 @@ Feature: Collection stores every line once, whatever the stream does
       | prompt   |
       | prompt 0 |
     And the ledger is advanced until a batch is at the API
-    And our clock jumps 40 days ahead
+    And 40 days pass on our clock alone
     And everything that is due is advanced until the run is finished
     Then the status shows 1 requests succeeded

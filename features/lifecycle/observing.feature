@@ -12,7 +12,10 @@ Feature: Observers receive every step, and cannot harm a run
       | BatchEnded       |
       | ResultsCollected |
       | RunFinished      |
-    And the results collected were 5, with their tokens and their cost
+    And the ResultsCollected events have these fields in the same order
+      | outcomes         | requests | final | missing | models                           | run_ids.0 | run_ids.1 |
+      | {"succeeded": 5} | 5        | 5     | 0       | {"claude-haiku-4-5-20251001": 5} | run-…     |           |
+    And the ResultsCollected events have the tokens and the cost of the results
     And each event names the ledger and what it is about
 
   Scenario: Events of a single call name the run that holds the calls of its process
@@ -21,12 +24,18 @@ Feature: Observers receive every step, and cannot harm a run
     And a batch provider that is observed
     When 3 prompts are asked at once
     And the provider is closed
-    Then the observer was told, in as many steps as they came
-      | RequestsQueued   |
-      | BatchSubmitted   |
-      | BatchEnded       |
-      | ResultsCollected |
-    And the events RequestsQueued have 3 requests in all
+    # Calls that are made at once are mostly stored at once; a busy machine takes them one by one.
+    Then the RequestsQueued events sum up to
+      | requests |
+      | 3        |
+    And the BatchSubmitted events sum up to
+      | requests |
+      | 3        |
+    And the ResultsCollected events sum up to
+      | final |
+      | 3     |
+    And the event RequestsQueued has kind "calls"
+    And the observer was told nothing of RunFinished
 
   Scenario: Transient failures are reported as retried
     Given an API
@@ -82,8 +91,14 @@ Feature: Observers receive every step, and cannot harm a run
     Then the event RunHeld names the run
     And the event RunHeld has requests 2
     And the event RunHeld has scope "run"
-    When its budget is raised to $0.006, which holds it again
-    And its budget is raised to $1, the run is waited for, and the provider is closed
+    When the run's budget is raised to $0.006
+    Then the observer was told
+      | RequestsQueued   |
+      | RunHeld          |
+      | RunHeld          |
+    When the run's budget is raised to $1
+    And the run is waited for
+    And the provider is closed
     Then the observer was told
       | RequestsQueued   |
       | RunHeld          |
@@ -92,6 +107,7 @@ Feature: Observers receive every step, and cannot harm a run
       | BatchEnded       |
       | ResultsCollected |
       | RunFinished      |
+    And each event names the ledger and what it is about
 
   Scenario: A cancelled run is reported as cancelled
     Given an API that takes 3600 seconds for a batch
@@ -130,16 +146,16 @@ Feature: Observers receive every step, and cannot harm a run
     And an observer that never returns
     And an observer that remembers
     And a batch provider that is observed
-    When 5 requests are submitted, waited for, and the provider is closed
+    When 5 requests are submitted, waited for, and the provider is closed within 30 s
     Then the run is finished with 5 answers
     And the event RunFinished has requests 5
     And the log has 1 line that says "is abandoned"
-    And closing took less than 30 seconds
 
   Scenario: Where an observer is too slow its oldest events are dropped and counted
-    Given 1500 events told to an observer that waits for our word
-    When it gets the word
-    Then it has taken the first and the newest 1000
+    Then an observer that is busy with its first event takes as follows
+      | told | first | second | last |
+      | 1001 | 0     | 1      | 1000 |
+      | 1500 | 0     | 500    | 1499 |
     And the log has 1 line that says "is too slow: its oldest events"
     And the log has 1 line that says "missed 499 events"
 
@@ -160,8 +176,15 @@ Feature: Observers receive every step, and cannot harm a run
     Given an API
     And an observer that wants everything
     And a batch provider that is observed
-    When 5 requests are submitted, waited for, and the provider is closed
-    Then it was told of 5 answers one by one, with what was asked and what answered
+    When 2 requests are submitted, waited for, and the provider is closed
+    Then the answers one by one have these fields in the same order
+      | position | run_id | outcome   | attempt | request_model    | model                     | asked |
+      | 0        | run-…  | succeeded | 1       | claude-haiku-4-5 | claude-haiku-4-5-20251001 | …     |
+      | 1        | run-…  | succeeded | 1       | claude-haiku-4-5 | claude-haiku-4-5-20251001 | …     |
+    And the answers one by one have the tokens and the cost of the results
+    And the RequestsAnswered events have these fields in the same order
+      | batch_id  | submitted | ended |
+      | msgbatch… | …         | …     |
     And it was told how much waits
 
   Scenario: Observers that ask for live calls receive them, and all receive the end of a live run
@@ -170,7 +193,18 @@ Feature: Observers receive every step, and cannot harm a run
     And an observer that wants everything
     And a batch provider that is observed with {"mode": "live", "live_retry": "always"}
     When 3 requests are submitted, waited for, and the provider is closed
-    Then it was told of the live calls, of the 3 answers and of the one that failed
+    Then the CallsAnswered events sum up to
+      | requests | outcomes.succeeded | errors.api_error | models.claude-haiku-4-5-20251001 | unpriced |
+      | 4        | 3                  | 1                | 3                                | 0        |
+    And the CallsAnswered events have the tokens and the cost of the results
+    And the answers one by one have these fields in any order
+      | position | outcome   | error_type | cost |
+      | 0        | succeeded |            | …    |
+      | 1        | succeeded |            | …    |
+      | 2        | succeeded |            | …    |
+      | …        | …         | api_error  |      |
+    And the answers one by one have the tokens and the cost of the results
+    And the observer was told nothing of BatchSubmitted
     And the event RequestsRetried has requests 1
     And the event RunFinished has counts {"succeeded": 3}
 
@@ -179,12 +213,13 @@ Feature: Observers receive every step, and cannot harm a run
     And a program that logs
     And a batch provider
     When 5 requests are submitted, waited for, and the provider is closed
-    Then the log has lines of the events, each with its fields
-      | RequestsQueued   |
-      | BatchSubmitted   |
-      | BatchEnded       |
-      | ResultsCollected |
-      | RunFinished      |
+    Then the log lines of events have these fields in the same order
+      | event            | ledger | run_id | requests | getMessage              |
+      | RequestsQueued   | …      | run-…  | 5        | run-…: 5 requests queued (tests/asker) |
+      | BatchSubmitted   | …      |        | 5        | batch msgbatch…: 5 requests submitted |
+      | BatchEnded       | …      |        | 5        | batch msgbatch…ended: 5 succeeded |
+      | ResultsCollected | …      |        | 5        | batch msgbatch…: 5 final, … |
+      | RunFinished      | …      | run-…  | 5        | run-… finished: 5 succeeded of 5 |
 
   Scenario: Every event can be told in words, and written with its fields
     Then each kind of event has words of its own, and no field that logging takes for its own

@@ -13,8 +13,14 @@ Feature: Packing fills batches to the API's limits and no further
 
   Scenario: The smallest max_requests of the runs in it counts, the shortest intervals too
     Then of runs with these settings, one request each, a cut is as follows
-      | runs                                                                                                                                                  | count | poll_interval | max_poll_interval |
-      | [{"max_requests": 5, "poll_interval": 30}, {"max_requests": 2, "poll_interval": 7, "max_poll_interval": 70}, {"max_requests": 9, "poll_interval": 1}] | 2     | 7             | 70                |
+      | runs                                                                                                                                                  | bytes of each | count | of all | poll_interval | max_poll_interval |
+      | [{"max_requests": 5, "poll_interval": 30}, {"max_requests": 2, "poll_interval": 7, "max_poll_interval": 70}, {"max_requests": 9, "poll_interval": 1}] | 1             | 2     | no     | 7             | 70                |
+      | [{"max_requests": 2, "poll_interval": 30}, {"max_requests": 3, "poll_interval": 7}]                                                                   | 1             | 2     | yes    | 7             | 300               |
+      | [{}, {}, {}]                                                                                                                                          | 90000000      | 2     | no     | 30            | 300               |
+      | [{}, {}]                                                                                                                                              | 90000000      | 2     | yes    | 30            | 300               |
+    And of runs with these settings, one request each, a cut is as follows
+      | runs | bytes of each | count | of all |
+      | []   | 1             | 0     | no     |
 
   Scenario: A lane is packed when no call has arrived for a while
     Then the requests that wait in a lane are packed as follows
@@ -41,8 +47,10 @@ Feature: Packing fills batches to the API's limits and no further
       | [{"calls": [95], "deadline": 100, "deadline_margin": 10}]                                  | 95  | 97   | linger is never cut short      |
       | [{"calls": [3600]}]                                                                        | 0   | 0    | the clock jumped back          |
 
-  Scenario: A lane that fits into one batch is not looked at one by one
-    Then a lane is cut as a whole exactly where a cut takes all of it
-
   Scenario: The body is counted exactly
-    Then the length of a body of 0 to 5 requests equals the bytes that are sent
+    Then bodies of params with these sizes are sent as follows
+      | sizes        | bytes | calculated |
+      | []           | 15    | 15         |
+      | [2]          | 89    | 89         |
+      | [2, 3]       | 165   | 165        |
+      | [5, 4, 3, 2] | 320   | 320        |

@@ -28,7 +28,7 @@ Feature: Polling looks as often as it is worth
     When a run of 4 prompts is submitted
     And the results are read in order
     Then there are 4 results in the order of the prompts
-    And the list was used to check several batches
+    And the API was called at least 6 times by GET /v1/messages/batches
 
   Scenario: Counts that move while a batch is in progress are not its end
     Given an API with {"latency": 1.5, "counts": "live"}
@@ -63,13 +63,18 @@ Feature: Polling looks as often as it is worth
 
   Scenario: Two 404s with a day between them in which nobody has looked are no day of them
     Given an API
-    And a batch provider
-    When a run of 2 prompts is submitted, not found once, and left alone for a day
+    And a batch provider with {"poll_interval": 3600}
+    When a run of 2 prompts is submitted
+    Then a batch of the run becomes in_progress
+    When the provider is closed
+    And the ledger's batches are changed to
+      | not_found_since   | next_check        | poll_interval | max_poll_interval |
+      | 90000 seconds ago | 89940 seconds ago | 0.05          | 0.1               |
     And the API has the faults
       """
       {"rules": [{"route": "retrieve", "nth": [1, 2], "action": {"type": "error", "status": 404}}]}
       """
-    And the run is taken up again
+    And another provider opens the run
     And the results are read in order
     Then there are 2 results in the order of the prompts
 
@@ -128,7 +133,8 @@ Feature: Polling looks as often as it is worth
   Scenario: A batch that is shared with a live run is not cancelled at the API
     Given an API that takes 1 seconds for a batch
     And a batch provider with {"drive": false}
-    When two runs share a batch and one is cancelled
+    When two runs are packed together, and one is cancelled after the batch is sent
+    And another provider opens the run
     And the results are read in order
     Then 1 results are answers and 0 are errors
     And the API was called 0 times by POST /v1/messages/batches/*/cancel

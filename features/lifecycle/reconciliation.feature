@@ -127,7 +127,9 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then the status says "1 batch may be it"
     And "claude-batch unknown" says "one of these batches may be it"
     And the API was called 2 times by POST /v1/messages/batches
-    When an hour passes at the API, and then another
+    When the API's clock goes 2 hours on
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    When the API's clock goes 2 hours on
     And the results are read in order
     Then there are 4 results in the order of the prompts
     And the run's requests were processed once each
@@ -165,7 +167,9 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Given an API with {"workspaces": {"sk-other": "wrkspc_other"}}
     And a batch provider with {"settling": 0, "drive": false}
     When a sending of 2 prompts has become unknown
-    And the key of the provider now belongs to another workspace
+    And the ledger's workspaces are changed to
+      | name            |
+      | wrkspc_of_before |
     And the ledger is advanced a few times
     Then the API was called 0 times by POST /v1/messages/batches
     And the run's batch is still unknown
@@ -187,7 +191,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And "claude-batch unknown" is told --resubmit
     And the results are read in order
     Then there are 2 results in the order of the prompts
-    And each of the run's requests was processed twice
+    And the run's requests were processed twice each
 
   Scenario: A candidate that was not found once is not gone because it cannot be read later
     Given an API that takes 0.1 seconds for a batch
@@ -426,8 +430,10 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       {"rules": [{"route": "create", "nth": [1, 2], "action": {"type": "drop_after"}}]}
       """
     And a batch provider with {"settling": 2}
-    When a run of 1 prompts is submitted
-    And a prompt is asked besides
+    When a run of these prompts is submitted
+      | prompt  |
+      | besides |
+    And a run of 1 prompts is submitted
     And the results are read in order
     Then there are 1 results in the order of the prompts
     And the API comes to have processed 2 requests, none twice
@@ -441,8 +447,12 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And a batch provider with {"settling": 3600}
     When a run of 2 prompts is submitted
     Then a batch of the run becomes unknown
-    And giving up what is unknown ends 2 requests, and resubmitting them sends 2
-    And resubmitting again sends none
+    And decisions about the run's unknown requests change as follows
+      | decision   | how           | requests |
+      | give up    | synchronously | 2        |
+      | give up    | awaited       | 0        |
+      | send again | synchronously | 2        |
+      | send again | awaited       | 0        |
     When the results are read in order
     Then there are 2 results in the order of the prompts
 
@@ -456,7 +466,9 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     When a run of 2 prompts is submitted
     Then a batch of the run becomes unknown
     And "claude-batch unknown" says "the API's list of batches is watched until `settling` has passed"
-    And "claude-batch unknown --json" tells of 2 requests of the run
-    And "claude-batch unknown --give-up" without a run is refused
+    And "claude-batch unknown --json" exits with 0 and says ""run_id": "<its id>""
+    And "claude-batch unknown --json" exits with 0 and says ""requests": 2"
+    And "claude-batch unknown --give-up" exits with 2 and says "--give-up needs a RUN"
     When "claude-batch unknown" is told --give-up
-    Then "claude-batch unknown --give-up" finds nothing more to give up
+    # What was given up is still shown, since it may be sent again on order.
+    Then "claude-batch unknown <its id> --give-up" exits with 0 and says "nothing was changed"

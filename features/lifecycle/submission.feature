@@ -84,7 +84,8 @@ Feature: Submission sends nothing twice, and knows what it does not know
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_before", "after_bytes": 70000}}]}
       """
     And a batch provider
-    When a run of large prompts of 40 MB is submitted
+    When a run of large prompts of 20 MB is stored without driving
+    And the provider resumes
     And the results are read in order
     Then every result is an answer
     And the API has paid for each once
@@ -202,7 +203,17 @@ Feature: Submission sends nothing twice, and knows what it does not know
     And the API was called 4 times by POST /v1/messages/batches
 
   Scenario: Probes that are refused come at growing intervals
-    Then a halt that is refused again and again is probed after 5, 10, 20, 40 and then 60 minutes
+    Then a halt at second 1000 with probes after 5 minutes stands as follows
+      | refusals | second  | minutes | stands |
+      | 1        | 1000    | 5       | yes    |
+      | 2        | 1000    | 10      | yes    |
+      | 3        | 1000    | 20      | yes    |
+      | 4        | 1000    | 40      | yes    |
+      | 5        | 1000    | 60      | yes    |
+      | 6        | 1000    | 60      | yes    |
+      | 6        | 4599    | 60      | yes    |
+      | 6        | 4600    | 60      | no     |
+      | 6        | -171800 | 60      | no     |
 
   Scenario: A full queue is waited out
     Given an API with {"queue_limit": 3, "latency": 0.5}
@@ -264,26 +275,35 @@ Feature: Submission sends nothing twice, and knows what it does not know
     Then every call fails with BatchTimeoutError
     And the API has processed 0 requests, none twice
 
-  Scenario: A process that died before the tail left is sent again, one that died after it is not
+  Scenario Outline: What a dead process was sending is sent again, unless its tail may have left: <point>
     Given an API
-    And a batch provider with {"drive": false, "max_requests": 1, "max_wait": 3}
-    When a run of these prompts is stored
-      | prompt   |
-      | prompt 0 |
-      | prompt 1 |
-    And the process died while it sent them, the second one armed
-    And another provider opens the run
-    And the run is waited for
-    Then the status shows 1 requests succeeded
-    And a batch of the run becomes unknown
+    When a process with {} asks a run of 1 prompts, and dies at <point>
+    And this process opens that run
+    And the provider resumes
+    Then a batch of the run becomes <state>
+    And the API has processed <processed> requests, none twice
+
+    Examples:
+      | point        | state     | processed |
+      | after_intent | collected | 1         |
+      | before_armed | collected | 1         |
+      | after_armed  | unknown   | 0         |
 
   Scenario: Requests under other API versions, betas or profiles travel in other batches
     Given an API
     And a batch provider with {"linger": 0.6}
-    When requests with different headers are asked
-    Then all 4 are answered
-    And the API has seen 3 batches
-    And the creates had the versions 2023-06-01 2026-10-21 2026-10-21
+    When requests with these fields are asked, many at once synchronously
+      | params                                                                                                                  |
+      | {"max_tokens": 10, "messages": [{"role": "user", "content": "plain"}]}                                                  |
+      | {"max_tokens": 10, "messages": [{"role": "user", "content": "plain too"}]}                                              |
+      | {"max_tokens": 10, "temperature": 0.5, "messages": [{"role": "user", "content": "warm"}]}                               |
+      | {"max_tokens": 10, "betas": ["files-api-2025-04-14"], "messages": [{"role": "user", "content": "beta"}]}                |
+    Then 4 results are answers and 0 are errors
+    And the creates of batches have these fields in any order
+      | headers.anthropic-version | headers.anthropic-beta |
+      | 2026-10-21                |                        |
+      | 2026-10-21                | files-api-2025-04-14   |
+      | 2023-06-01                |                        |
 
   Scenario: An unreachable server is reported, and nothing is lost
     Given a server that nobody runs
@@ -318,7 +338,9 @@ Feature: Submission sends nothing twice, and knows what it does not know
     When a run of these prompts is stored
       | prompt   |
       | prompt 0 |
-    And its request was posted 9999 times before
+    And the ledger's requests are changed to
+      | sendings |
+      | 9999     |
     And the ledger is advanced
     Then the run's state becomes halted
     And the status says "9999 times"

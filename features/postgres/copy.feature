@@ -170,9 +170,8 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
     And the server has no ledger
 
   Scenario: A process that has the file open writes nothing while it is copied, and nothing after
-    Given a process has "ledger.db" open
-    When the ledger's URL is that of the server
-    And that process writes before the end of the command: ledger copy ledger.db
+    Given the ledger's URL is that of the server
+    When a process that has "ledger.db" open writes before the end of the command: ledger copy ledger.db
     Then the command line exits with 0
     And the server has each row of "ledger.db"
     And what that process writes is refused: was moved to postgresql://claude:***@
@@ -218,7 +217,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
       """
       moved old.db with 1 request
       """
-    And a copy of version 5 lies beside it, the owner's alone
+    And a copy of version 5 lies beside it as "old.db.v5.backup", the owner's alone
     And the server has each row of "old.db"
 
   Scenario: doctor says of a file where it moved

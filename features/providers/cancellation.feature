@@ -94,23 +94,34 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
   Scenario: A single call whose batch somebody cancels at the API is made again by calling again
     Given an API that takes 30 seconds for a batch
     And a batch provider
-    When "hello" is asked while somebody else cancels its batch at the API
-    Then the error is a BatchRequestError that says
-      """
-      It did not run, and nothing was billed for it. To send it again, repeat the call
-      """
-    And its message has not "claude-batch retry"
+    And somebody else cancels the first batch at the API, as soon as it is there
+    When "hello" is asked with the key "greeting"
+    Then every call fails with BatchRequestError
+    And the error's fields are
+      | field  | value |
+      | args.0 | "request 'greeting' in batch …was canceled at the API, not by claude-batch: its batch was canceled in the Console or by another program. It did not run, and nothing was billed for it. To send it again, repeat the call" |
 
   Scenario: A conversation whose second turn is cancelled at the API has paid for the first
     Given an API that takes 30 seconds for a batch
     And a batch provider
-    When "Search [[sandbox:pause:1]]" is submitted, and somebody else cancels its second turn at the API
+    When a run of these prompts is submitted
+      | prompt                     |
+      | Search [[sandbox:pause:1]] |
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    When the API's clock goes 1 hours on
+    Then in the ledger the states of the batches come to be ["collected", "in_progress"]
+    When somebody else cancels the batches at the API
+    And the run is waited for
+    And the results are read in order
     Then each result says that it is canceled
       """
       This turn did not run, and nothing was billed for it; the 1 answer before it was billed and kept. Send it again with: claude-batch retry RUN --only canceled
       """
     When the canceled requests are asked again as the error says
-    Then the run's answers took 2 turns, and the API was asked for no turn twice
+    Then the results have these fields in the same order
+      | response.turns |
+      | 2              |
+    And the API has been paid 2 times, never twice for the same
 
   Scenario: A request that was cancelled for its run's deadline
     Given an API that takes 30 seconds for a batch
@@ -118,7 +129,9 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
     When a run of 2 prompts is submitted
     And the run is cancelled
     And the run is waited for
-    And the ledger says that the run was withdrawn for its deadline, and not cancelled
+    And the ledger's runs are changed to
+      | cancelled | past_margin |
+      | null      | 1.0         |
     And the results are read in order
     Then each result says that it is canceled
       """

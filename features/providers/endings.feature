@@ -32,7 +32,9 @@ Feature: Each end of a run has a message of its own
     And a batch provider with {"settling": 3600, "drive": false}
     When a sending of 2 prompts has become unknown
     And the run is cancelled
-    Then resubmitting again sends none
+    Then decisions about the run's unknown requests change as follows
+      | decision   | how     | requests |
+      | send again | awaited | 0        |
 
   Scenario: A conversation between two turns says so, where it waits for no tool
     Given an API

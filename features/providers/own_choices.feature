@@ -34,6 +34,9 @@ Feature: One call, one run and one request decide for themselves
       | in batches   | {"modus": "live"}          | awaited                    |       | there is no setting 'modus'                   |
       | live         | {"modus": "live"}          | awaited                    |       | there is no setting 'modus'                   |
       | in batches   | {"settling": 1}            | submitted                  |       | there is no setting 'settling'                |
+    And calls with settings of their own end as follows
+      | actor      | settings          | how           | document              | via   |
+      | in batches | {"budget_usd": 1} | synchronously | a text of a few words | batch |
 
   Scenario: The budget of a call is for it alone, and its deadline is on disk
     Given an API
@@ -47,52 +50,87 @@ Feature: One call, one run and one request decide for themselves
       | 1        | 0.03   | 3     |
       | 2        | 0.0    | 20    |
 
-  Scenario: A call with a budget of its own has documents too
-    Given an API
-    And a batch provider
-    When a call with a document and a budget of its own is made
-    Then all 1 are answered
-
   Scenario: A run that is continued keeps its settings, except the budget
     Given an API that takes 30 seconds for a batch
     And a batch provider
-    When a run is submitted with {"budget_usd": 1}, then with {"budget_usd": 2, "mode": "live"}
+    When a run of 2 prompts is submitted with {"budget_usd": 1}
+    And a run of 2 prompts is submitted with {"budget_usd": 2, "mode": "live"}
     Then the runs of the ledger have these requests, budgets and deadlines
       | requests | budget | hours |
       | 2        | 2.0    | 0     |
-    And no request of it is live
+    And in the ledger the live marks of the requests are [null, null]
 
   Scenario: Closing an actor closes what its calls have opened
     Given an API
-    When an actor without batches makes a call in a batch, and is closed
-    Then no engine runs, and none of its providers is open
+    Then calls of an actor without batches open, until it is closed, as follows
+      | mode  | via   | engines | engines later | closed |
+      | live  | live  | 0       | 0             | yes    |
+      | batch | batch | 1       | 0             | yes    |
 
   Scenario Outline: Requests of one run differ in model, options, format and documents: <who>, <how>
     Given an API that remembers what it is asked
     And <who>
-    When requests that differ in all this are asked, <how>
-    Then each has its own model, options, document and format in what the API was sent
-    And each answer is in its own format
+    When requests with these fields are asked, <how>
+      | key     | prompt          | model           | options                                       | format         | document         | params                                             |
+      | plain   | as the actor    |                 |                                               |                |                  |                                                    |
+      | all     | an invoice      | claude-opus-5-5 | {"max_tokens": 77, "system": "Be brief."}     | Flat           | what it is about |                                                    |
+      | options | warm            |                 | {"temperature": 0.5, "stop_sequences": ["."]} |                |                  |                                                    |
+      | schema  | a schema        |                 |                                               | schema of Flat |                  |                                                    |
+      | again   | another invoice |                 |                                               | Flat           |                  |                                                    |
+      | raw     |                 |                 |                                               | Flat           |                  | {"messages": [{"role": "user", "content": "raw"}]} |
+    Then the requests to the API have these fields in any order
+      | messages.0.content | messages.0.content.0.type | messages.0.content.1.text | model            | max_tokens | system    | temperature | stop_sequences | output_config |
+      | as the actor       |                           |                           | claude-haiku-4-5 | …          |           |             |                |               |
+      | …                  | document                  | an invoice                | claude-opus-5-5  | 77         | Be brief. |             |                | …             |
+      | warm               |                           |                           | claude-haiku-4-5 | …          |           | 0.5         | ["."]          |               |
+      | a schema           |                           |                           | claude-haiku-4-5 | …          |           |             |                | …             |
+      | another invoice    |                           |                           | claude-haiku-4-5 | …          |           |             |                | …             |
+      | raw                |                           |                           | claude-haiku-4-5 | …          |           |             |                | …             |
+    And the results have these fields in any order
+      | key     | response.parsed_output | response.parsed_output.total | response.model  |
+      | plain   | OutputValidationError… | OutputValidationError…       | …               |
+      | all     | Flat(…)                | 1.0                          | claude-opus-5-5 |
+      | options | OutputValidationError… | OutputValidationError…       | …               |
+      | schema  | …                      | 1.0                          | …               |
+      | again   | Flat(…)                | 1.0                          | …               |
+      | raw     | Flat(…)                | 1.0                          | …               |
 
     Examples:
-      | who                    | how                        |
-      | a batch provider       | many at once               |
-      | a batch provider       | many at once synchronously |
-      | a batch provider       | one by one                 |
-      | a live actor           | many at once               |
-      | a live actor           | one by one                 |
+      | who              | how                        |
+      | a batch provider | many at once               |
+      | a batch provider | many at once synchronously |
+      | a batch provider | synchronously              |
+      | a live actor     | many at once               |
+      | a live actor     | synchronously              |
 
   Scenario: An answer that does not have the request's own format fails that request alone
     Given an API
     And a batch provider
-    When a run is asked in which one request has a format that its answer does not have
-    Then that request alone has failed, with an OutputValidationError
+    When requests with these fields are asked, many at once synchronously
+      | prompt | format |
+      | a      | Flat   |
+      | b      | Picky  |
+      | c      |        |
+    Then the results have these fields in any order
+      | position | error                    |
+      | 0        |                          |
+      | 1        | OutputValidationError: … |
+      | 2        |                          |
 
-  Scenario: An answer is asked again until it has the request's own format
+  Scenario Outline: An answer is asked again until it has the request's own format: <how>
     Given an API
     And a batch provider
-    When a request with a format of its own is asked in vain twice with {"validation_attempts": 3}
-    Then its answer took 3 turns, alone and in a run
+    When requests with these fields are asked with {"validation_attempts": 3}, <how>
+      | prompt                        | format |
+      | invoice [[sandbox:invalid:2]] | Flat   |
+    Then the results have these fields in any order
+      | response.turns | response.parsed_output |
+      | 3              | Flat(…)                |
+
+    Examples:
+      | how                        |
+      | synchronously              |
+      | many at once synchronously |
 
   Scenario: Results are grouped by outcome, without a copy of them in memory
     Given an API
@@ -105,23 +143,34 @@ Feature: One call, one run and one request decide for themselves
       | [[sandbox:expired]] late                      |
       | three                                         |
     And the run is waited for
-    Then by outcome the run has
-      | outcome   | count | positions |
-      | succeeded | 3     | [0, 2, 4] |
-      | errored   | 1     | [1]       |
-      | expired   | 1     | [3]       |
-    And an outcome that does not occur is an empty group, and other words are refused
-    And another process finds the same groups
+    Then the run's results by outcome are as follows
+      | outcome   | positions | outcomes                            | error                                 |
+      | succeeded | [0, 2, 4] | ["succeeded", "errored", "expired"] |                                       |
+      | errored   | [1]       | ["succeeded", "errored", "expired"] |                                       |
+      | expired   | [3]       | ["succeeded", "errored", "expired"] |                                       |
+      | lost      | []        | ["succeeded", "errored", "expired"] |                                       |
+      | queued    |           |                                     | the outcomes are: succeeded, errored, |
+      | faild     |           |                                     | the outcomes are: succeeded, errored, |
+    When another provider opens the run
+    Then the run's results by outcome are as follows
+      | outcome   | positions | outcomes                            |
+      | succeeded | [0, 2, 4] | ["succeeded", "errored", "expired"] |
+      | errored   | [1]       | ["succeeded", "errored", "expired"] |
+      | expired   | [3]       | ["succeeded", "errored", "expired"] |
 
   Scenario: Groups of a run that goes on hold what is there
     Given an API that takes 30 seconds for a batch
     And a batch provider
     When a run of 2 prompts is submitted
-    Then by outcome the run has nothing yet
+    Then the run's results by outcome are as follows
+      | outcome   | positions | outcomes |
+      | succeeded | []        | []       |
 
   Scenario: Groups are read page by page, through the middleware
     Given an API
-    And a batch provider that makes each answer louder
-    When a run of 1100 prompts is submitted
+    And a limit of 10 results in a page
+    And the middleware "first" and "second", which add their names
+    And a batch provider that has it
+    When a run of 25 prompts is submitted
     And the run is waited for
-    Then the 1100 that succeeded are read in order, louder, and a few at a time
+    Then the 25 that succeeded are read in order, a few at a time, and end with "second first"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator
 
 import anthropic
-from behave import then, when
+from behave import given, then, when
 from behave.runner import Context
-from retry_steps import change
 from staging import until
 
 import claude_batch as cb
@@ -35,51 +32,15 @@ def _(context: Context, seconds: int = 0) -> None:
     _cancel_everything(context)
 
 
-@contextlib.contextmanager
-def _canceled_at_the_api(context: Context) -> Iterator[None]:
-    """Cancel what the block sends, as somebody else would."""
-
+@given("somebody else cancels the first batch at the API, as soon as it is there")
+def _(context: Context) -> None:
     def cancel() -> None:
         until(lambda: _created(context))
         _cancel_everything(context)
 
     canceling = threading.Thread(target=cancel)
     canceling.start()
-    yield
-    canceling.join()
-
-
-@when('"{prompt}" is asked while somebody else cancels its batch at the API')
-def _(context: Context, prompt: str) -> None:
-    context.error = None
-    with _canceled_at_the_api(context):
-        try:
-            context.actor.respond_sync(prompt)
-        except cb.ActorError as error:
-            context.error = error
-
-
-@when("the batched client asks while somebody else cancels its batch at the API")
-def _(context: Context) -> None:
-    with _canceled_at_the_api(context):
-        context.execute_steps("When the batched client asks")
-
-
-@when('"{prompt}" is submitted, and somebody else cancels its second turn at the API')
-def _(context: Context, prompt: str) -> None:
-    context.run = context.actor.submit_sync([prompt])
-    until(lambda: _created(context) == 1)
-    # The first turn ends as if its 30 seconds had passed; the second is there when it is listed.
-    context.api.advance_clock(31.0)
-    until(lambda: _created(context) == 2)
-    _cancel_everything(context)
-    context.run.wait_sync()
-    context.results = list(context.run.results_sync())
-
-
-@when("the ledger says that the run was withdrawn for its deadline, and not cancelled")
-def _(context: Context) -> None:
-    change("UPDATE runs SET cancelled = NULL, past_margin = 1.0")
+    context.add_cleanup(canceling.join)
 
 
 @when("the canceled requests are asked again as the error says")
@@ -115,15 +76,3 @@ def _(context: Context) -> None:
     for result in context.results:
         assert "conversation" not in str(result.error), str(result.error)
         assert "turn" not in str(result.error), str(result.error)
-
-
-@then('its message has not "{words}"')
-def _(context: Context, words: str) -> None:
-    assert words not in str(context.error), str(context.error)
-
-
-@then("the run's answers took {count:d} turns, and the API was asked for no turn twice")
-def _(context: Context, count: int) -> None:
-    assert [result.unwrap().turns for result in context.results] == [count], context.results
-    summary = context.api.billing_summary()
-    assert summary["paid_more_than_once"] == 0 and summary["paid"] == count, summary

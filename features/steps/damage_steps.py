@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from unittest import mock
@@ -32,22 +31,24 @@ def filled(path: Path, count: int) -> Ledger:
 
 
 @given("a ledger of {count:d} requests that was closed")
-def _(context: Context, count: int) -> None:
+@given("a ledger of {count:d} requests that was copied without its {part}")
+def _(context: Context, count: int, part: str = "") -> None:
     context.path = context.tmp / "damaged.db"
-    filled(context.path, count).close()
+    if part:
+        with closing(filled(context.tmp / "open.db", count)):
+            shutil.copy(context.tmp / "open.db", context.path)
+    else:
+        filled(context.path, count).close()
+        assert context.path.stat().st_size > 80 * PAGE
     store._written.clear()  # as if another process had made it
     Path(f"{context.path}.seat-1").touch()
-    assert context.path.stat().st_size > 80 * PAGE
-
-
-@given("a ledger of {count:d} requests that is open, all of it in its log")
-def _(context: Context, count: int) -> None:
-    context.open = filled(context.tmp / "open.db", count)
-    context.add_cleanup(context.open.close)
 
 
 @given("its file is damaged: {damage}")
+@when("its file is damaged: {damage}")
 def _(context: Context, damage: str) -> None:
+    if "path" not in context:
+        context.path = Path(os.environ["CLAUDE_BATCH_LEDGER"])
     overwrite(context.path, damage)
     context.before = context.path.read_bytes()
 
@@ -73,39 +74,25 @@ def overwrite(path: Path, damage: str) -> None:
         file.write(b"\xff" * (100 if "header" in damage else 8 * PAGE))
 
 
-@when("somebody reads all of it and writes to it")
-def _(context: Context) -> None:
+@when("somebody opens it, and {deeds}")
+def _(context: Context, deeds: str) -> None:
     context.error = None
     try:
-        ledger = Ledger(str(context.path))
-        context.add_cleanup(ledger.close)
-        with ledger.read() as tx:
-            tx.execute(select(params)).all()
+        with closing(Ledger(str(context.path))) as ledger:
+            for deed in deeds.split(", then "):
+                _do(ledger, deed)
+    except LedgerError as error:
+        context.error = error
+
+
+def _do(ledger: Ledger, deed: str) -> None:
+    if deed == "writes":
         with ledger.write() as tx:
-            tx.execute(update(meta).values(value="x"))
-    except LedgerError as error:
-        context.error = error
-
-
-def attempt(context: Context, work: Callable[[Ledger], object]) -> None:
-    context.error = None
-    ledger = Ledger(str(context.path))
-    try:
-        work(ledger)
-    except LedgerError as error:
-        context.error = error
-    finally:
-        ledger.close()
-
-
-def write(ledger: Ledger) -> None:
-    with ledger.write() as tx:
-        tx.execute(update(meta).where(meta.c.name == "stamp").values(value="7"))
-
-
-def read(ledger: Ledger, most: int) -> int:
+            tx.execute(update(meta).where(meta.c.name == "stamp").values(value="7"))
+        return
+    count = int(deed.removeprefix("reads ").removesuffix(" requests"))
     with ledger.read() as tx:
-        return len(tx.execute(select(params).limit(most)).all())
+        assert len(tx.execute(select(params).limit(count)).all()) == count
 
 
 @given("ledgers of more than {size:d} bytes are large")
@@ -113,60 +100,6 @@ def _(context: Context, size: int) -> None:
     patched = mock.patch.object(sqlite_file, "_CHECKED_WHOLE", size)
     patched.start()
     context.add_cleanup(patched.stop)
-
-
-@when("somebody writes to it")
-def _(context: Context) -> None:
-    attempt(context, write)
-
-
-@when("somebody reads the first {count:d} requests")
-def _(context: Context, count: int) -> None:
-    def work(ledger: Ledger) -> None:
-        assert read(ledger, count) == count
-
-    attempt(context, work)
-
-
-@when("somebody writes to it and reads all of it")
-def _(context: Context) -> None:
-    def work(ledger: Ledger) -> None:
-        write(ledger)
-        read(ledger, 1000)
-
-    attempt(context, work)
-
-
-@then('the message says "{words}"')
-def _(context: Context, words: str) -> None:
-    assert words in str(context.error), context.error
-
-
-@when("a database that is no ledger is opened as one")
-def _(context: Context) -> None:
-    context.path = context.tmp / "other.db"
-    with closing(sqlite3.connect(context.path)) as connection:
-        connection.execute("CREATE TABLE ours (a)")
-    context.before = context.path.read_bytes()
-    try:
-        Ledger(str(context.path))
-    except LedgerError as error:
-        context.error = error
-
-
-@then("it is refused, and is, byte for byte, as it was")
-def _(context: Context) -> None:
-    assert "not a ledger of claude-batch; it was not changed" in str(context.error), context.error
-    assert context.path.read_bytes() == context.before
-    assert not list(context.tmp.glob("other.db-*"))
-
-
-@when("its file alone is put where a ledger was driven")
-def _(context: Context) -> None:
-    context.path = context.tmp / "copy.db"
-    shutil.copy(context.tmp / "open.db", context.path)
-    Path(f"{context.path}.seat-1").touch()
-    context.execute_steps("When somebody reads all of it and writes to it")
 
 
 @then("the damage is told with the file's name, and how to go on")
@@ -178,24 +111,6 @@ def _(context: Context) -> None:
     assert "claude-batch ledger recover" in str(error) and "backup" in str(error), error
 
 
-@then("the damaged file is, byte for byte, as it was")
+@then("the file is, byte for byte, as it was")
 def _(context: Context) -> None:
     assert context.path.read_bytes() == context.before
-
-
-@when("an empty file is opened as a ledger")
-def _(context: Context) -> None:
-    path = context.tmp / "empty.db"
-    path.touch()
-    context.ledger = Ledger(str(path))
-    context.add_cleanup(context.ledger.close)
-
-
-@then("it is a ledger like any other")
-def _(context: Context) -> None:
-    assert len(context.ledger.incarnation) == 8
-
-
-@when("a command's ledger is damaged")
-def _(context: Context) -> None:
-    overwrite(context.tmp / "ledger.db", "its header is overwritten")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from behave import given, then, when
+from behave import given, then
 from behave.runner import Context
 from finished_messages import finished_messages
 from integration_steps import _params
@@ -21,7 +21,7 @@ def _(context: Context, name: str) -> None:
     )
 
 
-@when("{sync:Client} asks the same with and without a stream")
+@then("{sync:Client} is answered the same with and without a stream")
 def _(context: Context, sync: bool) -> None:
     async def ask() -> tuple[Any, ...]:
         async def streamed() -> Any:
@@ -40,20 +40,9 @@ def _(context: Context, sync: bool) -> None:
             final = stream.get_final_message()
         return whole, final, list(context.sdk.messages.create(**_params({}), stream=True))
 
-    context.whole, context.final, context.raw = ask_sync() if sync else asyncio.run(ask())
-
-
-@then("the batched client's final messages are equal")
-def _(context: Context) -> None:
-    whole, final = context.whole.model_dump(), context.final.model_dump()
+    *context.outcomes, raw = ask_sync() if sync else asyncio.run(ask())
+    one, other = (message.model_dump() for message in context.outcomes)
     # Two requests have two ids; the rest is the same answer.
-    assert whole.pop("id") != final.pop("id")
-    assert whole == final, (whole, final)
-    assert [block["type"] for block in whole["content"]] == ["thinking", "text", "tool_use"]
-
-
-@then("the batched client's raw stream begins with {first} and ends with {last}")
-def _(context: Context, first: str, last: str) -> None:
-    kinds = [event.type for event in context.raw]
-    assert (kinds[0], kinds[-1]) == (first, last), kinds
-    assert kinds.count("content_block_start") == 3, kinds
+    assert one.pop("id") != other.pop("id") and one == other, (one, other)
+    # The lines of a text vary with its length.
+    context.events = [event for event in raw if event.type != "content_block_delta"]

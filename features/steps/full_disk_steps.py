@@ -94,13 +94,9 @@ def _(context: Context) -> None:
 
 
 @when("a command's process meets a full disk at {point}: {words}")
-def _(context: Context, point: str, words: str) -> None:
-    run(context, FULL, point, 0, words)
-
-
-@when("a command's process meets a full disk for a second at {point}: {words}")
-def _(context: Context, point: str, words: str) -> None:
-    run(context, FULL, point, 1, words)
+@when("a command's process meets a full disk for {seconds:d} second at {point}: {words}")
+def _(context: Context, point: str, words: str, seconds: int = 0) -> None:
+    run(context, FULL, point, seconds, words)
 
 
 @when(
@@ -147,10 +143,3 @@ def _(context: Context) -> None:
         except cb.ActorError as error:
             context.outcomes.append(error)
     context.outcomes.append(context.actor.respond_sync("two"))
-
-
-@then("the first has raised a LedgerError that passes, and the second has its answer")
-def _(context: Context) -> None:
-    error, answer = context.outcomes
-    assert isinstance(error, cb.LedgerError) and error.passes, repr(error)
-    assert "two" in answer.text

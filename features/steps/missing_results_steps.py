@@ -13,7 +13,6 @@ from typing import Any
 from behave import then, when
 from behave.runner import Context
 from cli_steps import command
-from money_steps import bill
 from sqlalchemy import select
 from staging import ledger_values, until
 from tables import rule
@@ -45,29 +44,6 @@ def _(context: Context) -> None:
     # The API's clock is ours here.
     assert abs(found.missing_since - time.time()) < 60, found
     assert found.next_check is not None and found.next_check < time.time() + 300, found
-
-
-@then("a run of {count:d} prompts is answered meanwhile")
-def _(context: Context, count: int) -> None:
-    other = context.actor.submit_sync(f"meanwhile {n}" for n in range(count))
-    assert other.wait_sync().counts == {cb.RequestState.SUCCEEDED: count}
-
-
-@then(
-    "the run's cost becomes what the API's bill of {count:d} answers comes to, "
-    "{others:d} of them asked meanwhile"
-)
-def _(context: Context, count: int, others: int) -> None:
-    assert bill(context)[1] == count + others
-    assert context.run.cost().total.results["succeeded"] == count
-
-
-@then("{good:d} of {count:d} are answered, and the others fail with {name}")
-def _(context: Context, good: int, count: int, name: str) -> None:
-    answers = [each for each in context.outcomes if isinstance(each, cb.ActorResponse)]
-    others = [each for each in context.outcomes if not isinstance(each, cb.ActorResponse)]
-    assert (len(answers), len(context.outcomes)) == (good, count), context.outcomes
-    assert {type(each).__name__ for each in others} == {name}, others
 
 
 @when("the provider is closed while results are missing")

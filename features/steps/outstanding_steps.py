@@ -110,22 +110,3 @@ def _(context: Context, code: int) -> None:
     assert few, "nothing was counted"
     assert few == many, (len(few), len(many))
     assert context.ended.exit_code == code, context.ended.output
-
-
-# A server that goes away
-
-
-@when("a command's process loses its server for {count:d} calls once a batch is created: {words}")
-def _(context: Context, count: int, words: str) -> None:
-    context.process, context.lost = spawn(context, words), count
-    until(lambda: any(call["route"] == "create" for call in context.api.log()))
-    rule = {"route": "any", "times": count, "action": {"type": "drop_before"}}
-    context.api.set_faults({"rules": [rule]})
-    context.before = len(context.api.log())
-
-
-@then("the command's process has been refused often, and ends with {code:d}")
-def _(context: Context, code: int) -> None:
-    _, errors = context.process.communicate(timeout=90)
-    assert context.process.returncode == code, errors
-    assert len(context.api.log()) - context.before > context.lost

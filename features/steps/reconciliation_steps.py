@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import os
 import time
 from collections import Counter
@@ -17,7 +17,7 @@ from sqlalchemy import select, update
 from staging import KEY, ledger_values, start_api, unknown_command, until
 from tables import rule
 
-from claude_batch.actor.request import ActorRequest
+from claude_batch.core.ids import new_request_id
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import enqueue, halts, schema, submissions
 from claude_batch.ledger.store import Ledger, Seat
@@ -81,15 +81,6 @@ def _(context: Context, count: int) -> None:
     ledger.close()
 
 
-@when("the key of the provider now belongs to another workspace")
-def _(context: Context) -> None:
-    # The ledger remembers the workspace that it sent to; the API now answers for another one.
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
-        tx.execute(update(schema.workspaces).values(name="wrkspc_before"))
-    ledger.close()
-
-
 @when("the ledger is advanced a few times")
 def _(context: Context) -> None:
     for _n in range(4):
@@ -100,6 +91,13 @@ def _(context: Context) -> None:
 @then('"claude-batch unknown" says "{words}"')
 def _(context: Context, words: str) -> None:
     said = unknown_command(context.run.id)
+    assert words in said, said
+
+
+@then('"claude-batch unknown {flags}" exits with {code:d} and says "{words}"')
+def _(context: Context, flags: str, code: int, words: str) -> None:
+    flags, words = (text.replace("<its id>", context.run.id) for text in (flags, words))
+    said = unknown_command(*flags.split(), code=code)
     assert words in said, said
 
 
@@ -120,25 +118,15 @@ def _(context: Context) -> None:
     assert second - first >= 1.0, (first, second)
 
 
-def _own_custom_ids(context: Context) -> list[str]:
-    return [
+@then("the run's requests were processed {times:w} each")
+def _(context: Context, times: str) -> None:
+    own = Counter(
         entry["custom_id"][:32]
         for entry in context.api.billing()
         if not entry["custom_id"].startswith("theirs")
-    ]
-
-
-@then("the run's requests were processed once each")
-def _(context: Context) -> None:
-    own = Counter(_own_custom_ids(context))
+    )
     assert len(own) == len(context.prompts), own
-    assert set(own.values()) == {1}, own
-
-
-@then("each of the run's requests was processed twice")
-def _(context: Context) -> None:
-    own = Counter(_own_custom_ids(context))
-    assert len(own) == len(context.prompts) and set(own.values()) == {2}, own
+    assert set(own.values()) == {{"once": 1, "twice": 2}[times]}, own
 
 
 @then("nothing of somebody else's is in the ledger")
@@ -165,32 +153,18 @@ def _(context: Context, count: int) -> None:
     assert context.api.billing_summary()["processed_more_than_once"] == 0
 
 
-@then("a halt that is refused again and again is probed after 5, 10, 20, 40 and then 60 minutes")
-def _(context: Context) -> None:
+@rule("a halt at second 1000 with probes after 5 minutes stands")
+def _(refusals: int, second: float) -> dict[str, object]:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
-        workspace_id = enqueue.ensure_workspace(tx, "http://somewhere/", "fingerprint")
-    waits: list[float] = []
-    for _n in range(6):
-        with ledger.write() as tx:
-            halts.halt(
-                tx,
-                workspace_id,
-                reason="billing",
-                error_type=None,
-                message="no credit",
-                now=1000.0,
-                interval=300.0,
-            )
-            row = halts.halt_of(tx, workspace_id)
-        assert row.halted == 1000.0
-        waits.append((row.next_probe - 1000.0) / 60)
-    ledger.close()
-    assert waits == [5, 10, 20, 40, 60, 60], waits
-    assert halts.halt_stands(row, 1000.0)
-    assert not halts.halt_stands(row, 1000.0 + 3600)
-    # The clock jumped back: a probe planned for tomorrow is due.
-    assert not halts.halt_stands(row, 1000.0 - 2 * 86400)
+    with contextlib.closing(ledger), ledger.write() as tx:
+        workspace_id = enqueue.ensure_workspace(tx, "http://somewhere/", new_request_id())
+        halt = {"reason": "billing", "error_type": None, "message": "no credit", "now": 1000.0}
+        for _n in range(refusals):
+            halts.halt(tx, workspace_id, interval=300.0, **halt)
+        row = halts.halt_of(tx, workspace_id)
+    assert row.halted == 1000.0
+    stands = halts.halt_stands(row, second)
+    return {"minutes": (row.next_probe - 1000.0) / 60, "stands": stands}
 
 
 @when("the ledger is advanced until a batch is at the API")
@@ -199,27 +173,12 @@ def _(context: Context) -> None:
     until(lambda: context.run.status().batches[0].batch_id)
 
 
-@when("an hour passes at the API, and then another")
-def _(context: Context) -> None:
-    # The first ends the stranger's batch; what is sent again because of it ends with the second.
-    context.api.advance_clock(3601)
-    until(lambda: context.run.status().batches[0].batch_id, 60)
-    context.api.advance_clock(3601)
-
-
 @when("{days:d} days pass")
-def _(context: Context, days: int) -> None:
-    # On the API's clock they pass, on ours the batch was submitted earlier.
-    context.api.advance_clock(days * 86400)
-    _submitted_earlier(days)
-
-
-@when("our clock jumps {days:d} days ahead")
-def _(context: Context, days: int) -> None:
-    _submitted_earlier(days)
-
-
-def _submitted_earlier(days: int) -> None:
+@when("{days:d} days pass on {whose} clock alone")
+def _(context: Context, days: int, whose: str = "") -> None:
+    if not whose:
+        context.api.advance_clock(days * 86400)
+    # On our clock they pass in that the batch was submitted earlier.
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
         earlier = schema.batches.c.submitted - days * 86400
@@ -237,46 +196,13 @@ def _(context: Context) -> None:
             client.messages.batches.delete(batch_id)
 
 
-@when("a prompt is asked besides")
-def _(context: Context) -> None:
-    future = context.provider.call(
-        context.provider._encoders.of(context.actor.configuration).encode(
-            ActorRequest.of("besides")
-        ),
-        actor="tests/asker",
-    )
-    context.add_cleanup(future.cancel)
-
-
-@then("giving up what is unknown ends {ended:d} requests, and resubmitting them sends {sent:d}")
-def _(context: Context, ended: int, sent: int) -> None:
-    assert context.run.give_up_unknown_sync() == ended
-    assert asyncio.run(context.run.give_up_unknown()) == 0
-    assert context.run.resubmit_unknown_sync() == sent
-
-
-@then("resubmitting again sends none")
-def _(context: Context) -> None:
-    assert asyncio.run(context.run.resubmit_unknown()) == 0
-
-
-@then('"claude-batch unknown --json" tells of {count:d} requests of the run')
-def _(context: Context, count: int) -> None:
-    [sending] = json.loads(unknown_command("--json"))
-    assert (sending["run_id"], sending["requests"]) == (context.run.id, count), sending
-
-
-@then('"claude-batch unknown --give-up" without a run is refused')
-def _(context: Context) -> None:
-    said = unknown_command("--give-up", code=2)
-    assert "--give-up needs a RUN" in said, said
-
-
-@then('"claude-batch unknown --give-up" finds nothing more to give up')
-def _(context: Context) -> None:
-    # What was given up is still shown, since it may be sent again on order.
-    said = unknown_command(context.run.id, "--give-up")
-    assert "nothing was changed" in said, said
+@rule("decisions about the run's unknown requests change")
+def _(context: Context, decision: str, how: str) -> dict[str, int]:
+    way = {"give up": "give_up_unknown", "send again": "resubmit_unknown"}[decision]
+    run = context.run
+    if how == "synchronously":
+        return {"requests": getattr(run, f"{way}_sync")()}
+    return {"requests": asyncio.run(getattr(run, way)())}
 
 
 @rule("a batch at the API may be ours")

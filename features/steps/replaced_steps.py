@@ -14,6 +14,7 @@ LIMITS = {
     "bytes in an unpacked DOCX": "claude_batch.wire.media._LARGEST_DOCX",
     "characters in a field": "claude_batch.cli.inputs._LONGEST_FIELD",
     "seconds for cancelled batches to end": "claude_batch.providers.run_waiter.CANCEL_GRACE",
+    "results in a page": "claude_batch.providers.run.PAGE",
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
 

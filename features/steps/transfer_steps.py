@@ -13,10 +13,10 @@ from unittest import mock
 import psycopg
 from behave import given, then, when
 from behave.runner import Context
-from cli_steps import command, spawn
+from cli_steps import command
+from filelock import FileLock
 from postgres_server import PASSWORD
 from sqlalchemy import delete
-from staging import until
 
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
@@ -54,21 +54,17 @@ def rows(query: str, database: Any) -> list[tuple[Any, ...]]:
 
 @given('a process that drives "{name}"')
 def _(context: Context, name: str) -> None:
-    process = spawn(context, f"worker --ledger {name}")
-    context.pid = process.pid
-    ledger = Ledger(name)
-    until(lambda: ledger.seat_is_taken(1))
-    ledger.close()
+    """Hold the leader lock, as a driver does; a lock of this process excludes its own others."""
+    lock = FileLock(f"{context.tmp / name}.seat-1")
+    lock.acquire()
+    context.add_cleanup(lock.release)
+    context.pid = os.getpid()
 
 
-@given('a process has "{name}" open')
-def _(context: Context, name: str) -> None:
+@when('a process that has "{name}" open writes before the end of the command: {words}')
+def _(context: Context, name: str, words: str) -> None:
     context.open = Ledger(name)
     context.add_cleanup(context.open.close)
-
-
-@when("that process writes before the end of the command: {words}")
-def _(context: Context, words: str) -> None:
     refusals: list[str] = []
 
     def write() -> None:
