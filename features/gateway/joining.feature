@@ -32,7 +32,7 @@ Feature: Which call joins which request
     Both reach a busy gateway together, and the new call may be read before the end of the old one.
     Given a gateway over the sandbox with {"latency": 1.5}
     When 200 callers close their connections and ask again while the gateway is busy
-    Then each of them has its answer
+    Then each of 200 callers has the answer to its own question
     And the API has been sent 200 requests
 
   Scenario: An answer that came while nobody waited is kept
@@ -80,7 +80,10 @@ Feature: Which call joins which request
       | B    | one    | no     |       | 3.5    |                                  |
       | C    | one    | no     | 2     |        | {"x-stainless-retry-count": "1"} |
       | D    | one    | no     | 2     |        | {"x-stainless-retry-count": "2"} |
-    Then the two retries C and D have joined different requests
+    Then the calls have ended as follows
+      | call | status | answered | request |
+      | C    | 200    | yes      | 1       |
+      | D    | 200    | yes      | 2       |
     And the API has been sent 2 requests
 
   Scenario: An Idempotency-Key always joins its request
@@ -119,7 +122,7 @@ Feature: Which call joins which request
     When the gateway is called as follows
       | call | prompt | stream | leaves | headers                                  |
       | A    | one    | no     | 3      | {"claude-batch-on-disconnect": "drop"}   |
-    Then the API comes to have cancelled 1 batch
+    Then the API is told to cancel the batch
 
   Scenario: Callers with different tokens share nothing
     Given a gateway over the sandbox with {"latency": 1.5, "hold": 30, "max_attempts": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from urllib.parse import urlsplit
@@ -33,14 +34,15 @@ def _(context: Context, count: int) -> None:
     for number in range(count):
         first[number].close()
         ask(again[number], number)
-    context.gateway_returned = []
+    context.gateway_answers = []
     for connection in again:
         with connection, connection.makefile("rb") as answer:
-            context.gateway_returned.append(answer.read().decode())
+            context.gateway_answers.append(answer.read())
 
 
-@then("each of them has its answer")
-def _(context: Context) -> None:
-    for number, answer in enumerate(context.gateway_returned):
-        assert "event: message_stop" in answer, answer
-        assert f"question {number}" in answer, answer
+@then("each of {count:d} callers has the answer to its own question")
+def _(context: Context, count: int) -> None:
+    assert len(context.gateway_answers) == count
+    for number, answer in enumerate(context.gateway_answers):
+        assert re.search(rb'"stop_reason": ?"end_turn"', answer), answer
+        assert f"question {number}\\".encode() in answer, answer

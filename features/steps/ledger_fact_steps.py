@@ -32,6 +32,7 @@ FACTS: dict[str, Select[Any]] = {
     "halts of the workspaces": select(workspaces.c.halted),
     "calls that wait": select(calls.c.request_seq),
     "counts of results": select(func.count()).select_from(results),
+    "labels of the runs": select(runs.c.label).where(runs.c.label.is_not(None)).order_by("label"),
     "outputs of the runs": select(runs.c.output),
     "ids of the files": select(files.c.file_id),
     "ids of the files to delete": select(leaving_files.c.file_id),

@@ -595,9 +595,6 @@ def _readable_results(context: Context) -> str:
     return read.decode()
 
 
-_AUTH = {"x-api-key": "sk-test", "anthropic-version": VERSION}
-
-
 @then("the sandbox's result lines count as")
 def _(context: Context) -> None:
     found: Counter[str] = Counter()
