@@ -34,4 +34,6 @@ def field_of(found: Any, field: str) -> Any:
 
 
 def _step(found: Any, name: str) -> Any:
+    if isinstance(found, list):
+        return found[int(name)]
     return found[name] if isinstance(found, Mapping) else getattr(found, name)

@@ -106,4 +106,9 @@ Feature: The sandbox is a server, a command and a thread
     And the sandbox that is stopped drops that client at once
 
   Scenario: It can listen on another address
-    Then the sandbox listens on IPv6 too, where the machine has it
+    Given a sandbox with the settings
+      """
+      {"host": "::1"}
+      """
+    When the sandbox is called with GET "/sandbox/healthz"
+    Then the sandbox answers 200

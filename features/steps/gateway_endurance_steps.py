@@ -114,7 +114,7 @@ def _(context: Context, count: int, hours: int) -> None:
 
     with asyncio.Runner(loop_factory=lambda: _Loop(selector)) as runner:
         runner.run(wait())
-    context.gateway_answers = [each.received for each in connections]
+    context.answers = [each.received.decode() for each in connections]
 
 
 @then("each call has had {count:d} signs of life, at most {seconds:g} seconds apart")

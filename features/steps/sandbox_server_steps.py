@@ -137,17 +137,6 @@ def _(context: Context) -> None:
         assert hasattr(server.settings, field)
 
 
-@then("the sandbox listens on IPv6 too, where the machine has it")
-def _(context: Context) -> None:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        return
-    with SandboxServer(host="::1") as server:
-        assert server.url.startswith("http://[::1]:")
-        equal(server.log(), [])
-
-
 @then("the sandbox under another server says that it cannot drop a connection")
 def _(context: Context) -> None:
     import asyncio
