@@ -2,7 +2,7 @@ Feature: Who may call the gateway, and how much
   Each call is paid for with the gateway's own key.
 
   Scenario: Programs of this machine may call, and web pages may not
-    Given a gateway over the sandbox with {"hold": 30, "allowed_hosts": ["gateway.test"], "allowed_origins": ["https://app.test"]}
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05, "allowed_hosts": ["gateway.test"], "allowed_origins": ["https://app.test"]}
     Then the gateway's responses to callers are as follows
       | path                 | headers                                           | status | words                                         | other origins |
       | /v1/messages         | {}                                                | 200    |                                               |               |
@@ -37,7 +37,7 @@ Feature: Who may call the gateway, and how much
       | DELETE  | /metrics                            | 405    | GET               | invalid_request_error |
 
   Scenario: With tokens, only their holders may call
-    Given a gateway over the sandbox with {"hold": 30}
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
     And the gateway has tokens for ann and bob
     Then the gateway's responses to callers are as follows
       | path         | headers                                                                   | status | words                       |
@@ -76,7 +76,7 @@ Feature: Who may call the gateway, and how much
       | D    | 404    | not_found_error |
 
   Scenario: Bodies have a limit each, and one together
-    Given a gateway over the sandbox with {"hold": 30, "largest_body": 2000000, "largest_bodies": 3000000}
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05, "largest_body": 2000000, "largest_bodies": 3000000}
     Then the gateway's responses to bodies are as follows
       | bytes   | announced | held    | status | type              |
       | 1000    | yes       | 0       | 200    |                   |

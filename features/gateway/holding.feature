@@ -15,7 +15,7 @@ Feature: The gateway keeps a call alive until its batch has ended
     And no call waits at the gateway
 
   Scenario: A later answer comes after signs of life
-    Given a gateway over the sandbox with {"latency": 2}
+    Given a gateway over the sandbox with {"latency": 1}
     When the gateway is called as follows
       | call | prompt | stream |
       | A    | one    | no     |
@@ -29,7 +29,7 @@ Feature: The gateway keeps a call alive until its batch has ended
     And the API has seen 1 batch
 
   Scenario: Claude Code gets fewer signs of life, because it counts them
-    Given a gateway over the sandbox with {"latency": 2, "claude_code_ping": 60}
+    Given a gateway over the sandbox with {"latency": 1, "claude_code_ping": 60}
     When the gateway is called as follows
       | call | prompt | stream | headers                             |
       | A    | one    | yes    | {"user-agent": "claude-cli/2.1.90"} |

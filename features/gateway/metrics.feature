@@ -40,10 +40,10 @@ Feature: What the gateway counts, and whether it is ready
       | claude_batch_gateway_wait_seconds_bucket{le="86400.0"}                         | 3         |
 
   Scenario: Calls that join are counted by what they join
-    Given a gateway over the sandbox with {"latency": 6, "hold": 60, "max_attempts": 1}
+    Given a gateway over the sandbox with {"latency": 3, "hold": 60, "max_attempts": 1}
     When the gateway is called as follows
       | call | prompt                                    | leaves | after | headers                   |
-      | A    | one                                       | 4      |       |                           |
+      | A    | one                                       | 2      |       |                           |
       | B    | one                                       |        | A     |                           |
       | C    | two                                       |        |       | {"idempotency-key": "k1"} |
       | D    | two                                       |        | C     | {"idempotency-key": "k1"} |

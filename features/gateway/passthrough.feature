@@ -19,7 +19,10 @@ Feature: What the gateway passes to the API
       | messages.batches.retrieve | {"message_batch_id": "{batch}"}                                                                                                                  | results_url               | {gateway}/v1/messages/batches/{batch}/results |
       | messages.batches.list     | {}                                                                                                                                               | 0.results_url             | {gateway}/v1/messages/batches/{batch}/results |
       | messages.batches.results  | {"message_batch_id": "{batch}"}                                                                                                                  | 0.result.type             | succeeded                                     |
-    And the API has seen the gateway's key alone
+    When the sandbox is called with GET "/sandbox/log"
+    Then the sandbox's answer contains ""auth":"bearer""
+    And the sandbox's answer contains no ""auth":"x-api-key""
+    And the sandbox's answer contains no "cbg-"
 
   Scenario Outline: A path that leads elsewhere is not passed on: <path>
     When the gateway gets "<method> <path>" as written
@@ -36,7 +39,7 @@ Feature: What the gateway passes to the API
       | GET    | /v1/messages                  | 405    |
 
   Scenario: An API that cannot be reached
-    Given the API does not listen any more
+    Given a gateway over the sandbox with {"base_url": "http://127.0.0.1:9"}
     When the gateway gets "GET /v1/models" as written
     Then the gateway's response is 502, and contains no key
 

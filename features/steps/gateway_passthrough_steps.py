@@ -7,16 +7,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import anthropic
-from behave import given, then, when
+from behave import then, when
 from behave.runner import Context
 from sdk_calls import field_of, make
 from staging import KEY
 from tables import rule
-
-
-@given("the API does not listen any more")
-def _(context: Context) -> None:
-    context.api.stop()
 
 
 @rule("the official SDK's calls of the gateway return")
@@ -37,16 +32,6 @@ def _(context: Context, call: str, arguments: str, field: str) -> Any:
     for name, value in names.items():
         found = found.replace(value, name) if isinstance(found, str) else found
     return found
-
-
-@then("the API has seen the gateway's key alone")
-def _(context: Context) -> None:
-    calls = context.api.log()
-    assert calls, "no call"
-    # The caller's token came as x-api-key.
-    assert {each["auth"] for each in calls} == {"bearer"}, calls
-    assert len({each["workspace"] for each in calls}) == 1, calls
-    assert context.gateway_tokens["ann"] not in str(calls)
 
 
 @then("the API has seen no call")

@@ -284,6 +284,7 @@ def _(context: Context, names: str) -> None:
     context.gateway_tokens = {}
     for name in names.split(" and "):
         command(context, f"gateway --tokens {path} --new-token {name}")
+        assert context.ended.exit_code == 0, context.ended.output
         context.gateway_tokens[name] = context.ended.stdout.strip()
     context.gateway_settings = replace(context.gateway_settings, tokens=path)
     restart(context)
