@@ -37,7 +37,8 @@ def start_api(context: Context, **settings: Any) -> None:
     server = SandboxServer(SandboxSettings(**{"latency": 0.1, **settings}))
     server.start()
     context.add_cleanup(server.stop)
-    context.api = server
+    context.api = context.sandbox = server
+    context.sandbox_batches = []
     os.environ["ANTHROPIC_API_KEY"] = KEY
     os.environ["ANTHROPIC_BASE_URL"] = server.url
 

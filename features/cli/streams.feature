@@ -44,7 +44,7 @@ Feature: A closed output, or a reader that has gone, is no bug
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
     When a command runs: run actor.yaml asks.jsonl -o first.jsonl
-    Then where a device is always full, a command in a shell ends with a code and says
+    Then a command in a shell ends with a code and says
       | command                                   | code | says                                      |
       | claude-batch status > /dev/full           | 2    | No space left on device                   |
       | claude-batch status --json > /dev/full    | 2    | No space left on device                   |

@@ -2,29 +2,28 @@ Feature: Who may call the gateway, and how much
   Each call is paid for with the gateway's own key.
 
   Scenario: Programs of this machine may call, and web pages may not
-    Given a gateway over the sandbox with {"hold": 30, "allowed_hosts": ["gateway.test"], "allowed_origins": ["https://app.test"]}
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05, "allowed_hosts": ["gateway.test"], "allowed_origins": ["https://app.test"]}
     Then the gateway's responses to callers are as follows
-      | path                 | headers                                                | status | words                                         |
-      | /v1/messages         | {}                                                     | 200    |                                               |
-      | /v1/messages         | {"x-api-key": "any"}                                   | 200    |                                               |
-      | /v1/messages         | {"host": "localhost:1"}                                | 200    |                                               |
-      | /v1/messages         | {"host": "[::1]:8788"}                                 | 200    |                                               |
-      | /v1/messages         | {"host": "Gateway.test"}                               | 200    |                                               |
-      | /v1/messages         | {"host": "rebound.test"}                               | 421    | …does not serve the host 'rebound.test'…      |
-      | /v1/messages         | {"host": "127.0.0.1.rebound.test:8788"}                | 421    | …does not serve the host…                     |
-      | /v1/messages         | {"host": "127.0.0.1:80@rebound.test"}                  | 421    | …does not serve the host…                     |
-      | /v1/messages         | {"host": "[::1]rebound.test"}                          | 421    | …does not serve the host…                     |
-      | /healthz             | {"host": "rebound.test"}                               | 421    | …does not serve the host…                     |
-      | /v1/messages         | {"origin": "https://evil.test"}                        | 403    | …web pages of 'https://evil.test' may not…    |
-      | /v1/messages         | {"origin": "null"}                                     | 403    | …web pages of 'null' may not…                 |
-      | /v1/messages         | {"origin": "https://app.test"}                         | 200    |                                               |
-      | /v1/messages         | {"x-api-key": "sk-ant-somebody-elses"}                 | 401    | …pays with its own API key…set ANTHROPIC_API… |
-      | /v1/messages         | {"authorization": "Bearer sk-ant-somebody-elses"}      | 401    | …pays with its own API key…                   |
-      | /v1/messages         | {"x-api-key": "<own key>"}                             | 200    |                                               |
-      | /v1/chat/completions | {}                                                     | 404    | …speaks Anthropic's Messages API, not OpenAI… |
-      | /messages            | {}                                                     | 200    |                                               |
-      | /v2/messages         | {}                                                     | 404    | …nothing at '/v2/messages'…                   |
-    And no response of the gateway has a header for other origins
+      | path                 | headers                                           | status | words                                         | other origins |
+      | /v1/messages         | {}                                                | 200    |                                               |               |
+      | /v1/messages         | {"x-api-key": "any"}                              | 200    |                                               |               |
+      | /v1/messages         | {"host": "localhost:1"}                           | 200    |                                               |               |
+      | /v1/messages         | {"host": "[::1]:8788"}                            | 200    |                                               |               |
+      | /v1/messages         | {"host": "Gateway.test"}                          | 200    |                                               |               |
+      | /v1/messages         | {"host": "rebound.test"}                          | 421    | …does not serve the host 'rebound.test'…      |               |
+      | /v1/messages         | {"host": "127.0.0.1.rebound.test:8788"}           | 421    | …does not serve the host…                     |               |
+      | /v1/messages         | {"host": "127.0.0.1:80@rebound.test"}             | 421    | …does not serve the host…                     |               |
+      | /v1/messages         | {"host": "[::1]rebound.test"}                     | 421    | …does not serve the host…                     |               |
+      | /healthz             | {"host": "rebound.test"}                          | 421    | …does not serve the host…                     |               |
+      | /v1/messages         | {"origin": "https://evil.test"}                   | 403    | …web pages of 'https://evil.test' may not…    |               |
+      | /v1/messages         | {"origin": "null"}                                | 403    | …web pages of 'null' may not…                 |               |
+      | /v1/messages         | {"origin": "https://app.test"}                    | 200    |                                               |               |
+      | /v1/messages         | {"x-api-key": "sk-ant-somebody-elses"}            | 401    | …pays with its own API key…set ANTHROPIC_API… |               |
+      | /v1/messages         | {"authorization": "Bearer sk-ant-somebody-elses"} | 401    | …pays with its own API key…                   |               |
+      | /v1/messages         | {"x-api-key": "<own key>"}                        | 200    |                                               |               |
+      | /v1/chat/completions | {}                                                | 404    | …speaks Anthropic's Messages API, not OpenAI… |               |
+      | /messages            | {}                                                | 200    |                                               |               |
+      | /v2/messages         | {}                                                | 404    | …nothing at '/v2/messages'…                   |               |
 
   Scenario: A method that a path does not have is refused
     Given a gateway over the sandbox
@@ -38,7 +37,7 @@ Feature: Who may call the gateway, and how much
       | DELETE  | /metrics                            | 405    | GET               | invalid_request_error |
 
   Scenario: With tokens, only their holders may call
-    Given a gateway over the sandbox with {"hold": 30}
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
     And the gateway has tokens for ann and bob
     Then the gateway's responses to callers are as follows
       | path         | headers                                                                   | status | words                       |
@@ -77,7 +76,7 @@ Feature: Who may call the gateway, and how much
       | D    | 404    | not_found_error |
 
   Scenario: Bodies have a limit each, and one together
-    Given a gateway over the sandbox with {"hold": 30, "largest_body": 2000000, "largest_bodies": 3000000}
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05, "largest_body": 2000000, "largest_bodies": 3000000}
     Then the gateway's responses to bodies are as follows
       | bytes   | announced | held    | status | type              |
       | 1000    | yes       | 0       | 200    |                   |
@@ -91,9 +90,8 @@ Feature: Who may call the gateway, and how much
 
   Scenario: A body that stops half-way is given up
     Given a gateway over the sandbox
-    And the gateway waits 0.3 seconds for a byte
-    When the gateway gets half a body
-    Then the gateway's response is 408
+    When the gateway gets half a body, and nothing more for 0.3 seconds
+    Then the gateway's response is 408, and contains no key
     And no call waits at the gateway
 
   Scenario: A call that the API would refuse is refused before it is stored
@@ -121,11 +119,31 @@ Feature: Who may call the gateway, and how much
       | A    | 200    | yes      |
 
   Scenario: An address that other machines reach needs tokens
-    Then a gateway for other machines without tokens is refused with "0.0.0.0 can be reached by other machines, and each call is paid for with your key: add --tokens FILE, …"
+    Given a command's API
+    When a command runs: gateway --host 0.0.0.0 --port 0
+    Then the command line exits with 2 and says
+      """
+      0.0.0.0 can be reached by other machines, and each call is paid for with your key: add --tokens FILE, 
+      """
+    And the gateway starts with settings as follows
+      | settings            | error         |
+      | {"host": "0.0.0.0"} | --tokens FILE |
 
   Scenario: The gateway is not its own API
-    Then a gateway whose API is the gateway itself is refused with "is that of the gateway itself; unset ANTHROPIC_BASE_URL where the gateway starts"
+    Given a command's API
+    And a command's environment has ANTHROPIC_BASE_URL = http://localhost:18788
+    When a command runs: gateway --port 18788
+    Then the command line exits with 2 and says
+      """
+      is that of the gateway itself; unset ANTHROPIC_BASE_URL where the gateway starts
+      """
 
-  Scenario: The command makes a token
-    When "claude-batch gateway --tokens tokens --new-token ann" is run twice
-    Then the first prints a token that the file knows as ann, and the second is refused
+  Scenario: The command makes one token for each name
+    Given a command's folder
+    And a gateway over the sandbox
+    And the gateway has tokens for ann
+    When a command runs: gateway --tokens tokens --new-token ann
+    Then the command line exits with 2 and says
+      """
+      has a token for ann already
+      """

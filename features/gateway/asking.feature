@@ -17,19 +17,19 @@ Feature: What a call can ask for beside the Messages API
       | C    | 200    | yes      | live             | 1                    |                  |
       | D    | 200    | yes      | batch            | 1                    |                  |
       | E    | 200    | yes      | batch            | 1                    |                  |
-    And the ledger's runs have the labels nightly, hasty and bounded
+    And in the ledger the labels of the runs are ["bounded", "hasty", "nightly"]
 
   Scenario: A call that does not wait gets the address of its request
     Given a gateway over the sandbox with {"latency": 1.5}
     When the gateway is called as follows
-      | call | prompt | after | method | path                                | headers                                |
-      | A    | one    |       |        | /v1/messages                        | {"prefer": "respond-async"}            |
-      | B    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {}                                     |
-      | C    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {"prefer": "wait=30"}                  |
-      | D    |        | 5     | GET    | /claude-batch/v1/requests/request-1 | {}                                     |
-      | E    | two    | A     |        | /v1/messages                        | {"prefer": "respond-async, wait=30"}   |
-      | F    |        |       | GET    | /claude-batch/v1/requests/request-9 | {}                                     |
-      | G    |        |       | GET    | /claude-batch/v1/requests/run-1     | {}                                     |
+      | call | prompt | after | method | path                                | headers                              |
+      | A    | one    |       |        | /v1/messages                        | {"prefer": "respond-async"}          |
+      | B    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {}                                   |
+      | C    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {"prefer": "wait=30"}                |
+      | D    |        | 5     | GET    | /claude-batch/v1/requests/request-1 | {}                                   |
+      | E    | two    | A     |        | /v1/messages                        | {"prefer": "respond-async, wait=30"} |
+      | F    |        |       | GET    | /claude-batch/v1/requests/request-9 | {}                                   |
+      | G    |        |       | GET    | /claude-batch/v1/requests/run-1     | {}                                   |
     Then the calls have ended as follows
       | call | status | answered | location                            | retry-after | preference-applied | error           |
       | A    | 202    | no       | /claude-batch/v1/requests/request-1 | 1           | respond-async      |                 |
@@ -62,14 +62,26 @@ Feature: What a call can ask for beside the Messages API
 
   Scenario: A caller that leaves in the middle of its answer gets it again
     Given a gateway over the sandbox with {"hold": 30, "responder": "toolbox:long_answer"}
-    When a call leaves in the middle of an answer of 20 MB
-    And the same call is made again
-    Then it gets the whole answer, at no further cost
+    When the gateway is called as follows
+      | call | prompt     | reads  |
+      | A    | [[long:8]] | a part |
+    Then no call waits at the gateway
+    When the gateway is called as follows
+      | call | prompt     |
+      | B    | [[long:8]] |
+    Then the calls have ended as follows
+      | call | status | end   | claude-batch-reused | characters |
+      | B    | 200    | whole | true                | 8388608    |
+    And the API has been sent 1 requests
 
   @long
   Scenario: One command shows the gateway working
     When the commands of docs/how-to/gateway.md are typed, on a free port
-    Then the first prints the gateway's address, and curl prints an answer of the sandbox
+    Then the command line exits with 0
+    And the command line prints
+      """
+      "Sandbox answer
+      """
     And the gateway may open as many files as this machine allows
 
   Scenario: Each token has a budget of its own

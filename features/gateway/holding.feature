@@ -15,29 +15,27 @@ Feature: The gateway keeps a call alive until its batch has ended
     And no call waits at the gateway
 
   Scenario: A later answer comes after signs of life
-    Given a gateway over the sandbox with {"latency": 2}
+    Given a gateway over the sandbox with {"latency": 1}
     When the gateway is called as follows
       | call | prompt | stream |
       | A    | one    | no     |
       | B    | two    | yes    |
     Then the calls have ended as follows
-      | call | status | end   | answered | signs | cache-control          | x-accel-buffering | request |
-      | A    | 200    | whole | yes      | some  | no-cache, no-transform | no                | 1       |
-      | B    | 200    | whole | yes      | some  | no-cache, no-transform | no                | 2       |
+      | call | status | end   | answered | signs | cache-control          | x-accel-buffering | request | events                                                                                                   |
+      | A    | 200    | whole | yes      | some  | no-cache, no-transform | no                | 1       |                                                                                                          |
+      | B    | 200    | whole | yes      | some  | no-cache, no-transform | no                | 2       | ping message_start content_block_start content_block_delta content_block_stop message_delta message_stop |
     And call A has a sign of life for each 0.1 seconds at least
     And call B has a sign of life for each 0.1 seconds at least
-    And the events of call B are those of the API
     And the API has seen 1 batch
 
   Scenario: Claude Code gets fewer signs of life, because it counts them
-    Given a gateway over the sandbox with {"latency": 2, "claude_code_ping": 60}
+    Given a gateway over the sandbox with {"latency": 1, "claude_code_ping": 60}
     When the gateway is called as follows
       | call | prompt | stream | headers                             |
       | A    | one    | yes    | {"user-agent": "claude-cli/2.1.90"} |
     Then the calls have ended as follows
-      | call | status | end   | answered |
-      | A    | 200    | whole | yes      |
-    And call A has 1 sign of life
+      | call | status | end   | answered | signs |
+      | A    | 200    | whole | yes      | 1     |
 
   Scenario Outline: A failure within the hold has its true status: <prompt>
     Given a gateway over the sandbox with {"hold": 30, "max_attempts": 1}

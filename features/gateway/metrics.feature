@@ -24,21 +24,26 @@ Feature: What the gateway counts, and whether it is ready
       | A    | one    | no     |       |                                  |
       | B    | one    | no     | 0.3   | {"x-stainless-retry-count": "1"} |
       | C    | two    | no     |       | {"claude-batch-mode": "live"}    |
-    Then the gateway's metrics are
-      | metric                                                                        | value |
-      | claude_batch_gateway_joins_total{kind="retry"}                                | 1     |
-      | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"} | 1     |
-      | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="live"} | 1     |
-      | claude_batch_gateway_requests_waiting                                         | 0     |
-      | claude_batch_gateway_body_bytes                                               | 0     |
-      | claude_batch_gateway_wait_seconds_bucket{le="86400.0"}                        | 3     |
-    And the gateway's metrics count the cost of calls A and C
+    Then the calls have ended as follows
+      | call | status | claude-batch-cost-usd |
+      | A    | 200    | 0.000039500           |
+      | B    | 200    | 0.000039500           |
+      | C    | 200    | 0.000079000           |
+    And the gateway's metrics are
+      | metric                                                                         | value     |
+      | claude_batch_gateway_joins_total{kind="retry"}                                 | 1         |
+      | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"} | 1         |
+      | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="live"}  | 1         |
+      | claude_batch_gateway_requests_waiting                                          | 0         |
+      | claude_batch_gateway_body_bytes                                                | 0         |
+      | claude_batch_gateway_cost_dollars_total                                        | 0.0001185 |
+      | claude_batch_gateway_wait_seconds_bucket{le="86400.0"}                         | 3         |
 
   Scenario: Calls that join are counted by what they join
-    Given a gateway over the sandbox with {"latency": 6, "hold": 60, "max_attempts": 1}
+    Given a gateway over the sandbox with {"latency": 3, "hold": 60, "max_attempts": 1}
     When the gateway is called as follows
       | call | prompt                                    | leaves | after | headers                   |
-      | A    | one                                       | 4      |       |                           |
+      | A    | one                                       | 2      |       |                           |
       | B    | one                                       |        | A     |                           |
       | C    | two                                       |        |       | {"idempotency-key": "k1"} |
       | D    | two                                       |        | C     | {"idempotency-key": "k1"} |
@@ -53,8 +58,19 @@ Feature: What the gateway counts, and whether it is ready
 
   Scenario: A halted gateway is alive but not ready
     Given a gateway over the sandbox with {"latency": 1, "hold": 30}
-    When the sandbox refuses the key and a call is made
-    Then the gateway is not ready, because "sending is halted (credentials)…"
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 401}}]}
+      """
+    When the gateway is called as follows
+      | call | prompt | after |
+      | A    | one    |       |
+      | B    | two    | A     |
+    Then the calls have ended as follows
+      | call | status |
+      | B    | 401    |
+    And "/readyz" is 503 with "sending is halted (credentials)…"
+    And "/healthz" is 200 with "ok"
 
   Scenario: A gateway whose disk is full is not ready until there is room
     Given a gateway over the sandbox

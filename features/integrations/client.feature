@@ -6,9 +6,12 @@ Feature: Code on the SDK's client is batched without a change
 
   Scenario: A message comes back as the API sent it, and tells its batch
     Given the batched client
-    When the batched client asks for a raw answer
-    Then the batched client's answer is the message of the batch, byte for byte
-    And the batched client's answer names its batch, its attempt, its cost and a request id
+    Then a raw answer is the message of its result line, byte for byte, with the headers
+      | header                | value       |
+      | claude-batch-batch-id | BATCH       |
+      | claude-batch-attempt  | 1           |
+      | claude-batch-cost-usd | 0.000039500 |
+      | request-id            | batch:BATCH |
 
   Scenario: Several clients of a process, asynchronous and not, share one batch
     When three batched clients of one process ask 5 prompts each at once
@@ -30,7 +33,9 @@ Feature: Code on the SDK's client is batched without a change
     Given the batched client
     When the batched client asks with {"max_tokens": 64000}
     Then the batched client has 1 messages
-    And the batched client has no time-out of its own
+    And the sdk's fields are
+      | field   | value |
+      | timeout | null  |
 
   Scenario: Betas and the user profile travel as headers of the batch
     Given the batched client
@@ -79,17 +84,15 @@ Feature: Code on the SDK's client is batched without a change
       | 2026-10-21        | a-2026-01-01   | up_2                      |
 
   Scenario: Every other endpoint is the real API's
-    Given the batched client
-    When the batched client counts tokens, lists models and lists batches
-    Then the batched client was answered by the real API
-    And the API was called 1 times by POST /v1/messages/count_tokens
+    Then other calls of a batched client return as follows
+      | client       | call                  | arguments                                                                         | field        | value           |
+      | asynchronous | messages.count_tokens | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "hello"}]} | input_tokens | 9               |
+      | asynchronous | models.list           | {}                                                                                | data.0.id    | claude-opus-5-5 |
+      | asynchronous | messages.batches.list | {}                                                                                | data         | []              |
+      | synchronous  | messages.count_tokens | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "hello"}]} | input_tokens | 9               |
+    And the API was called 2 times by POST /v1/messages/count_tokens
     And the API was called 1 times by GET /v1/models
     And the API has processed 0 requests, none twice
-
-  Scenario: The synchronous client's other endpoints are the real API's
-    Given the synchronous batched client
-    When the synchronous batched client counts tokens twice
-    Then the batched client was answered by the real API
 
   Scenario: Other endpoints keep the SDK's retries
     Given the API has the faults
@@ -97,9 +100,9 @@ Feature: Code on the SDK's client is batched without a change
       {"rules": [{"route": "count_tokens", "nth": [1, 2],
                   "action": {"type": "error", "status": 529, "retry_after": 0.01}}]}
       """
-    And the batched client
-    When the batched client counts tokens
-    Then the batched client was answered by the real API
+    Then other calls of a batched client return as follows
+      | client       | call                  | arguments                                                                         | field        | value |
+      | asynchronous | messages.count_tokens | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "hello"}]} | input_tokens | 9     |
     And the API was called 3 times by POST /v1/messages/count_tokens
 
   Scenario: Other endpoints keep the SDK's time-out
@@ -129,11 +132,13 @@ Feature: Code on the SDK's client is batched without a change
       """
     And the batched client
     When the batched client counts tokens
-    Then the batched client fails with a redirect
+    Then the batched client's outcomes are
+      | status |
+      | 307    |
 
   Scenario: A call that is cancelled once it is sent ends at once and leaves its request in the ledger
     Given the batched client
-    When a waiting call of the batched client is cancelled
+    When 1 waiting calls of the batched client share a batch, and one is cancelled
     Then the caller sees its own cancellation, and the request is answered in the ledger
 
   Scenario: A synchronous call that is interrupted once it is sent leaves its request in the ledger
@@ -145,11 +150,12 @@ Feature: Code on the SDK's client is batched without a change
     Given the batched client
     When the event loop of a waiting call of the batched client ends
     Then the caller sees its own cancellation, and the request is answered in the ledger
-    And the next call of the batched client is answered
+    When the batched client asks
+    Then the batched client has 1 messages
 
   Scenario Outline: A time-out that the caller sets is honoured, and the SDK's retries ask nothing anew
     Given <client>
-    When <client> asks with a time-out of 0.1 seconds and 1 retries, answers taking 30 seconds
+    When <client> asks 1 times at once, with a time-out of 0.1 seconds and 1 retries, answers taking 30 seconds
     Then the batched client fails with APITimeoutError
     And the batched client's ledger holds 1 request
 
@@ -160,13 +166,13 @@ Feature: Code on the SDK's client is batched without a change
 
   Scenario: A retry after a time-out gets the answer that came meanwhile
     Given the batched client
-    When the batched client asks with a time-out of 0.3 seconds and 4 retries, answers taking 1 seconds
+    When the batched client asks 1 times at once, with a time-out of 0.3 seconds and 4 retries, answers taking 1 seconds
     Then the batched client has 1 messages
     And the API has processed 1 requests, none twice
 
   Scenario: Equal calls that time out together are each retried into their own request
     Given the batched client
-    When the batched client asks twice the same with a time-out of 0.3 seconds and 6 retries
+    When the batched client asks 2 times at once, with a time-out of 0.3 seconds and 6 retries, answers taking 0.8 seconds
     Then the batched client has 2 messages
     And the batched client's ledger holds 2 requests
 
@@ -186,7 +192,7 @@ Feature: Code on the SDK's client is batched without a change
     And the batched client with {"on_disconnect": "drop"}
     When 1 waiting calls of the batched client share a batch, and one is cancelled
     Then the API is told to cancel the batch
-    When the batched client asks with a time-out of 0.3 seconds and 3 retries, answers taking 30 seconds
+    When the batched client asks 1 times at once, with a time-out of 0.3 seconds and 3 retries, answers taking 30 seconds
     Then the batched client fails with 499 request_canceled
     And the batched client's ledger holds 2 requests
 
@@ -205,14 +211,17 @@ Feature: Code on the SDK's client is batched without a change
 
   Scenario Outline: A provider that was given stays open, and its settings hold
     Given a batch provider
-    When <client> of that provider asks and is closed
+    And <client> with {"provider": true}
+    When <client> asks
+    And the batched client is closed
     Then the batched client has 1 messages
-    And the batched client's provider is open
+    When the actor is asked: "still there?"
+    Then the answer's text has "still there?"
 
     Examples:
-      | client                       |
-      | a batched client             |
-      | a synchronous batched client |
+      | client                         |
+      | the batched client             |
+      | the synchronous batched client |
 
   Scenario Outline: What another account would pay for is not sent at this one's expense
     Given the batched client
@@ -261,6 +270,7 @@ Feature: Code on the SDK's client is batched without a change
       | {"base_url": "http://127.0.0.1:9"} |
 
   Scenario: Invalid settings are reported before anything is sent
+    Given a batch provider
     Then batched clients are made as follows
       | client       | settings                            | error             |
       | asynchronous | {"provider": true, "linger": 1}     | either a provider |
@@ -276,7 +286,11 @@ Feature: Code on the SDK's client is batched without a change
     Then the bug was met once
 
   Scenario: Credentials of a profile pay for the batch
-    Given the batched client's credentials are those of a profile
+    Given a command's folder
+    And a command's environment has ANTHROPIC_CONFIG_DIR = .
+    And a command's environment has ANTHROPIC_PROFILE = work
+    And a command's environment lacks ANTHROPIC_API_KEY
+    And the profile "work" with the token "sk-of-a-profile" and the workspace "wrkspc_1"
     And the batched client
     When the batched client asks
     Then the batched client has 1 messages

@@ -14,15 +14,15 @@ Feature: LangChain's ChatAnthropic is answered from batches
     Given an API for the batched client
     And a batch provider
     And a LangChain model
-    When a LangChain model is asked by invoke, stream
+    When a LangChain model is asked in turn by invoke, stream
     Then a LangChain model has answered in each way
 
   Scenario Outline: Two hundred prompts make one batch without an event loop: <way>
     Given an API for the batched client
     And a batch provider with {"linger": 1.5}
     And a LangChain model
-    When a LangChain model is asked 200 prompts by <way>
-    Then a LangChain model has answered 200 prompts in order
+    When a LangChain model is asked 200 questions by <way>
+    Then each of 200 callers has the answer to its own question
     And the API has seen 1 batch
 
     Examples:
@@ -50,13 +50,14 @@ Feature: LangChain's ChatAnthropic is answered from batches
     And a batch provider with {"linger": 2}
     And a LangChain model
     When a LangChain model is asked for a batch of 3, of which one fails at once
-    Then the other requests of the LangChain model's batch are withdrawn
+    Then in the ledger the states of the requests come to be ["canceled", "canceled"]
+    And the API has seen 0 batches
 
   Scenario: A chat model keeps its headers, its betas and its own time-out
     Given an API for the batched client that takes 30 seconds
     And a batch provider
     And a LangChain model with {"timeout": 0.2, "max_retries": 0, "betas": ["a-2026-01-01"]}
-    When a LangChain model is asked by ainvoke
+    When a LangChain model is asked in turn by ainvoke
     Then the batched client fails with APITimeoutError
     And the batched client's batches were created with
       | anthropic-version | anthropic-beta | anthropic-user-profile-id |
@@ -72,7 +73,10 @@ Feature: LangChain's ChatAnthropic is answered from batches
   Scenario: A temperature is sent where the caller sets one, and only there
     Given an API for the batched client
     And a batch provider
-    When a LangChain model with {} and one with {"temperature": 0.5} are asked at once
+    And a LangChain model
+    When a LangChain model is asked in turn by ainvoke
+    Given a LangChain model with {"temperature": 0.5}
+    When a LangChain model is asked in turn by ainvoke
     Then the batched client's batches were created with
       | anthropic-version | anthropic-beta | anthropic-user-profile-id |
       | 2023-06-01        |                |                           |
@@ -92,18 +96,32 @@ Feature: LangChain's ChatAnthropic is answered from batches
     Given an API for the batched client
     And a batch provider
     And LangChain has a default temperature
-    When a LangChain model of claude-opus-5-5 is made and asked
-    Then a LangChain model has answered, and warned of the dropped default
+    And a LangChain model with {"model": "claude-opus-5-5"}
+    When a LangChain model is asked in turn by ainvoke
+    Then a LangChain model has answered in each way
+    And the warnings's fields are
+      | field | value                       |
+      | 0     | "…temperature…0.7…dropped…" |
+      | 1     |                             |
 
   Scenario Outline: A live chat model is LangChain's own, with the provider's server and key
     Given an API for the batched client
-    When a LangChain model of the live provider with <settings> is asked
-    Then a LangChain model was answered live under <version>
+    And a live provider with <provider>
+    And a LangChain model with <settings>
+    When a LangChain model is asked in turn by invoke
+    Then a LangChain model has answered in each way
+    And the sandbox's bill sums up as
+      | what    | count |
+      | live    | 1     |
+      | batches | 0     |
+    And the sandbox's answers are as follows
+      | call             | field                       | value     |
+      | GET /sandbox/log | 0.headers.anthropic-version | <version> |
 
     Examples:
-      | settings             | version    |
-      | {}                   | 2026-10-21 |
-      | {"temperature": 0.5} | 2023-06-01 |
+      | provider                                       | settings             | version    |
+      | {}                                             | {}                   | 2026-10-21 |
+      | {"base_url": "the API's", "api_key": "sk-any"} | {"temperature": 0.5} | 2023-06-01 |
 
   Scenario: Without the extra the error names what to install
     Given the extra langchain is not installed

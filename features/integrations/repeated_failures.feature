@@ -9,7 +9,11 @@ Feature: A failure that a layer above asks again at once is answered without a r
   Scenario: LangChain's with_retry makes no attempts beyond max_attempts
     Given a batch provider with {"max_attempts": 2, "linger": 0.05}
     And a LangChain model
-    When a LangChain model with with_retry is asked 3 times for an overloaded answer
+    And the API has the faults
+      """
+      {"requests": [{"contains": "by with_retry", "outcome": "errored", "error": {"type": "overloaded_error"}}]}
+      """
+    When a LangChain model is asked in turn by with_retry
     Then the batched client fails with 529 overloaded_error
     And the API has seen 2 batches
     And the batched client's ledger holds 1 request
@@ -113,7 +117,8 @@ Feature: A failure that a layer above asks again at once is answered without a r
 
   Scenario: An actor's calls go by the rule of a rerun, and are asked each time
     Given a batch provider with {"max_attempts": 1, "linger": 0.05}
-    When the actor is asked twice in turn for an errored answer
+    When the actor is asked in vain: "[[sandbox:errored]]"
+    And the actor is asked in vain: "[[sandbox:errored]]"
     Then the batched client's ledger holds 2 requests
 
   Scenario: More calls may fail at once than one statement of SQLite takes

@@ -133,7 +133,12 @@ Feature: The sandbox's answers are deterministic and about their prompts
 
   Scenario: A recursive schema gets an instance that ends
     Given a sandbox
-    Then the sandbox's instances of recursive schemas end
+    Then the sandbox makes an instance of a schema as follows
+      | schema                                                                                                                                                                              | instance                               |
+      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}}, "required": ["next"]}}}                       | {"next": {"next": …{"next": null}…}}   |
+      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"next": {"type": "array", "items": {"$ref": "#/$defs/N"}}}, "required": ["next"]}}}                          | {"next": [{"next": …{"next": []}…}]}   |
+      | {"$ref": "#/$defs/N", "$defs": {"N": {"type": "object", "properties": {"next": {"type": ["array", "null"], "items": {"$ref": "#/$defs/N"}, "minItems": 1}}, "required": ["next"]}}} | {"next": [{"next": …{"next": null}…}]} |
+      | {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}                                                                                                                        | "T"                                    |
 
   Scenario: The SDK parses a structured answer into its model
     Given a sandbox
@@ -148,10 +153,12 @@ Feature: The sandbox's answers are deterministic and about their prompts
          {"name": "final", "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}}}}],
        "tool_choice": <choice>, "messages": [{"role": "user", "content": "<prompt>"}]}
       """
-    Then the sandbox calls the tool "<tool>" with
-      """
-      <input>
-      """
+    Then the sandbox's answer has the fields
+      | field           | value      |
+      | stop_reason     | "tool_use" |
+      | content.0.type  | "tool_use" |
+      | content.0.name  | "<tool>"   |
+      | content.0.input | <input>    |
 
     Examples:
       | choice                           | prompt                  | tool  | input         |
@@ -247,8 +254,10 @@ Feature: The sandbox's answers are deterministic and about their prompts
       {"model": "claude-haiku-4-5", "max_tokens": 900, "messages": [{"role": "user", "content": [
         {"type": "document", "source": {"type": "text", "data": "The sky is blue."}, "citations": {"enabled": true}}]}]}
       """
-    Then the sandbox's line for "r0" succeeded
-    And the sandbox's batch answer cites "The sky is blue."
+    And the sandbox's batches have had their time
+    Then the sandbox's answers are as follows
+      | call                                     | field                                              | value            |
+      | GET /v1/messages/batches/{batch}/results | r0.result.message.content.0.citations.0.cited_text | The sky is blue. |
 
   Scenario Outline: A responder makes the answers
     Given a sandbox with a responder

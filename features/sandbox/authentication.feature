@@ -52,7 +52,9 @@ Feature: The sandbox knows its callers as the API does
       """
       {"workspaces": {"sk-one": "wrkspc_one", "sk-two": "wrkspc_two"}}
       """
-    And the sandbox has a batch of the key "sk-one"
+    And the sandbox has a batch of 1 requests
+      | header    | value  |
+      | x-api-key | sk-one |
     When the sandbox is called with GET "/v1/messages/batches/{batch}"
       | header    | value  |
       | x-api-key | sk-two |
@@ -101,6 +103,7 @@ Feature: The sandbox knows its callers as the API does
     Then the sandbox's answer has the fields
       | field             | value         |
       | workspaces.…1234 | "wrkspc_plan" |
+    And the sandbox's answer contains no "sk-secret"
 
   Scenario Outline: The API version is required and must be known
     Given a sandbox

@@ -106,16 +106,17 @@ Feature: The sandbox keeps batches as the API does
       | a         | Hello                                |
       | b         | [[sandbox:errored:overloaded_error]] |
     And the sandbox's batches have had their time
-    Then the sandbox's bill tells of each request
+    Then the sandbox's bill tells of a request as follows
       | custom_id | outcome   | error_type       | seconds |
-      | a         | succeeded | None             | 3600    |
+      | a         | succeeded |                  | 3600    |
       | b         | errored   | overloaded_error | 3600    |
 
   Scenario: Results come in an order that only the seed decides
-    Given a sandbox
-    And the sandbox has a batch of 20 requests
-    And the sandbox's batches have had their time
-    Then the sandbox's results end alike under another seed, in another order
+    Then the sandbox's results come in an order as follows
+      | seed | requests | order             |
+      | 0    | 6        | r2 r3 r1 r0 r5 r4 |
+      | 0    | 6        | r2 r3 r1 r0 r5 r4 |
+      | 8    | 6        | r0 r3 r5 r2 r4 r1 |
 
   Scenario: Results cannot be read before the end
     Given a sandbox
@@ -226,7 +227,10 @@ Feature: The sandbox keeps batches as the API does
     Then the sandbox answers 404 not_found_error saying "not found"
     And the sandbox shows 0 batches
     And the sandbox's bill has 2 records
-    And the sandbox's bill names the params by their sorted compact JSON
+    And the sandbox's bill names params by the SHA-256 of their sorted compact JSON as follows
+      | text                                                                                             | custom_id |
+      | {"max_tokens":1000,"messages":[{"content":"Prompt 0","role":"user"}],"model":"claude-haiku-4-5"} | r0        |
+      | {"max_tokens":1000,"messages":[{"content":"Prompt 1","role":"user"}],"model":"claude-haiku-4-5"} | r1        |
 
   Scenario Outline: A batch that does not exist is not found
     Given a sandbox
@@ -257,7 +261,10 @@ Feature: The sandbox keeps batches as the API does
       | has_more | true  |
     When the sandbox is called with GET "/v1/messages/batches?limit=2&after_id={first}"
     Then the sandbox's list shows the batches none
-    And the official SDK reads all 5 batches of the sandbox, 2 a page
+    And the official SDK reads from the sandbox as follows
+      | call                  | arguments                            | field | value                                                   |
+      | messages.batches.list | {"limit": 2}                         | *.id  | ["batch 5", "batch 4", "batch 3", "batch 2", "batch 1"] |
+      | messages.batches.list | {"limit": 2, "before_id": "batch 1"} | *.id  | ["batch 3", "batch 2", "batch 5", "batch 4"]            |
 
   Scenario Outline: A list that cannot be understood is refused
     Given a sandbox
@@ -296,9 +303,31 @@ Feature: The sandbox keeps batches as the API does
 
   Scenario: A client that goes away in the middle of its upload has made nothing
     Given a sandbox
-    When the sandbox is left by a client in the middle of its upload
-    Then the sandbox shows 0 batches
+    When a client of the sandbox sends
+      """
+      POST /v1/messages/batches HTTP/1.1
+      host: x
+      x-api-key: k
+      anthropic-version: 2023-06-01
+      content-length: 1000
+
+      {
+      """
+    And that client gives up after 0.1 seconds without an answer
+    Then the sandbox's log soon has 1 calls
+    And the sandbox shows 0 batches
 
   Scenario: A large batch is taken and streamed
     Given a sandbox
-    Then the sandbox takes a batch of 3000 requests and streams all results
+    And the sandbox has a batch of 3000 requests
+    And the sandbox's batches have had their time
+    Then the sandbox's result lines count as
+      | what      | count |
+      | lines     | 3000  |
+      | succeeded | 3000  |
+      | of r2999  | 1     |
+    And the sandbox's bill sums up as
+      | what                     | count |
+      | paid                     | 3000  |
+      | distinct_params          | 3000  |
+      | processed_more_than_once | 0     |

@@ -1,34 +1,30 @@
 @every_python
 Feature: The sandbox answers live messages
 
-  Scenario Outline: A stream tells what one answer tells
+  Scenario: A stream tells what one answer tells
     Given a sandbox
-    Then the official SDK streams from the sandbox what it answers at once
-      """
-      <params>
-      """
-
-    Examples:
-      | params |
-      | {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Tell me something long enough for pieces"}]} |
-      | {"model": "claude-haiku-4-5", "max_tokens": 3, "messages": [{"role": "user", "content": "Tell me"}]} |
-      | {"model": "claude-haiku-4-5", "max_tokens": 0, "messages": [{"role": "user", "content": "Warm the cache"}]} |
-      | {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "[[sandbox:refused]]"}]} |
-      | {"model": "claude-haiku-4-5", "max_tokens": 100, "tools": [{"name": "look", "input_schema": {"type": "object", "properties": {"where": {"type": "string"}}}}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "Look"}]} |
-      | {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": [{"type": "document", "title": "D", "source": {"type": "text", "media_type": "text/plain", "data": "The sky is blue."}, "citations": {"enabled": true}}, {"type": "text", "text": "What colour?"}]}]} |
+    Then the official SDK reads a stream like the whole answer, as follows
+      | params                                                                                                                                                                                                                                          | stop_reason | blocks |
+      | {"messages": [{"role": "user", "content": "Tell me something long enough for pieces"}]}                                                                                                                                                         | end_turn    | 1      |
+      | {"max_tokens": 3, "messages": [{"role": "user", "content": "Tell me"}]}                                                                                                                                                                         | max_tokens  | 1      |
+      | {"max_tokens": 0, "messages": [{"role": "user", "content": "Warm the cache"}]}                                                                                                                                                                  | max_tokens  | 0      |
+      | {"messages": [{"role": "user", "content": "[[sandbox:refused]]"}]}                                                                                                                                                                              | refusal     | 0      |
+      | {"tools": [{"name": "look", "input_schema": {"type": "object", "properties": {"where": {"type": "string"}}}}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "Look"}]}                                               | tool_use    | 1      |
+      | {"messages": [{"role": "user", "content": [{"type": "document", "title": "D", "source": {"type": "text", "media_type": "text/plain", "data": "The sky is blue."}, "citations": {"enabled": true}}, {"type": "text", "text": "What colour?"}]}]} | end_turn    | 1      |
 
   Scenario: Other kinds of blocks are streamed too
     Given a sandbox with a responder
-    When the sandbox is sent the live params
-      """
-      {"model": "claude-haiku-4-5", "max_tokens": 100, "stream": true, "messages": [{"role": "user", "content": "thinking"}]}
-      """
-    Then the sandbox's answer contains "thinking_delta"
-    And the sandbox's answer contains "event: message_stop"
+    Then the sandbox streams events as follows
+      | params                                                  | text             | events         |
+      | {"messages": [{"role": "user", "content": "thinking"}]} | …thinking_delta… | … message_stop |
 
   Scenario: Tokens are counted as they are billed, with the beta's path too
     Given a sandbox
-    Then the official SDK counts the tokens that the sandbox bills
+    Then the official SDK reads from the sandbox as follows
+      | call                       | arguments                                                                                                                    | field              | value |
+      | messages.create            | {"model": "claude-haiku-4-5", "system": "Be brief.", "messages": [{"role": "user", "content": "Count me"}], "max_tokens": 9} | usage.input_tokens | 13    |
+      | messages.count_tokens      | {"model": "claude-haiku-4-5", "system": "Be brief.", "messages": [{"role": "user", "content": "Count me"}]}                  | input_tokens       | 13    |
+      | beta.messages.count_tokens | {"model": "claude-haiku-4-5", "system": "Be brief.", "messages": [{"role": "user", "content": "Count me"}]}                  | input_tokens       | 13    |
 
   Scenario: Counting checks the params at once
     Given a sandbox
@@ -40,7 +36,10 @@ Feature: The sandbox answers live messages
 
   Scenario: Models are listed
     Given a sandbox
-    Then the official SDK lists the sandbox's models
+    Then the official SDK reads from the sandbox as follows
+      | call            | arguments                       | field        | value                                                                                     |
+      | models.list     | {"limit": 2}                    | *.id         | ["claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5", "claude-haiku-4-5-20251001"] |
+      | models.retrieve | {"model_id": "claude-opus-5-5"} | display_name | Claude Opus 5 5                                                                           |
     When the sandbox is called with GET "/v1/models/unknown-model"
     Then the sandbox answers 404 not_found_error saying "unknown-model"
 
@@ -76,7 +75,12 @@ Feature: The sandbox answers live messages
       | paid_more_than_once      | 1     |
       | processed_more_than_once | 1     |
     And the sandbox's bill has 4 records
-    And the sandbox's bill of the last batch has 2 records, live none
+    And the sandbox's answers are as follows
+      | call                                               | field    | value    |
+      | GET /sandbox/billing?batch_id={batch}              | 0.route  | batch    |
+      | GET /sandbox/billing?batch_id={batch}              | 1.route  | batch    |
+      | GET /sandbox/billing?batch_id={batch}              | 2        | (absent) |
+      | GET /sandbox/billing?batch_id={batch}&summary=true | requests | 2        |
 
   Scenario: An empty bill is an empty list
     Given a sandbox
@@ -89,18 +93,18 @@ Feature: The sandbox answers live messages
       """
       {"model": "claude-haiku-4-5", "max_tokens": 9, <shared>, "messages": [{"role": "user", "content": "one"}]}
       """
-    Then the sandbox's usage counts "<written>" written and nothing read
+    Then the sandbox's usage counts tokens of the kind "<written>" alone
     When the sandbox is sent the live params
       """
       {"model": "claude-haiku-4-5", "max_tokens": 9, <shared>, "messages": [{"role": "user", "content": "one"}]}
       """
-    Then the sandbox's usage counts everything read and nothing written
+    Then the sandbox's usage counts tokens of the kind "read" alone
     When the sandbox's clock moves on by <kept> seconds
     And the sandbox is sent the live params
       """
       {"model": "claude-haiku-4-5", "max_tokens": 9, <shared>, "messages": [{"role": "user", "content": "one"}]}
       """
-    Then the sandbox's usage counts "<written>" written and nothing read
+    Then the sandbox's usage counts tokens of the kind "<written>" alone
 
     Examples:
       | shared                                                                                                      | written | kept |
@@ -110,9 +114,23 @@ Feature: The sandbox answers live messages
       | "system": "A long shared prefix", "tools": [{"name": "a", "cache_control": {"type": "ephemeral"}}]          | 5m      | 301  |
       | "system": "A long shared prefix", "cache_control": {"type": "ephemeral"}                                    | 5m      | 301  |
 
-  Scenario: In a batch the first request of a prefix writes it and the others read it
+  Scenario: In a batch the first request of a prefix writes it and the next one reads it
     Given a sandbox
-    Then the sandbox's batch of a shared prefix of 3 requests writes once and reads twice
+    And the sandbox has a batch of the requests
+      """
+      {"requests": [
+        {"custom_id": "r0", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "one"}],
+         "system": [{"type": "text", "text": "A long shared prefix", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]}},
+        {"custom_id": "r1", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "two"}],
+         "system": [{"type": "text", "text": "A long shared prefix", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]}}]}
+      """
+    And the sandbox's batches have had their time
+    Then the sandbox's answers are as follows
+      | call                                     | field                                               | value |
+      | GET /v1/messages/batches/{batch}/results | r0.result.message.usage.cache_creation_input_tokens | 11    |
+      | GET /v1/messages/batches/{batch}/results | r0.result.message.usage.cache_read_input_tokens     | 0     |
+      | GET /v1/messages/batches/{batch}/results | r1.result.message.usage.cache_creation_input_tokens | 0     |
+      | GET /v1/messages/batches/{batch}/results | r1.result.message.usage.cache_read_input_tokens     | 11    |
     And the sandbox's bill agrees with the usage of its results
 
   Scenario: A prompt that only names the mark uses no cache
@@ -133,27 +151,28 @@ Feature: The sandbox answers live messages
       """
     When the sandbox is sent a live prompt "Hello"
     Then the sandbox answers 200
+    And the sandbox took 0.05 seconds or more
 
   Scenario: Each answer reports the limits per minute, and they are enforced
     Given a sandbox
     When the sandbox is given the fault plan
       """
-      {"rate_limits": {"requests": 60, "input_tokens": 60000, "output_tokens": 600, "requests_left": 3, "output_tokens_left": 2}}
+      {"rate_limits": {"requests": 60, "input_tokens": 60000, "output_tokens": 60, "requests_left": 3, "output_tokens_left": 2}}
       """
     And the sandbox is sent the live params
       """
       {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Tell me something long"}]}
       """
-    Then the sandbox tells that of 60 requests 2 remain, of 60000 input-tokens some, of 600 output-tokens 0
+    Then the sandbox tells that of 60 requests 2 remain, of 60000 input-tokens some, of 60 output-tokens 0
     When the sandbox is sent the live params
       """
       {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "x"}]}
       """
-    Then the sandbox answers 429 rate_limit_error saying "600 output tokens per minute"
-    And the sandbox says to wait for some seconds
-    When the sandbox's clock is moved on by as long
+    Then the sandbox answers 429 rate_limit_error saying "60 output tokens per minute"
+    And the sandbox's header "retry-after" is "1….…"
+    When the sandbox's clock moves on by 20 seconds
     And the sandbox is sent the live params
       """
       {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "x"}]}
       """
-    Then the sandbox tells that of 60 requests 2 remain, of 60000 input-tokens some, of 600 output-tokens 0
+    Then the sandbox tells that of 60 requests 21 remain, of 60000 input-tokens some, of 60 output-tokens 0

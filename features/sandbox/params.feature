@@ -115,4 +115,13 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
 
   Scenario: Text that is not UTF-8 is refused like any other invalid body
     Given a sandbox
-    Then the sandbox refuses bytes that are not UTF-8 wherever they stand
+    Then the sandbox's answers to Latin-1 bodies are as follows
+      | call                      | body                                                                    | status | answer           |
+      | POST /v1/messages/batches | {"requests":[{"custom_id":"ÿ","params":{}}]}                            | 400    | …not valid JSON… |
+      | POST /v1/messages         | {"model":"ÿ","max_tokens":1,"messages":[]}                              | 400    | …utf-8…          |
+      | POST /v1/messages         | {"model":"m","max_tokens":1,"messages":[{"role":"user","content":"ÿ"}]} | 400    | …utf-8…          |
+      | POST /v1/messages/batches | {"requests":[{"custom_id":"a","params":{"model":"ÿ"}}]}                 | 200    | …in_progress…    |
+    And the sandbox's results end as
+      | custom_id | ending                |
+      | a         | invalid_request_error |
+    And the sandbox's bill has 3 records

@@ -162,15 +162,9 @@ Feature: The sandbox answers as the recorded service does
 
   Scenario: A stream pings after its first block has begun
     Given a sandbox
-    When the sandbox is sent the live params
-      """
-      {"model": "claude-opus-5-5", "max_tokens": 100, "stream": true, "messages": [{"role": "user", "content": "Hello"}]}
-      """
-    Then the sandbox's answer streams the events
-      """
-      message_start content_block_start ping content_block_delta content_block_stop
-      content_block_start content_block_delta content_block_stop message_delta message_stop
-      """
+    Then the sandbox streams events as follows
+      | params                       | events                                                                                                                                                              |
+      | {"model": "claude-opus-5-5"} | message_start content_block_start ping content_block_delta content_block_stop content_block_start content_block_delta content_block_stop message_delta message_stop |
 
   Scenario: A cancellation can take its time, as in the service
     Given a sandbox with the settings
@@ -228,15 +222,15 @@ Feature: The sandbox answers as the recorded service does
       {"any_id": true}
       """
     Then the sandbox's answers are as follows
-      | call                                          | field             | value                 |
-      | GET /v1/messages/batches/message_batch_id     | processing_status | in_progress           |
-      | POST /v1/messages/batches/message_batch_id/cancel | processing_status | canceling         |
-      | DELETE /v1/messages/batches/message_batch_id  | type              | message_batch_deleted |
-      | GET /v1/messages/batches/message_batch_id     | id                | message_batch_id      |
-      | GET /v1/messages/batches?after_id=a&before_id=b | has_more        | no                    |
-      | GET /v1/messages/batches/message_batch_id/results | custom_id     | my-custom-id-1        |
-      | GET /v1/files/file_id                         | downloadable      | yes                   |
-      | GET /v1/files?page=page                       | next_page         | null                  |
-      | GET /v1/models/model_id                       | id                | model_id              |
+      | call                                              | field             | value                 |
+      | GET /v1/messages/batches/message_batch_id         | processing_status | in_progress           |
+      | POST /v1/messages/batches/message_batch_id/cancel | processing_status | canceling             |
+      | DELETE /v1/messages/batches/message_batch_id      | type              | message_batch_deleted |
+      | GET /v1/messages/batches/message_batch_id         | id                | message_batch_id      |
+      | GET /v1/messages/batches?after_id=a&before_id=b   | has_more          | no                    |
+      | GET /v1/messages/batches/message_batch_id/results | 0.custom_id       | my-custom-id-1        |
+      | GET /v1/files/file_id                             | downloadable      | yes                   |
+      | GET /v1/files?page=page                           | next_page         | null                  |
+      | GET /v1/models/model_id                           | id                | model_id              |
     When the sandbox is called with GET "/v1/files/file_id/content"
     Then the sandbox's answer contains "Example data"

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import urllib.request
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from behave import given, then, when
+from behave import then, when
 from behave.runner import Context
 from gateway_steps import body_of
 from pages import page
@@ -90,7 +91,7 @@ def _sent() -> int:
 @when("{count:d} calls wait for {hours:d} hours of the gateway's simulated clock")
 def _(context: Context, count: int, hours: int) -> None:
     context.gateway.stop()
-    connections = [_Connection(body_of(f"prompt {n}", stream=n % 2 == 0)) for n in range(count)]
+    connections = [_Connection(body_of(f"question {n}", stream=n % 2 == 0)) for n in range(count)]
     selector = _Jumping()
 
     async def wait() -> None:
@@ -113,7 +114,7 @@ def _(context: Context, count: int, hours: int) -> None:
 
     with asyncio.Runner(loop_factory=lambda: _Loop(selector)) as runner:
         runner.run(wait())
-    context.gateway_connections = connections
+    context.answers = [each.received.decode() for each in connections]
 
 
 @then("each call has had {count:d} signs of life, at most {seconds:g} seconds apart")
@@ -125,20 +126,38 @@ def _(context: Context, count: int, seconds: float) -> None:
         assert abs(len(times) - count) <= 3, len(times)
 
 
-@then("each call is answered when the batch ends")
-def _(context: Context) -> None:
-    for number, each in enumerate(context.gateway_connections):
-        assert f"prompt {number}".encode() in each.received, each.received[-300:]
-
-
 # Memory
 
 
-@given("a gateway of its own process over the sandbox")
-def _(context: Context) -> None:
+@then("each of {count:d} waiting calls of {size:d} bytes takes at most {most:d} KiB of a gateway")
+def _(context: Context, count: int, size: int, most: int) -> None:
     start_api(context, latency=3600)
     command = [sys.executable, "-m", "claude_batch", "gateway", "--port", "0", "--hold", "1s"]
     start_process(context, command)
+    url = urlsplit(context.gateway_url)
+
+    async def open_call(number: int) -> asyncio.StreamWriter:
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        body = body_of(f"{number} " + "x" * size, stream=True)
+        head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: {len(body)}"
+        writer.write(head.encode() + b"\r\n\r\n" + body)
+        await reader.readuntil(b"event: ping")
+        return writer
+
+    async def memory_of_a_call() -> float:
+        # What the first calls import and open is not theirs.
+        writers = [await open_call(-1)]
+        before = _memory(context.gateway_process)
+        writers += await asyncio.gather(*map(open_call, range(count)))
+        grown = _memory(context.gateway_process) - before
+        metrics = await asyncio.to_thread(_metrics, context)
+        assert f"calls_waiting {count + 1}.0" in metrics, metrics
+        for writer in writers:
+            writer.close()
+        return grown / count / 1024
+
+    found = asyncio.run(memory_of_a_call())
+    assert found <= most, found
 
 
 def start_process(context: Context, command: list[str]) -> None:
@@ -174,37 +193,6 @@ def _metrics(context: Context) -> str:
         return response.read().decode()
 
 
-@when("{count:d} calls of {size:d} bytes each wait at the gateway")
-def _(context: Context, count: int, size: int) -> None:
-    url = urlsplit(context.gateway_url)
-
-    async def open_call(number: int) -> asyncio.StreamWriter:
-        reader, writer = await asyncio.open_connection(url.hostname, url.port)
-        body = body_of(f"{number} " + "x" * size, stream=True)
-        head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: {len(body)}"
-        writer.write(head.encode() + b"\r\n\r\n" + body)
-        await reader.readuntil(b"event: ping")
-        return writer
-
-    async def open_all() -> None:
-        # What the first calls import and open is not theirs.
-        writers = [await open_call(-1)]
-        before = _memory(context.gateway_process)
-        writers += await asyncio.gather(*map(open_call, range(count)))
-        context.gateway_memory = (_memory(context.gateway_process) - before) / count
-        metrics = await asyncio.to_thread(_metrics, context)
-        assert f"calls_waiting {count + 1}.0" in metrics, metrics
-        for writer in writers:
-            writer.close()
-
-    asyncio.run(open_all())
-
-
-@then("each of them takes at most {size:d} KiB of the gateway's memory")
-def _(context: Context, size: int) -> None:
-    assert context.gateway_memory <= size * 1024, context.gateway_memory
-
-
 # The page's commands
 
 
@@ -226,13 +214,9 @@ def _(context: Context) -> None:
         timeout=60,
         check=False,
     )
-    context.gateway_curl = done
-
-
-@then("the first prints the gateway's address, and curl prints an answer of the sandbox")
-def _(context: Context) -> None:
-    done = context.gateway_curl
-    assert done.returncode == 0 and '"Sandbox answer' in done.stdout, done
+    context.ended = SimpleNamespace(
+        exit_code=done.returncode, stdout=done.stdout, output=done.stdout + done.stderr
+    )
 
 
 @then("the gateway may open as many files as this machine allows")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from urllib.parse import urlsplit
@@ -33,14 +34,16 @@ def _(context: Context, count: int) -> None:
     for number in range(count):
         first[number].close()
         ask(again[number], number)
-    context.gateway_returned = []
+    context.answers = []
     for connection in again:
         with connection, connection.makefile("rb") as answer:
-            context.gateway_returned.append(answer.read().decode())
+            context.answers.append(answer.read().decode())
+            assert "event: message_stop" in context.answers[-1], context.answers
 
 
-@then("each of them has its answer")
-def _(context: Context) -> None:
-    for number, answer in enumerate(context.gateway_returned):
-        assert "event: message_stop" in answer, answer
-        assert f"question {number}" in answer, answer
+@then("each of {count:d} callers has the answer to its own question")
+def _(context: Context, count: int) -> None:
+    """The sandbox's answers repeat the prompt, in quotes."""
+    assert len(context.answers) == count
+    for number, answer in enumerate(context.answers):
+        assert re.search(rf'question {number}\\*"', answer), answer

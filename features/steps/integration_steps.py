@@ -16,12 +16,14 @@ import httpx2
 import parse
 from behave import given, register_type, then, when
 from behave.runner import Context
+from sdk_calls import field_of, make
 from sqlalchemy import func, select
 from staging import KEY, QUICK, is_sent, start_api, until
 from tables import rule
 
 import claude_batch as cb
 from claude_batch.core.states import RequestState
+from claude_batch.integrations.http_answers import response_of
 from claude_batch.ledger import held_requests
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.schema import digests
@@ -70,7 +72,10 @@ def _(context: Context, sync: bool, settings: dict[str, Any]) -> None:
 
 
 def _make_client(context: Context, sync: bool, **settings: Any) -> None:
-    if "provider" not in settings:
+    """A client; the setting `provider`, if it is true, stands for the scenario's provider."""
+    if settings.pop("provider", False):
+        settings["provider"] = context.provider
+    else:
         settings = {**QUICK, "linger": 0.05, **settings}
     context.settings = settings
     made: list[cb.ClaudeBatchProvider] = []
@@ -119,22 +124,6 @@ def _(context: Context) -> None:
     patched = mock.patch.object(Entrance, "door", slowly)
     patched.start()
     context.add_cleanup(patched.stop)
-
-
-@given("the batched client's credentials are those of a profile")
-def _(context: Context) -> None:
-    del os.environ["ANTHROPIC_API_KEY"]
-    folder = context.tmp / "anthropic"
-    for name, content in (
-        ("configs", {"authentication": {"type": "user_oauth"}}),
-        ("credentials", {"access_token": "sk-of-a-profile", "expires_at": time.time() + 3600}),
-    ):
-        (folder / name).mkdir(parents=True)
-        file = folder / name / "work.json"
-        file.write_text(json.dumps(content))
-        file.chmod(0o600)
-    os.environ["ANTHROPIC_CONFIG_DIR"] = str(folder)
-    os.environ["ANTHROPIC_PROFILE"] = "work"
 
 
 @given("the batched client's provider fails with a bug")
@@ -230,24 +219,6 @@ def _(context: Context) -> None:
     context.outcomes = outcomes
 
 
-@when("the actor is asked twice in turn for an errored answer")
-def _(context: Context) -> None:
-    for _ in range(2):
-        try:
-            context.actor.respond_sync("[[sandbox:errored]]")
-        except cb.BatchRequestError as error:
-            assert error.outcome == "errored", error
-
-
-@when("the batched client asks for a raw answer")
-def _(context: Context) -> None:
-    async def ask() -> None:
-        answer = await context.sdk.messages.with_raw_response.create(**_params({}))
-        context.raw, context.headers = answer.http_response.content, answer.headers
-
-    asyncio.run(ask())
-
-
 @when("three batched clients of one process ask {count:d} prompts each at once")
 def _(context: Context, count: int) -> None:
     settings = {**QUICK, "linger": 1.5}
@@ -267,14 +238,32 @@ def _(context: Context, count: int) -> None:
     context.outcomes = asyncio.run(ask())
 
 
-@when("the batched client counts tokens, lists models and lists batches")
-def _(context: Context) -> None:
-    async def ask() -> list[Any]:
-        async with context.sdk as sdk:
-            counted = await sdk.messages.count_tokens(model=MODEL, messages=_params({})["messages"])
-            return [counted, await sdk.models.list(), await sdk.messages.batches.list()]
+@rule("other calls of a batched client return")
+def _(context: Context, client: str, call: str, arguments: str, field: str) -> Any:
+    _make_client(context, client == "synchronous")
+    if client == "synchronous":
+        with context.sdk as sdk:
+            return field_of(make(sdk, call, arguments), field)
 
-    context.outcomes = asyncio.run(ask())
+    async def ask() -> Any:
+        async with context.sdk as sdk:
+            return field_of(await make(sdk, call, arguments), field)
+
+    return asyncio.run(ask())
+
+
+@rule("other bodies than requests are posted to the batched client")
+def _(context: Context, body: str, form: bool) -> dict[str, Any]:
+    words: dict[str, Any] = {"content": body.encode()}
+    if form:
+        words = {
+            "files": {"a": body.encode()},
+            "options": {"headers": {"content-type": "multipart/form-data"}},
+        }
+    _try(context, lambda: context.sdk.post("/v1/messages", cast_to=httpx2.Response, **words))
+    [error] = context.outcomes
+    assert isinstance(error, anthropic.APIStatusError), repr(error)
+    return {"status": error.status_code, "type": error.body["error"]["type"]}
 
 
 @when("the batched client counts tokens")
@@ -284,30 +273,6 @@ def _(context: Context) -> None:
             return await sdk.messages.count_tokens(model=MODEL, messages=_params({})["messages"])
 
     _try(context, count)
-
-
-@when("the synchronous batched client counts tokens twice")
-def _(context: Context) -> None:
-    with context.sdk as sdk:
-        context.outcomes = [
-            sdk.messages.count_tokens(model=MODEL, messages=_params({})["messages"])
-            for _ in range(2)
-        ]
-
-
-@when("the batched client posts {body}")
-def _(context: Context, body: str) -> None:
-    async def post() -> Any:
-        files = {"a": b"b"} if body.startswith("a form") else None
-        words: dict[str, Any] = {"content": body.encode()}
-        if files is not None:
-            words = {
-                "files": files,
-                "options": {"headers": {"content-type": "multipart/form-data"}},
-            }
-        return await context.sdk.post("/v1/messages", cast_to=httpx2.Response, **words)
-
-    _try(context, post)
 
 
 @when("a copy of the batched client with {options:Json} {does}")
@@ -320,29 +285,12 @@ def _(context: Context, options: dict[str, Any], does: str) -> None:
 
 @rule("batched clients are made")
 def _(context: Context, client: str, settings: dict[str, Any]) -> dict[str, Any]:
-    if settings.pop("provider", False):
-        settings["provider"] = cb.ClaudeBatchProvider()
     if profile := settings.pop("profile", None):
         os.environ.pop("ANTHROPIC_API_KEY", None)
         os.environ["ANTHROPIC_CONFIG_DIR"] = str(context.tmp)
         os.environ["ANTHROPIC_PROFILE"] = profile
     _make_client(context, client == "synchronous", **settings)
     return {}
-
-
-@when("{sync:Client} of that provider asks and is closed")
-def _(context: Context, sync: bool) -> None:
-    _make_client(context, sync, provider=context.provider)
-    if sync:
-        with context.sdk as sdk:
-            context.outcomes = [_create(sdk)]
-        return
-
-    async def ask() -> Any:
-        async with context.sdk as sdk:
-            return await _create(sdk)
-
-    context.outcomes = [asyncio.run(ask())]
 
 
 @when("the batched client is closed")
@@ -367,20 +315,6 @@ def _held() -> int:
         ledger.close()
 
 
-@when("a waiting call of the batched client is cancelled")
-def _(context: Context) -> None:
-    async def ask() -> None:
-        task = asyncio.create_task(_create(context.sdk))
-        await asyncio.to_thread(until, is_sent)
-        task.cancel()
-        try:
-            await task
-        except asyncio.CancelledError:
-            context.was_cancelled = True
-
-    asyncio.run(ask())
-
-
 @when("the event loop of a waiting call of the batched client ends")
 def _(context: Context) -> None:
     loop = asyncio.new_event_loop()
@@ -394,11 +328,6 @@ def _(context: Context) -> None:
     loop.run_until_complete(begun())
     loop.close()
     context.was_cancelled = not task.done()
-
-
-@then("the next call of the batched client is answered")
-def _(context: Context) -> None:
-    assert asyncio.run(_create(context.sdk)).content
 
 
 @when("a waiting call of the synchronous batched client is interrupted")
@@ -426,23 +355,13 @@ def _impatient(sdk: Any, seconds: float, retries: int) -> Any:
 
 
 @when(
-    "{_:Client} asks with a time-out of {seconds:g} seconds and {retries:d} retries,"
-    " answers taking {latency:g} seconds"
+    "{_:Client} asks {calls:d} times at once, with a time-out of {seconds:g} seconds and"
+    " {retries:d} retries, answers taking {latency:g} seconds"
 )
-def _(context: Context, _: bool, seconds: float, retries: int, latency: float) -> None:
+def _(context: Context, _: bool, calls: int, seconds: float, retries: int, latency: float) -> None:
     _slow_api(context, latency)
     context.sdk = _impatient(context.sdk, seconds, retries)
-    _ask_all(context, {})
-
-
-@when(
-    "the batched client asks twice the same with a time-out of {seconds:g} seconds"
-    " and {retries:d} retries"
-)
-def _(context: Context, seconds: float, retries: int) -> None:
-    _slow_api(context, 0.8)
-    context.sdk = _impatient(context.sdk, seconds, retries)
-    _ask_all(context, {}, {})
+    _ask_all(context, *({} for _ in range(calls)))
 
 
 @when("three prompts of the batched client time out, and are asked again")
@@ -458,37 +377,23 @@ def _(context: Context, calls: int) -> None:
         tasks = [asyncio.create_task(_ask(context.sdk, prompt=f"{n}")) for n in range(calls)]
         await asyncio.to_thread(until, is_sent)
         tasks[0].cancel()
+        [left] = await asyncio.gather(tasks[0], return_exceptions=True)
+        context.was_cancelled = isinstance(left, asyncio.CancelledError)
         context.outcomes = await asyncio.gather(*tasks[1:])
 
     asyncio.run(ask())
 
 
-@when("the batched client asks, and once more as the SDK's retry")
-def _(context: Context) -> None:
-    _ask_all(context, {})
-    _ask_all(context, {"extra_headers": {"x-stainless-retry-count": "1"}})
-
-
-@when("an errored line of a type of tomorrow is told to the batched client")
-def _(context: Context) -> None:
-    _make_client(context, False)
-    error = {"type": "tomorrow_error", "message": "never seen"}
-    line = {
-        "custom_id": "x",
-        "result": {"type": "errored", "error": {"type": "error", "error": error}},
-    }
-    raw = json.dumps(line).encode()
-    future = CallFuture()
-    future.settle(Answer(1, "run", 0, None, RequestState.ERRORED, 1, 1, raw, "msgbatch_1"))
-    context.provider.call = lambda *_, **__: future
-    _ask_all(context, {})
-
-
 # What comes back
 
 
-@then("the batched client's answer is the message of the batch, byte for byte")
+@then("a raw answer is the message of its result line, byte for byte, with the headers")
 def _(context: Context) -> None:
+    async def ask() -> None:
+        answer = await context.sdk.messages.with_raw_response.create(**_params({}))
+        context.raw, context.headers = answer.http_response.content, answer.headers
+
+    asyncio.run(ask())
     [batch_id] = {record["batch_id"] for record in context.api.billing()}
     request = urllib.request.Request(
         f"{context.api.url}/v1/messages/batches/{batch_id}/results",
@@ -498,20 +403,18 @@ def _(context: Context) -> None:
         line = answer.read()
     assert context.raw in line, (context.raw, line)
     assert json.loads(context.raw) == json.loads(line)["result"]["message"]
+    for row in context.table:
+        found = context.headers[row["header"]].replace(batch_id, "BATCH")
+        assert found == row["value"], (row["header"], found)
 
 
-@then("the batched client's answer names its batch, its attempt, its cost and a request id")
-def _(context: Context) -> None:
-    [batch_id] = {record["batch_id"] for record in context.api.billing()}
-    headers = context.headers
-    assert headers["claude-batch-batch-id"] == batch_id, headers
-    assert headers["claude-batch-attempt"] == "1", headers
-    assert headers["request-id"] == f"batch:{batch_id}", headers
-    usage = json.loads(context.raw)["usage"]
-    # Half of a dollar and of five dollars for a million tokens.
-    cost = (0.5 * usage["input_tokens"] + 2.5 * usage["output_tokens"]) / 1e6
-    assert float(headers["claude-batch-cost-usd"]) == cost > 0, (headers, usage)
-    assert usage["service_tier"] == "batch", usage
+@rule("failures that the API reports for a request are answered")
+def _(failure: dict[str, Any]) -> dict[str, Any]:
+    line = {"custom_id": "x", "result": {"type": "errored", "error": failure}}
+    raw = json.dumps(line).encode()
+    answer = Answer(1, "run", 0, None, RequestState.ERRORED, 1, 1, raw, "msgbatch_1")
+    response = response_of(answer, stream=False)
+    return {"status": response.status_code, "body": response.json()}
 
 
 @then("the batched client has {count:d} messages")
@@ -521,11 +424,6 @@ def _(context: Context, count: int) -> None:
         assert outcome.__class__.__name__ in ("Message", "BetaMessage"), repr(outcome)
         assert outcome.content[-1].text.startswith("Sandbox answer"), outcome
         assert outcome.usage.service_tier == "batch", outcome
-
-
-@then("the batched client has no time-out of its own")
-def _(context: Context) -> None:
-    assert context.sdk.timeout is None
 
 
 @then("the batched client's batches were created with")
@@ -545,14 +443,6 @@ def _(context: Context) -> None:
     assert not [call for call in context.api.log() if call["method"] == "POST"]
 
 
-@then("the batched client was answered by the real API")
-def _(context: Context) -> None:
-    for outcome in context.outcomes:
-        assert not isinstance(outcome, Exception), repr(outcome)
-        assert getattr(outcome, "_request_id", None) or outcome.data is not None
-    assert context.outcomes[0].input_tokens > 0
-
-
 @then("the batched client fails with {status:d} {error_type:w}")
 def _(context: Context, status: int, error_type: str) -> None:
     for error in context.outcomes:
@@ -561,15 +451,7 @@ def _(context: Context, status: int, error_type: str) -> None:
         assert error.body["error"]["type"] == error_type, error.body
         assert error.body["error"]["message"], error.body
         assert error.response.headers["x-should-retry"] == "false"
-
-
-@then("the batched client's failure is the SDK's APIStatusError, and was asked for once")
-def _(context: Context) -> None:
-    [error] = context.outcomes
-    assert isinstance(error, anthropic.APIStatusError), repr(error)
-    assert "was canceled at the API" in error.message, error.message
-    assert "repeat the call" in error.message, error.message
-    assert context.api.billing_summary()["requests"] == 1
+        context.failure = error
 
 
 @then("the SDK's client, openai-style clients and HTTP retry layers do not repeat its status")
@@ -588,27 +470,19 @@ def _(context: Context) -> None:
     assert isinstance(error, anthropic.APITimeoutError), repr(error)
 
 
-@then("the batched client fails with a redirect")
-def _(context: Context) -> None:
-    [error] = context.outcomes
-    assert isinstance(error, anthropic.APIStatusError), repr(error)
-    assert error.status_code == 307
-
-
 @then("the batched client's outcomes are")
 def _(context: Context) -> None:
-    seen = [
-        {
-            "status": str(o.status_code),
-            "type": o.body["error"]["type"],
-            "reused": o.response.headers.get("claude-batch-reused", ""),
-        }
-        if isinstance(o, anthropic.APIStatusError)
-        else {"status": "", "type": "APITimeoutError", "reused": ""}
-        if isinstance(o, anthropic.APITimeoutError)
-        else {"status": "200", "type": o.type, "reused": ""}
-        for o in context.outcomes
-    ]
+    seen: list[dict[str, str]] = []
+    for outcome in context.outcomes:
+        found = {"status": "", "type": type(outcome).__name__, "reused": ""}
+        if isinstance(outcome, anthropic.APIStatusError):
+            reused = outcome.response.headers.get("claude-batch-reused", "")
+            found |= {"status": str(outcome.status_code), "reused": reused}
+            # A redirect has no body.
+            found["type"] = outcome.body["error"]["type"] if outcome.body else ""
+        elif not isinstance(outcome, anthropic.APIError):
+            found |= {"status": "200", "type": outcome.type}
+        seen.append(found)
     wanted = [row.as_dict() for row in context.table]
     assert [{name: each[name] for name in wanted[0]} for each in seen] == wanted, seen
 
@@ -622,32 +496,6 @@ def _(context: Context) -> None:
         assert headers["x-should-retry"] == "false", headers
         assert headers["claude-batch-batch-id"].startswith("msgbatch_"), headers
         assert failure.request_id, headers
-
-
-@then("the batched client's failure is the API's error {error:Json}")
-def _(context: Context, error: dict[str, Any]) -> None:
-    [failure] = context.outcomes
-    told = failure.body
-    assert told["type"] == "error" and told["error"] == error, told
-
-
-@then("the batched client's failure says")
-def _(context: Context) -> None:
-    [failure] = context.outcomes
-    assert context.text in failure.body["error"]["message"], failure.body
-
-
-@then("the batched client's failure names its request")
-def _(context: Context) -> None:
-    [failure] = context.outcomes
-    assert failure.body["request_id"].startswith("workerreq_"), failure.body
-    assert failure.request_id == failure.body["request_id"], (failure.request_id, failure.body)
-
-
-@then("the batched client's failure tells the reason {reason}")
-def _(context: Context, reason: str) -> None:
-    [failure] = context.outcomes
-    assert failure.body["error"]["details"]["reason"] == reason, failure.body
 
 
 @then("the bug was met once")
@@ -667,12 +515,6 @@ def _(context: Context, count: int) -> None:
 @then("the batched client's provider is closed")
 def _(context: Context) -> None:
     assert context.provider.closed
-
-
-@then("the batched client's provider is open")
-def _(context: Context) -> None:
-    assert not context.provider.closed
-    assert context.actor.respond_sync("still there?").text
 
 
 @then("{count:d} failed calls are recorded, and forgotten, in one transaction")

@@ -56,6 +56,7 @@ FACTS: dict[str, Select[Any]] = {
     "calls that wait": select(calls.c.request_seq),
     "counts of runs": select(func.count()).select_from(runs),
     "counts of results": select(func.count()).select_from(results),
+    "labels of the runs": select(runs.c.label).where(runs.c.label.is_not(None)).order_by("label"),
     "outputs of the runs": select(runs.c.output),
     "names of the tool calls": select(tool_calls.c.name),
     "counts of conversations": select(func.count()).select_from(conversations),

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import nbformat
-from behave import then, when
+from behave import then
 from behave.runner import Context
 from nbclient import NotebookClient
 from pages import ROOT
@@ -23,23 +23,19 @@ class Client(NotebookClient):
         return super().process_message(msg, cell, cell_index)
 
 
-@when("a notebook executes the cells")
-def _(context: Context) -> None:
-    cells = [nbformat.v4.new_code_cell(row["cell"]) for row in context.table]
-    context.notebook = nbformat.v4.new_notebook(cells=cells)
-    resources = {"metadata": {"path": str(ROOT)}}
-    client = Client(context.notebook, timeout=120, resources=resources)
-    client.redrawn = context.redrawn = Counter()
-    client.execute()
-
-
-@then('cell {number:d} has one output, which was redrawn and says "{words}"')
+@then("of a notebook's cells, {number:d} alone has an output, redrawn, that has: {words}")
 def _(context: Context, number: int, words: str) -> None:
-    outputs = context.notebook.cells[number - 1].outputs
+    cells = [nbformat.v4.new_code_cell(row["cell"]) for row in context.table]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    resources = {"metadata": {"path": str(ROOT)}}
+    client = Client(notebook, timeout=120, resources=resources)
+    client.redrawn = Counter()
+    client.execute()
+    [*others] = notebook.cells
+    outputs = others.pop(number - 1).outputs
     assert [output.output_type for output in outputs] == ["display_data"], outputs
     [output] = outputs
     assert words in output.data["text/plain"], output
     assert words in output.data["text/html"], output
-    assert context.redrawn[number - 1] >= 1, context.redrawn
-    others = [cell for at, cell in enumerate(context.notebook.cells, 1) if at != number]
+    assert client.redrawn[number - 1] >= 1, client.redrawn
     assert not any(cell.outputs for cell in others), others

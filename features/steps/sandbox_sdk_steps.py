@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from typing import Any
 
 import anthropic
 from behave import then
 from behave.runner import Context
-from sandbox_steps import MODEL, call, contains, end, equal, params, raw_results, sdk
+from sandbox_steps import MODEL, end, equal, params, sdk
+from tables import rule
 
 
 @then("the official SDK lives through a batch in the sandbox")
@@ -35,17 +37,6 @@ def _(context: Context) -> None:
     equal(stopped.processing_status, "canceling")
 
 
-@then("the official SDK reads all {count:d} batches of the sandbox, {size:d} a page")
-def _(context: Context, count: int, size: int) -> None:
-    batches = sdk(context).messages.batches
-    forward = [each.id for each in batches.list(limit=size)]
-    equal(forward, context.sandbox_batches[::-1])
-    oldest = context.sandbox_batches[0]
-    backward = [each.id for each in batches.list(limit=size, before_id=oldest)]
-    equal(sorted(backward), sorted(context.sandbox_batches[1:]))
-    equal(len(forward), count)
-
-
 @then("the official SDK raises {name} for a batch in the sandbox")
 def _(context: Context, name: str) -> None:
     try:
@@ -56,43 +47,6 @@ def _(context: Context, name: str) -> None:
         equal(type(error).__name__, name)
     else:
         raise AssertionError("nothing was raised")
-
-
-@then("the official SDK streams from the sandbox what it answers at once")
-def _(context: Context) -> None:
-    fields: dict[str, Any] = json.loads(context.text)
-    client = sdk(context)
-    whole = client.messages.create(**fields)
-    with client.messages.stream(**fields) as stream:
-        kinds = [event.type for event in stream]
-        streamed = stream.get_final_message()
-    equal(kinds[0], "message_start")
-    equal(kinds[-1], "message_stop")
-    told = json.loads(streamed.model_dump_json(exclude={"id"}))
-    wanted = json.loads(whole.model_dump_json(exclude={"id"}))
-    for block in told["content"]:
-        block.pop("parsed_output", None)
-    equal(told["content"], wanted["content"])
-    equal(told["stop_reason"], wanted["stop_reason"])
-    equal(told["stop_details"], wanted["stop_details"])
-    equal(told["usage"]["output_tokens"], wanted["usage"]["output_tokens"])
-
-
-@then("the official SDK counts the tokens that the sandbox bills")
-def _(context: Context) -> None:
-    client = sdk(context)
-    fields: Any = {**params("Count me"), "system": "Be brief."}
-    billed = client.messages.create(**fields).usage.input_tokens
-    del fields["max_tokens"]
-    equal(client.messages.count_tokens(**fields).input_tokens, billed)
-    equal(client.beta.messages.count_tokens(**fields).input_tokens, billed)
-
-
-@then("the official SDK lists the sandbox's models")
-def _(context: Context) -> None:
-    client = sdk(context)
-    contains(" ".join(model.id for model in client.models.list()), MODEL)
-    equal(client.models.retrieve("claude-opus-5-5").display_name, "Claude Opus 5 5")
 
 
 @then("the official SDK parses a structured answer of the sandbox")
@@ -114,13 +68,32 @@ def _(context: Context) -> None:
     assert isinstance(parsed.parsed_output, Invoice), parsed
 
 
-@then("the sandbox takes a batch of {count:d} requests and streams all results")
-def _(context: Context, count: int) -> None:
-    one = json.dumps(params("x " * 50)).encode()
-    body = b",".join(b'{"custom_id":"r%d","params":%b}' % (each, one) for each in range(count))
-    call(context, "POST", "/v1/messages/batches", b'{"requests":[' + body + b"]}")
-    context.sandbox_batches.append(context.sandbox_answer.json()["id"])
-    end(context)
-    equal(len(set(raw_results(context).splitlines())), count)
-    summary = context.sandbox.billing_summary()
-    equal((summary["paid"], summary["paid_more_than_once"]), (count, 1))
+@rule("the official SDK reads from the sandbox")
+def _(context: Context, call: str, arguments: str, field: str) -> Any:
+    """A field of what a call returns, `*.id` for all pages; a batch is named by its number."""
+    names = {batch: f"batch {number}" for number, batch in enumerate(context.sandbox_batches, 1)}
+    for batch, name in names.items():
+        arguments = arguments.replace(name, batch)
+    found = attrgetter(call)(sdk(context))(**json.loads(arguments))
+    if field.startswith("*."):
+        found = [attrgetter(field[2:])(each) for each in found]
+        return [names.get(each, each) for each in found]
+    return attrgetter(field)(found)
+
+
+@rule("the official SDK reads a stream like the whole answer,")
+def _(context: Context, params: dict[str, Any]) -> dict[str, Any]:
+    fields = {"model": MODEL, "max_tokens": 100, **params}
+    client = sdk(context)
+    whole = client.messages.create(**fields)
+    with client.messages.stream(**fields) as stream:
+        kinds = [event.type for event in stream]
+        streamed = stream.get_final_message()
+    equal((kinds[0], kinds[-1]), ("message_start", "message_stop"))
+    told, wanted = (json.loads(each.model_dump_json()) for each in (streamed, whole))
+    for block in told["content"]:
+        block.pop("parsed_output", None)
+    for name in ("content", "stop_reason", "stop_details"):
+        equal(told[name], wanted[name])
+    equal(told["usage"]["output_tokens"], wanted["usage"]["output_tokens"])
+    return {"stop_reason": told["stop_reason"], "blocks": len(told["content"])}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tracemalloc
-from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, get_args
 
@@ -13,17 +12,15 @@ import anthropic
 import httpx2
 import msgspec
 from anthropic.types import beta
-from anthropic.types.beta.beta_raw_message_delta_event import Delta
-from behave import then, when
+from anthropic.types.beta import beta_raw_message_delta_event
+from behave import then
 from behave.runner import Context
 from finished_messages import Finished, finished_messages, parse_events
+from tables import rule
 
 from claude_batch.integrations.sse import events_of
 
 MESSAGES = finished_messages()
-
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_BLOCKS = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 _HALF_AN_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u.{0,3}|u[dD][89abAB]..)?\Z", re.DOTALL)
 """JSON that ends in a part of an escape, or between two that are one character."""
@@ -38,8 +35,10 @@ def _events(message: Finished) -> list[dict[str, Any]]:
 # Clients
 
 
-@when("the SDK's helper of {resource} reads each finished message as a stream")
-def _(context: Context, resource: str) -> None:
+@rule("the SDK's helpers put the streams of finished messages together")
+def _(resource: str) -> dict[str, Any]:
+    """How many are read, and the names of those that differ from their source."""
+
     def answer(request: httpx2.Request) -> httpx2.Response:
         asked = json.loads(request.content)
         message = MESSAGES[asked["messages"][0]["content"]].body
@@ -51,7 +50,7 @@ def _(context: Context, resource: str) -> None:
         return httpx2.Response(200, content=b"".join(events_of(message)), headers=form)
 
     http = httpx2.Client(transport=httpx2.MockTransport(answer))
-    context.read = {}
+    read: dict[str, Any] = {}
     with anthropic.Anthropic(api_key="sk-any", http_client=http) as sdk:
         messages: Any = sdk.beta.messages if resource == "beta.messages" else sdk.messages
         for name, finished in MESSAGES.items():
@@ -60,17 +59,11 @@ def _(context: Context, resource: str) -> None:
             asked = {"model": "claude-haiku-4-5", "max_tokens": 9}
             asked["messages"] = [{"role": "user", "content": name}]
             with messages.stream(**asked) as stream:
-                context.read[name] = stream.get_final_message(), messages.create(**asked)
-
-
-@then("each came out as its source, as far as the SDK can hold it")
-def _(context: Context) -> None:
-    assert len(context.read) >= 35
-    wrong = [name for name, (final, _) in context.read.items() if _held(final) != _source(name)]
-    assert not wrong, wrong
+                read[name] = stream.get_final_message(), messages.create(**asked)
+    different = [name for name, (final, _) in read.items() if _held(final) != _source(name)]
     # The defaults of absent fields included, it is the answer to a call without a stream.
-    for name, (final, whole) in context.read.items():
-        assert _dump(final) == _dump(whole), name
+    different += [name for name, (final, whole) in read.items() if _dump(final) != _dump(whole)]
+    return {"read": len(read), "different": " ".join(different)}
 
 
 def _held(final: Any) -> Any:
@@ -149,39 +142,43 @@ def _(context: Context, name: str) -> None:
     assert seen == context.text.split("\n"), seen
 
 
-@then('the input of "{name}" is streamed as {deltas}')
-def _(context: Context, name: str, deltas: str) -> None:
-    [block] = _BLOCKS.decode(_FIELDS.decode(MESSAGES[name].body)["content"])
-    expected = {'[""]': [""], '["", its own bytes]': ["", bytes(block["input"]).decode()]}
-    events = _events(MESSAGES[name])
+@rule("a tool's input is streamed")
+def _(input: str) -> dict[str, str]:
+    block = b'{"type": "tool_use", "id": "toolu_1", "name": "f", "input": %b}' % input.encode()
+    message = b'{"content": [%b], "usage": {}}' % block
+    events = [event.value for event in parse_events(b"".join(events_of(message)))]
     [start] = [each["content_block"] for each in events if "content_block" in each]
     assert start["input"] == {}, start
-    seen = [each["delta"]["partial_json"] for each in _block_deltas(events)]
-    assert seen == expected[deltas], seen
+    first, *others = (each["delta"]["partial_json"] for each in _block_deltas(events))
+    return {"first_delta": first, "others": "".join(others)}
+
+
+@rule("what is not a message is refused before its first event")
+def _(bytes: str) -> None:
+    try:
+        events_of(bytes.encode())
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
 
 
 def _block_deltas(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for event in events if event["type"] == "content_block_delta"]
 
 
-@then("each delta of each finished message is valid alone, and at most {most:d} bytes")
+@then("each delta of each finished message is valid alone, and has {most:d} bytes or less")
 def _(context: Context, most: int) -> None:
+    long = [name for name in MESSAGES if name.startswith(("a long", "long"))]
+    assert len(long) >= 10
     for name, finished in MESSAGES.items():
-        for event in _block_deltas(_events(finished)):
+        deltas = _block_deltas(_events(finished))
+        assert name not in long or len(deltas) > 3, name
+        for event in deltas:
             delta = event["delta"]
             for field in ("text", "thinking", "partial_json"):
                 # Half of a surrogate pair has no bytes, and raises here.
                 assert len(delta.get(field, "").encode()) <= most, name
             # Clients parse the input as far as it has come.
             assert not _HALF_AN_ESCAPE.search(delta.get("partial_json", "")[-40:]), (name, delta)
-
-
-@then("the long messages have more than one delta a block")
-def _(context: Context) -> None:
-    long = {name: each for name, each in MESSAGES.items() if name.startswith(("a long", "long"))}
-    assert len(long) >= 10
-    for name, finished in long.items():
-        assert len(_block_deltas(_events(finished))) > 3, name
 
 
 @then("the events of a message of 10 MB take less than {most:g} MB at once")
@@ -197,44 +194,30 @@ def _(context: Context, most: float) -> None:
     assert peak < most * 1_000_000, peak
 
 
-@then("no events are made of {given}")
-def _(context: Context, given: str) -> None:
-    try:
-        events_of(b"" if given == "nothing at all" else given.encode())
-    except msgspec.DecodeError:
-        return
-    raise AssertionError("the first event was made")
-
-
 # The SDK's types
 
 
-@then("the finished messages have all that the SDK's types of a message list")
-def _(context: Context) -> None:
-    values = [each.value for each in MESSAGES.values()]
-    blocks = [block for value in values for block in value["content"]]
-    citations = [each for block in blocks for each in block.get("citations") or ()]
-    assert _kinds(beta.BetaContentBlock) <= {block["type"] for block in blocks}
-    assert _kinds(beta.BetaTextCitation) <= {each["type"] for each in citations}
-    assert {*beta.BetaMessage.model_fields} <= _names(values)
-    assert {*beta.BetaUsage.model_fields} <= _names(value["usage"] for value in values)
-
-
-@then('the "message_delta" events have all fields that the SDK\'s types of them list')
-def _(context: Context) -> None:
-    ends = [_events(each)[-2] for each in MESSAGES.values()]
-    assert {*Delta.model_fields} == _names(end["delta"] for end in ends)
-    assert {*beta.BetaMessageDeltaUsage.model_fields} == _names(end["usage"] for end in ends)
-    # Final in `message_start`, unless the model changes while the API streams.
-    told = {*beta.BetaRawMessageDeltaEvent.model_fields} - {"input_transformations"}
-    assert told == _names(ends)
+@rule("the SDK's types and ours differ")
+def _(place: str, type: str) -> dict[str, str]:
+    """What a type lists: its fields, or the kinds of a union; and what stands at its place."""
+    first, *others = place.split(".")
+    messages = MESSAGES.values()
+    objects = [_events(each)[-2] if first == "message_delta" else each.value for each in messages]
+    for name in others:
+        inner = [each[name] for each in objects if each.get(name)]
+        objects = [each for one in inner for each in (one if isinstance(one, list) else [one])]
+    model = getattr(beta, type, None) or getattr(beta_raw_message_delta_event, type)
+    if get_args(model):
+        listed, found = _kinds(model), {each["type"] for each in objects}
+    else:
+        listed, found = {*model.model_fields}, {name for each in objects for name in each}
+    return {
+        "we_lack": " ".join(sorted(listed - found)),
+        "it_lacks": " ".join(sorted(found - listed)),
+    }
 
 
 def _kinds(union: Any) -> set[str]:
     """Return the types of a union of models that is discriminated by `type`."""
     members = get_args(get_args(union)[0])
     return {get_args(member.model_fields["type"].annotation)[0] for member in members}
-
-
-def _names(objects: Iterator[Mapping[str, Any]] | list[dict[str, Any]]) -> set[str]:
-    return {name for each in objects for name in each}
