@@ -107,7 +107,15 @@ Feature: The command line reads requests from files, and names each fault by its
 
   Scenario Outline: A file whose name is no Unicode text cannot name a request: <inputs>
     Given a command's API
-    And a command's files "plain.jsonl", b"b\xff.jsonl" and b"b\xff.txt"
+    And a command's file "plain.jsonl" of 1 prompts
+    And a command's file "b\udcff.jsonl"
+      """
+      "two"
+      """
+    And a command's file "b\udcff.txt"
+      """
+      three
+      """
     When a command has run as a process: submit --model claude-haiku-4-5 <inputs>
     Then the process of the command has ended with 2, saying "<words>"
 
