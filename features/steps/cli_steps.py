@@ -70,7 +70,8 @@ def _(context: Context, settings: str = "{}") -> None:
 def _(context: Context, name: str) -> None:
     path = Path(name.replace(r"\udcff", "\udcff"))  # as Python has the byte 0xff of a name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{context.text}\n", "utf-8")
+    text = context.text.replace("SERVER", getattr(context, "server", "SERVER"))
+    path.write_text(f"{text}\n", "utf-8")
 
 
 @given('a command\'s file "{name}" of the bytes {literal}')
