@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import http.client
@@ -12,6 +11,7 @@ from typing import Any
 
 from behave import given, then
 from behave.runner import Context
+from cli_steps import bytes_of
 from staging import until
 from tables import rule
 
@@ -46,15 +46,6 @@ def _call(
         connection.close()
 
 
-def _bytes(text: str) -> bytes:
-    """Literals of bytes, multiplied and added up."""
-    whole = b""
-    for part in text.split(" + "):
-        literal, _, times = part.partition(" * ")
-        whole += ast.literal_eval(literal) * int(times or 1)
-    return whole
-
-
 @given("a sandbox for strangers")
 def _(context: Context) -> None:
     server = SandboxServer(latency=0.0, admin_token="the-token").start()
@@ -65,7 +56,7 @@ def _(context: Context) -> None:
 
 @rule("a body is answered by every route that takes one")
 def _(context: Context, body: str) -> dict[str, str]:
-    sent = _bytes(body)
+    sent = bytes_of(body)
     form = {"content-type": "multipart/form-data; boundary=x"}
     answers = [
         _call(context, "POST", "/v1/messages", sent),
@@ -81,7 +72,7 @@ def _(context: Context, body: str) -> dict[str, str]:
 
 @rule("params are answered live, when their tokens are counted, and in a batch beside good ones,")
 def _(context: Context, field: str, value: str) -> dict[str, Any]:
-    fields = {**PARAMS, field: _bytes(value)}
+    fields = {**PARAMS, field: bytes_of(value)}
     params = b"{" + b",".join(b'"%s":%s' % (n.encode(), v) for n, v in fields.items()) + b"}"
     found: dict[str, Any] = {
         "live": _checked(*_call(context, "POST", "/v1/messages", params)),
