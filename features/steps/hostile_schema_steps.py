@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 from behave import given, then
 from behave.runner import Context
 from event_steps import keep_log
-from hostile_yaml_steps import bound
+from hostile_yaml_steps import run_bounded
 from tables import rule
 
 import claude_batch as cb
@@ -110,13 +108,7 @@ print(schema_problem(params.encode(), message.encode()))
 def _(pattern: str, answer: str) -> dict[str, str]:
     schema = {"type": "string", "pattern": pattern}
     message = {"content": [{"type": "text", "text": json.dumps(answer)}]}
-    ended = subprocess.run(
-        [sys.executable, "-c", _JUDGES, _asked(schema).decode(), json.dumps(message)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        preexec_fn=bound,
-    )
+    ended = run_bounded(_JUDGES, _asked(schema).decode(), json.dumps(message))
     assert ended.returncode == 0, (pattern, ended.returncode, ended.stderr)
     return {"verdict": ended.stdout.strip()}
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
-import sys
+from pathlib import Path
 
+import programs
 from behave import given, then, when
 from behave.runner import Context
 
@@ -15,10 +15,16 @@ CPU_SECONDS = 30
 MEMORY = 2 << 30
 
 
-def bound() -> None:
-    """Bound the processor time and the memory of a process that is about to start."""
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+_BOUND = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS}))
+resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
+"""
+
+
+def run_bounded(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program whose processor time and memory are bounded."""
+    return programs.run(_BOUND + script, *words, timeout=240)
 
 
 def _chain(length: int, link: str) -> str:
@@ -60,20 +66,14 @@ def _(context: Context, kind: str, what: str) -> None:
         "price": ("prices.yaml", "# line 1\n# line 2\n"),
         "price (JSON)": ("prices.json", "\n\n"),
     }[kind]
-    (context.tmp / name).write_text(f"{head}{hostile_yaml(what)}\n", "utf-8")
-    (context.tmp / "asks.jsonl").write_text('"one"\n')
+    context.execute_steps("Given a command's folder")
+    Path(name).write_text(f"{head}{hostile_yaml(what)}\n", "utf-8")
+    Path("asks.jsonl").write_text('"one"\n')
 
 
 @when("a bounded command runs: {words}")
 def _(context: Context, words: str) -> None:
-    context.bounded = subprocess.run(
-        [sys.executable, "-m", "claude_batch", *words.split()],
-        cwd=context.tmp,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        preexec_fn=bound,
-    )
+    context.bounded = run_bounded("from claude_batch.cli import main; main()", *words.split())
 
 
 @then('the bounded command exits with {code:d} and says "{words}"')
