@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
 import logging
 import os
 import pty
 import re
-import subprocess
-import sys
+import threading
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 
+import programs
 from behave import then, when
 from behave.runner import Context
 from sqlalchemy import create_engine, text
@@ -21,6 +22,7 @@ from tables import rule
 
 from claude_batch.cli.user_messages import printing_notices
 
+_COMMAND = "from claude_batch.cli import main; main()"
 LABEL = "\x1b[31mlabel\u2066"
 STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -32,8 +34,7 @@ def _words(context: Context, words: str) -> list[str]:
         "RUN": getattr(context, "run_id", "RUN"),
         "BADNAME": "bad\udcff.yaml",
     }
-    given = [named.get(word, word) for word in words.split()]
-    return [sys.executable, "-m", "claude_batch", *given]
+    return [named.get(word, word) for word in words.split()]
 
 
 @when("a command runs on a terminal: {words}")
@@ -48,37 +49,36 @@ def _(context: Context, words: str) -> None:
     _play(context, words, "xterm")
 
 
-def _play(context: Context, words: str, terminal: str) -> None:
+def _play(context: Context, words: str, kind: str) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        _words(context, words),
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": terminal, "COLUMNS": "250"},
-    )
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            read = os.read(ours, 65536)
-        except OSError:  # how Linux tells that nobody has the terminal open any more
-            break
-        if not read:
-            break
-        shown += read
-    os.close(ours)
-    assert process.wait(timeout=120) is not None
-    context.shown = shown.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+    shown: list[bytes] = []
+
+    def read() -> None:
+        # Linux raises an error once nobody has the terminal open any more.
+        with contextlib.suppress(OSError):
+            while piece := os.read(ours, 65536):
+                shown.append(piece)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    env = {**os.environ, "TERM": kind, "COLUMNS": "250"}
+    terminal = os.ttyname(theirs)
+    try:
+        programs.run(_COMMAND, *_words(context, words), env=env, timeout=120, terminal=terminal)
+    finally:
+        os.close(theirs)
+        reader.join(20)
+        os.close(ours)
+    context.shown = b"".join(shown).decode("utf-8", "surrogateescape").replace("\r\n", "\n")
     if found := re.search(r"run-\w{10}", context.shown):
         context.run_id = found[0]
 
 
 @when("a command runs in a pipe: {words}")
 def _(context: Context, words: str) -> None:
-    ended = subprocess.run(_words(context, words), capture_output=True, timeout=120)
-    assert b"This is a bug" not in ended.stderr, ended.stderr
-    context.piped = ended.stdout.decode("utf-8", "surrogateescape")
+    ended = programs.run(_COMMAND, *_words(context, words), timeout=120)
+    assert "This is a bug" not in ended.stderr, ended.stderr
+    context.piped = ended.stdout
 
 
 @rule("a warning for people is printed")
