@@ -51,9 +51,16 @@ def stop_forking(pid: int) -> None:
 
 
 def run(
-    script: str, *words: str, env: Mapping[str, str] | None = None, timeout: float = 60.0
+    script: str,
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 60.0,
+    terminal: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; what it printed, and its exit code as `subprocess` has it."""
+    """Run a program to its end; what it printed, and its exit code as `subprocess` has it.
+
+    With the path of a terminal, it prints there, and nothing is returned of it.
+    """
     assert _orders is not None
     with TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
@@ -62,7 +69,7 @@ def run(
             "words": ["-c", *words],
             "folder": os.getcwd(),
             "env": dict(os.environ if env is None else env),
-            "streams": [os.devnull, str(out), str(err)],
+            "streams": [os.devnull, terminal or str(out), terminal or str(err)],
         }
         _orders.sendall(json.dumps(order).encode() + b"\n")
         pid = int(_answer(None))
@@ -71,7 +78,10 @@ def run(
         except TimeoutError:
             os.kill(pid, signal.SIGKILL)
             _answer(None)
-            raise AssertionError(f"it hangs: {err.read_text('utf-8', 'replace')}") from None
+            said = "" if terminal else err.read_text("utf-8", "replace")
+            raise AssertionError(f"it hangs: {said}") from None
+        if terminal:
+            return subprocess.CompletedProcess(words, code, "", "")
         said, complained = (each.read_text("utf-8", "replace") for each in (out, err))
         return subprocess.CompletedProcess(words, code, said, complained)
 

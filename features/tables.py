@@ -161,6 +161,8 @@ def check_fields(context: Context, whole: Any) -> None:
             assert found is _MISSING, (row["field"], found)
             continue
         expected = json.loads(cell)
+        if isinstance(found, bytes):
+            found = found.decode("utf-8", "replace")
         if isinstance(expected, str) and isinstance(found, str):
             assert _fits(expected, found), (row["field"], found)
         else:

@@ -37,8 +37,7 @@ Feature: Shells complete commands, flags, files, runs and the ids of requests
       | fish  |
 
   Scenario Outline: The script of <shell> works in <shell>
-    Given a machine with <shell>
-    Then the script for <shell> completes
+    Then the script for <shell> completes, if this machine has the shell
       | typed       | words         |
       | show RUN an | anna, anton-2 |
       | canc        | cancel        |
@@ -62,7 +61,15 @@ Feature: Shells complete commands, flags, files, runs and the ids of requests
     And the command line has left no "new.db"
 
   Scenario: Whatever is a file, a folder, a run or a request in the help is completed as such
-    Then each FILE, OUT, PATH|URL, INPUT, DIR, RUN and KEY of every command is completed
+    Then what the help calls by a name is completed in every command as follows
+      | name      | as       |
+      | FILE      | files    |
+      | OUT       | files    |
+      | PATH\|URL | files    |
+      | INPUT     | files    |
+      | DIR       | folders  |
+      | RUN       | runs     |
+      | KEY       | requests |
 
   Scenario: A shell that is not known is bad usage
     When a command runs: completion tcsh

@@ -84,7 +84,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
 
   Scenario Outline: An API that cannot be used: <url>
     Given a command's API
-    When a command runs with PORT of its API: doctor --base-url <url>
+    When a command runs: doctor --base-url <url>
     Then the command line exits with 1
     And the command line prints
       """
@@ -302,8 +302,11 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
 
   Scenario: An interruption says what is left
     Given a command's API with {"latency": 600, "cancel_latency": 600}
-    When a doctor's process gets SIGTERM once its batches wait
-    Then the process of the command has ended with 3, saying "is left at the API (canceling)"
+    When a command's process gets SIGTERM once 2 batches are created: doctor --live --yes
+    Then the command line exits with 3 and says
+      """
+      is left at the API (canceling)
+      """
 
   Scenario: A lost answer may have made a batch, which is said
     Given a command's API with {"faults": {"rules": [{"route": "create", "action": {"type": "drop_after"}}]}}

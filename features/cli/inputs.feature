@@ -107,9 +107,20 @@ Feature: The command line reads requests from files, and names each fault by its
 
   Scenario Outline: A file whose name is no Unicode text cannot name a request: <inputs>
     Given a command's API
-    And a command's files "plain.jsonl", b"b\xff.jsonl" and b"b\xff.txt"
-    When a command has run as a process: submit --model claude-haiku-4-5 <inputs>
-    Then the process of the command has ended with 2, saying "<words>"
+    And a command's file "plain.jsonl" of 1 prompts
+    And a command's file "b\udcff.jsonl"
+      """
+      "two"
+      """
+    And a command's file "b\udcff.txt"
+      """
+      three
+      """
+    When a command runs: submit --model claude-haiku-4-5 <inputs>
+    Then the command line exits with 2 and says
+      """
+      <words>
+      """
 
     Examples:
       | inputs               | words                                                       |
@@ -146,7 +157,7 @@ Feature: The command line reads requests from files, and names each fault by its
       | {"prompt":"a","id":"b","key":"c"} | `id` and `key` mean the same              |
 
   Scenario: A line nested too deep is a fault of that line, not of the program
-    Given a command's file "asks.jsonl" of 100000 nested lists
+    Given a command's file "asks.jsonl" of the bytes b'[' * 100000
     When the command line reads "asks.jsonl" with {"skip_invalid": true}
     Then the command line has left out
       """

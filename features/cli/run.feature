@@ -15,7 +15,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     And the command line's successes in "out.jsonl" have the fields id, ok, text, content, stop_reason, model, usage, batch_id, attempt, via, cost_usd
     And the command line has left nothing half-written
     And the command line has noted that the run is delivered
-    And the command line has put the key nowhere
+    And the key is nowhere in the ledger's files
 
   Scenario Outline: Without a file the answers go to standard output, the display to standard error
     Given a command's API
@@ -253,4 +253,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       """
 
   Scenario: The progress of storing is printed at most once a second, on a terminal too
-    Then the command line shows in plain lines and on a terminal how much is stored, but seldom
+    Then counts of stored requests are told as follows
+      | terminal | stored                                           | told        |
+      | no       | [[0.5, 1000], [1, 2000], [1.9, 3000], [2.1, 4000]] | 2,000 4,000 |
+      | yes      | [[0.5, 1000], [2.1, 4000]]                       | 4,000       |

@@ -9,7 +9,7 @@ Feature: status --watch shows a run as it goes on
     Then the command in the background has printed "RUN parked: 3 packed of 3 (1 batch at the API"
     When a command runs: resume RUN
     Then the command in the background ends with 0
-    And it has printed "RUN finished: 3 succeeded of 3, 100.0 % done, cost so far $0.00"
+    And the command in the background has printed "RUN finished: 3 succeeded of 3, 100.0 % done, cost so far $0.00"
     And it has printed no line twice, whatever the time
 
   Scenario: A finished run is shown once
@@ -43,8 +43,7 @@ Feature: status --watch shows a run as it goes on
     When a command runs: submit actor.yaml asks.jsonl --label LABEL
     And a command runs in the background: resume RUN
     And a command runs on a terminal with a cursor: status RUN --watch
-    Then the terminal was drawn again in place
-    And the terminal shows
+    Then the terminal was drawn again in place, and shows
       """
       RUN running: 2 packed of 2
       label: LABEL

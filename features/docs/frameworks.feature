@@ -3,7 +3,8 @@ Feature: A framework's calls share a batch
   `docs/how-to/frameworks.md` shows these programs, and says how many batches each makes.
 
   Scenario Outline: 200 prompts of <framework> make one batch
-    Given a framework's user with a key and a server
+    Given a reader with a key and a server
+    And a command's environment lacks CLAUDE_BATCH_LINGER
     When the README's reader tries the example frameworks/<program>
     Then the README's reader has seen <count> lines like "<line>"
     And the API was called 1 times by POST /v1/messages/batches

@@ -16,6 +16,16 @@ Feature: The reference is complete and agrees with the code
       | the states of requests and batches                   |
 
   Scenario: Output
-    Given a reader with a key and a server
-    When the reader runs prompts that succeed and fail, to JSON lines and to CSV
-    Then the reference describes each field and column of the output
+    Given a command's API
+    And a command's file "prompts.jsonl"
+      """
+      "fine"
+      "[[sandbox:errored:invalid_request_error]]"
+      "[[sandbox:refused]] no"
+      "fine"
+      """
+    When a command runs: run --model claude-haiku-4-5 prompts.jsonl --dedupe -o out.jsonl
+    Then the command line exits with 1
+    When a command runs: run --model claude-haiku-4-5 prompts.jsonl --dedupe -o out.csv
+    Then the command line exits with 1
+    And the reference describes each field and column of the output

@@ -6,9 +6,11 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
   Scenario Outline: It ends its request in a MalformedAnswerError, and is in the ledger: <how>
     Given it answers live calls <how>
     When a prompt is asked live through the ledger
-    Then the answer is malformed, and the ledger has the server's bytes
+    Then the malformed answer has the server's bytes, and so has the ledger
     And its price counts as <cost>
-    And the same prompt asked again is malformed too, and nothing more was sent
+    When a prompt is asked live through the ledger
+    Then the error is a MalformedAnswerError
+    And the server was asked once
 
     Examples:
       | how                             | cost        |
@@ -25,7 +27,7 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
   Scenario Outline: A provider without a ledger raises it with the body: <how>
     Given it answers live calls <how>
     When a prompt is asked of a live provider
-    Then a MalformedAnswerError with the server's bytes is raised
+    Then the malformed answer has the server's bytes
     And the server was asked once
 
     Examples:
@@ -38,9 +40,14 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
   Scenario Outline: A success that may not be the API's stays unknown: <what>
     Given it answers live calls with <what>
     When a prompt is asked live through the ledger
-    Then the call may have been paid for, and its answer is not known
+    Then the error is a SubmissionUnknownError
+    And the server was asked once
     When a prompt is asked of a live provider
-    Then a LiveRequestError that may have been billed is raised
+    Then the error is a LiveRequestError
+    And the error's fields are
+      | field         | value |
+      | may_be_billed | true  |
+    And the server was asked once
 
     Examples:
       | what                        |

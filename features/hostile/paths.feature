@@ -1,17 +1,13 @@
 Feature: Paths and neighbours that mean harm reach no other file
   Ledgers, outputs and locks may lie in folders where others write too.
 
-  Scenario Outline: A ledger lies in the file that is named, whatever its name: <name>
-    Given a command's folder
-    When a ledger is opened and backed up at the path "<name>"
-    Then the folder has but files called "<name>", all of mode 0600
-
-    Examples:
-      | name                |
-      | a?mode=memory.db    |
-      | file:a?mode=ro      |
-      | a#b%41.db           |
-      | :memory:            |
+  Scenario: A ledger lies in the file that is named, whatever its name
+    Then a ledger that is opened and backed up at a path leads to files, with their modes, as follows
+      | path             | files                                               |
+      | a?mode=memory.db | a?mode=memory.db 600, a?mode=memory.db.backup 600   |
+      | file:a?mode=ro   | file:a?mode=ro 600, file:a?mode=ro.backup 600       |
+      | a#b%41.db        | a#b%41.db 600, a#b%41.db.backup 600                 |
+      | :memory:         | :memory: 600, :memory:.backup 600                   |
 
   Scenario: A ledger's URL cannot make SQLite open something else
     Given a command's folder
@@ -28,27 +24,43 @@ Feature: Paths and neighbours that mean harm reach no other file
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl --results-dir kept
     Then the command line exits with 0
     And the file of somebody else is as it was
-    And the files out.jsonl, kept/000001.json, kept/raw/results.jsonl, kept/summary.json have the mode of the user's umask
     When a command runs: ledger backup copy.db
     Then the command line exits with 0
     And the file of somebody else is as it was
-    And no temporary file is left
-    And the ledger's files, its locks, its mark and copy.db are readable by their owner alone
+    And the command line has left nothing half-written
+    # Results have the mode of the user's umask, all else is the owner's alone.
+    And files have the mode as follows
+      | files                  | mode |
+      | out.jsonl              | 644  |
+      | kept/0*.json           | 644  |
+      | kept/summary.json      | 644  |
+      | kept/raw/results.jsonl | 644  |
+      | ledger.db*             | 600  |
+      | ledger.db.seat-*       | 600  |
+      | state/*                | 600  |
+      | state/*.json.lock      | 600  |
+      | copy.db                | 600  |
 
   Scenario: What a killed process has left beside its output is removed by the next one, and nothing else
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
-    And a temporary file of a killed process, and others beside out.jsonl
-    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    # Left by a killed process, being written, foreign, of another output, and a link.
+    And a command's file "out/.out.jsonl.0123456789abcdef.partial" of 1 prompts
+    And a command's file "out/.out.jsonl.fedcba9876543210.partial" of 1 prompts
+    And "out/.out.jsonl.fedcba9876543210.partial" is being written by another process
+    And a command's file "out/.out.jsonl.mine.partial" of 1 prompts
+    And a command's file "out/.other.jsonl.0123456789abcdef.partial" of 1 prompts
+    And a command's link "out/.out.jsonl.00000000000000ff.partial" to "../asks.jsonl"
+    When a command runs: run actor.yaml asks.jsonl -o out/out.jsonl
     Then the command line exits with 0
-    And only the temporary file of the killed process is gone
+    And the folder "out" has the files .other.jsonl.0123456789abcdef.partial, .out.jsonl.00000000000000ff.partial, .out.jsonl.fedcba9876543210.partial, .out.jsonl.mine.partial, out.jsonl
 
-  Scenario Outline: A lock file of another user is reported with its owner: <which>
+  Scenario Outline: A lock file of another user is reported with its owner: <lock>
     Given this process may give files away
     And a command's API
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl
-    And the <which> lock belongs to another user
+    And the files "<lock>" belong to nobody
     And a command runs: run actor.yaml asks.jsonl --new
     Then the command line exits with 3
     And the command line says
@@ -58,23 +70,30 @@ Feature: Paths and neighbours that mean harm reach no other file
     And the command line does not say: This is a bug
 
     Examples:
-      | which |
-      | seat  |
-      | mark  |
+      | lock             |
+      | ledger.db.seat-1 |
+      | state/*.lock     |
 
   Scenario: A lock file that cannot be opened is reported with its owner
     Given this process may give files away
     And a command's API
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl
-    And everything but the seat lock is given to another user
-    And that user runs a command: status RUN
-    Then that user is told "belongs to user root (uid 0) and cannot be opened: Permission denied"
+    And the files "**" belong to nobody
+    And the files "**/*" belong to nobody
+    And the files "ledger.db.seat-1" belong to root
+    And the user nobody runs a command: status RUN
+    Then the command line exits with 2 and says
+      """
+      belongs to user root (uid 0) and cannot be opened: Permission denied
+      """
 
   Scenario: A lock file that an older version left open to others is closed
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl
-    And the seat lock has the mode 0644
+    And the files "ledger.db.seat-1" get the mode 644
     And a command runs: resume RUN
-    Then the seat lock has become the owner's alone
+    Then files have the mode as follows
+      | files            | mode |
+      | ledger.db.seat-1 | 600  |

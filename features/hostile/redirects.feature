@@ -6,7 +6,12 @@ Feature: A server that points elsewhere gets no second request
     And a batch provider with {"mode": "live", "probe_interval": "200ms"}
     When a run of 5 prompts is stored at once
     Then the run's state becomes halted
-    And the status says that sending is halted with "it points to http://127.0.0.1:9/elsewhere"
+    And the status says "it points to http://127.0.0.1:9/elsewhere"
+    And the run's fields are
+      | field               | value                                            |
+      | status.failed       | 0                                                |
+      | status.halt.reason  | "refused"                                        |
+      | status.halt.message | "…it points to http://127.0.0.1:9/elsewhere…" |
     When the API has no faults any more
     And the run is finished at last
     And the results are read in order
@@ -23,6 +28,9 @@ Feature: A server that points elsewhere gets no second request
     And a live provider with {"max_retries": 0, "concurrency": 1}
     And the live server answers with the fault {"type": "redirect", "location": "http://127.0.0.1:9/"}
     When the live actor is asked "Say hello"
-    Then the live call halted because of a redirect
+    Then the live call failed as AccountHaltedError with the words "a redirect, which is not followed; check the base URL"
+    And the live error's fields are
+      | field  | value     |
+      | reason | "refused" |
     When the live actor is asked for all of 50 prompts in order
     Then all 50 live results are halted for "refused", and the server was called at most 3 times

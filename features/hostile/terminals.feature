@@ -4,13 +4,18 @@ Feature: Nothing that a file or a server says steers a terminal or a spreadsheet
 
   Scenario: On a terminal control characters are written out, in a pipe they stay as they are
     Given a command's API
-    And a command's file of requests whose keys and prompts hold control characters
+    And a command's file "asks.jsonl"
+      """
+      {"id": "0\u001b]52;c;ZXZpbA==\u0007", "prompt": "Review \u001b]52;c;ZXZpbA==\u0007.py"}
+      {"id": "1\u009b2J\u202etxt.exe\u2069\u007f", "prompt": "Review \u009b2J\u202etxt.exe\u2069\u007f.py"}
+      """
     When a command runs on a terminal: run --model claude-haiku-4-5 --label LABEL asks.jsonl
     Then the terminal was not steered, and shows "\u001b]52;c;ZXZpbA==\u0007"
     When a command runs on a terminal: results RUN
-    Then the terminal was not steered, and each line on it is JSON with the key that was asked
+    Then the terminal was not steered, and shows "{"id":"0\u001b]52;c;ZXZpbA==\u0007","
+    And the terminal was not steered, and shows "{"id":"1\u009b2J\u202etxt.exe\u2069\u007f","
     When a command runs on a terminal: results RUN --format csv
-    Then the terminal was not steered, and shows "\x1b]52;c;ZXZpbA==\x07\x9b2J\u202e"
+    Then the terminal was not steered, and shows "0\x1b]52;c;ZXZpbA==\x07"
     When a command runs on a terminal: status
     Then the terminal was not steered, and shows "\x1b[31m"
     When a command runs on a terminal: status RUN
@@ -18,7 +23,7 @@ Feature: Nothing that a file or a server says steers a terminal or a spreadsheet
     When a command runs on a terminal: status RUN --json
     Then the terminal was not steered, and shows "\u001b[31mlabel\u2066"
     When a command runs in a pipe: results RUN --format csv
-    Then the pipe has the keys as they were asked
+    Then the column "id" of the pipe is ["0\x1b]52;c;ZXZpbA==\x07", "1\x9b2J\u202etxt.exe\u2069\x7f"]
 
   Scenario: What click says of wrong usage is written out
     Given a command's folder
@@ -30,7 +35,7 @@ Feature: Nothing that a file or a server says steers a terminal or a spreadsheet
     Then the terminal was not steered, and shows "Usage: claude-batch"
 
   Scenario: What a server says is written out
-    Given a server whose errors hold control characters
+    Given a command's API with {"faults": {"rules": [{"route": "any", "action": {"type": "error", "status": 401, "message": "no such key \u001b]52;c;ZXZpbA==\u0007"}}]}}
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs on a terminal: run --model claude-haiku-4-5 asks.jsonl --max-wait 5s -o out.jsonl
     Then the terminal was not steered, and shows "\x1b]52;c;ZXZpbA==\x07"
@@ -38,8 +43,10 @@ Feature: Nothing that a file or a server says steers a terminal or a spreadsheet
     Then the terminal was not steered, and shows "run-"
 
   Scenario: Warnings for people are written out
-    When a warning for people holds control characters
-    Then the terminal was not steered, and shows "\x1b[31mlabel"
+    Then a warning for people is printed as follows
+      | warning              | line                         | steers |
+      | \x1b[31mlabel\u2066 | …it says \x1b[31mlabel\u2066… | no     |
+      | a label              | …it says a label…            | no     |
 
   Scenario: Ids with markup are shown as they are
     Given a command's API
@@ -62,7 +69,10 @@ Feature: Nothing that a file or a server says steers a terminal or a spreadsheet
 
   Scenario: A name that is no UTF-8 is printed, on a terminal and in a pipe
     Given a command's folder
-    And an actor's file whose name is no UTF-8
+    And a command's file "bad\udcff.yaml"
+      """
+      model: claude-haiku-4-5
+      """
     When a command runs on a terminal: actors validate BADNAME
     Then the terminal was not steered, and shows "\udcff.yaml: fine"
     When a command runs in a pipe: actors validate BADNAME

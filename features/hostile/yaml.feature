@@ -21,20 +21,16 @@ Feature: A YAML file that means harm is refused with its line
       | a hexadecimal number of 300000 digits | 3  | a number of more than 1,000 characters            |
 
   Scenario Outline: A price file with <what> is refused
-    Given a hostile price file with <what>
-    When a bounded command runs: estimate --offline --prices prices.yaml --model claude-haiku-4-5 asks.jsonl
+    Given a hostile <kind> file with <what>
+    When a bounded command runs: estimate --offline --prices <file> --model claude-haiku-4-5 asks.jsonl
     Then the bounded command exits with 2 and says "<says>"
 
     Examples:
-      | what                                | says                                                                   |
-      | aliases that double 30 times        | prices.yaml:17: invalid YAML: its aliases expand to more than 100,000 values |
-      | lists that are nested 200000 deep   | prices.yaml:3: invalid YAML: it is nested more than 100 levels deep         |
-      | a price of 300000 digits            | prices.yaml:4: invalid YAML: a number of more than 1,000 characters         |
-
-  Scenario: A price file in JSON whose number has a million digits is refused with its line
-    Given a hostile price file in JSON whose number has 1000000 digits
-    When a bounded command runs: estimate --offline --prices prices.json --model claude-haiku-4-5 asks.jsonl
-    Then the bounded command exits with 2 and says "prices.json:3: invalid YAML: a number of more than 1,000 characters"
+      | kind         | file        | what                                | says                                                                   |
+      | price        | prices.yaml | aliases that double 30 times        | prices.yaml:17: invalid YAML: its aliases expand to more than 100,000 values |
+      | price        | prices.yaml | lists that are nested 200000 deep   | prices.yaml:3: invalid YAML: it is nested more than 100 levels deep         |
+      | price        | prices.yaml | a price of 300000 digits            | prices.yaml:4: invalid YAML: a number of more than 1,000 characters         |
+      | price (JSON) | prices.json | a price of 1000000 digits in JSON   | prices.json:4: invalid YAML: a number of more than 1,000 characters         |
 
   Scenario Outline: A value that its tag does not fit is refused with its line
     Given an actor file
@@ -84,4 +80,8 @@ Feature: A YAML file that means harm is refused with its line
       options: {<<: *shared, metadata: *who, stop_sequences: ["1:2:3"]}
       """
     When the actor file is loaded
-    Then the actor's options are {"max_tokens": 500, "metadata": {"user_id": "someone"}, "stop_sequences": ["1:2:3"]}
+    Then the actor's fields are
+      | field                  | value     |
+      | options.max_tokens     | 500       |
+      | options.metadata       | {"user_id": "someone"} |
+      | options.stop_sequences | ["1:2:3"] |

@@ -27,18 +27,17 @@ Feature: A task of Airflow asks a run, and its worker is free while the batches 
       """
     When a Dag run "first" of "reviews" is over
     Then its tasks ended as follows
-      | task     | state   | attempts |
-      | ask      | success | 1        |
-      | name     | success | 1        |
-      | mapped 0 | success | 1        |
-      | mapped 1 | success | 1        |
+      | task     | state   | attempts | waited |
+      | ask      | success | 1        | yes    |
+      | name     | success | 1        | no     |
+      | mapped 0 | success | 1        | yes    |
+      | mapped 1 | success | 1        | yes    |
     And the command line has written 3 answers in order to "first.jsonl"
     And the API has processed each of 6 requests once
     And the ledger's runs are labelled reviews/first/ask, reviews/first/mapped/0, reviews/first/mapped/1
-    And each of the tasks ask, mapped waited in the triggerer
     When a Dag run "second" of "reviews" is over
     # Another Dag run asks anew.
-    Then the ledger has 6 runs
+    Then the command line's ledger has 6 runs
 
   Scenario Outline: An attempt that is killed <when> is followed by one that goes on with its run
     Given an API that takes 3 seconds for a batch

@@ -16,6 +16,7 @@ import time
 from contextlib import redirect_stderr
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -23,8 +24,8 @@ from behave import given, then, when
 from behave.runner import Context
 from click.testing import CliRunner
 from rich.console import Console
-from rich.live import Live
 from staging import KEY, start_api, until
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.cli import display, run_delivery
@@ -68,23 +69,29 @@ def _(context: Context, settings: str = "{}") -> None:
 
 @given('a command\'s file "{name}"')
 def _(context: Context, name: str) -> None:
-    path = Path(name)
+    path = Path(name.replace(r"\udcff", "\udcff"))  # as Python has the byte 0xff of a name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{context.text}\n", "utf-8")
+    text = context.text.replace("SERVER", getattr(context, "server", "SERVER"))
+    path.write_text(f"{text}\n", "utf-8")
+
+
+def bytes_of(text: str) -> bytes:
+    """Read literals of bytes, multiplied and added up."""
+    whole = b""
+    for part in text.split(" + "):
+        literal, _, times = part.partition(" * ")
+        whole += ast.literal_eval(literal) * int(times or 1)
+    return whole
 
 
 @given('a command\'s file "{name}" of the bytes {literal}')
 def _(context: Context, name: str, literal: str) -> None:
-    Path(name).write_bytes(ast.literal_eval(literal))
-
-
-@given('a command\'s file "{name}" of {depth:d} nested lists')
-def _(context: Context, name: str, depth: int) -> None:
-    Path(name).write_text("[" * depth)
+    Path(name).write_bytes(bytes_of(literal))
 
 
 @given('a command\'s file "{name}" of {count:d} prompts')
 def _(context: Context, name: str, count: int) -> None:
+    Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text("".join(f'"prompt {n}"\n' for n in range(1, count + 1)))
 
 
@@ -164,10 +171,12 @@ def _(context: Context) -> None:
 
 
 def command(context: Context, words: str, stdin: str | None = None) -> None:
+    words = words.replace("RUN", getattr(context, "run_id", "RUN"))
+    if "PORT" in words:
+        words = words.replace("PORT", context.api.url.rpartition(":")[2])
     context.ended = CliRunner().invoke(
-        group, shlex.split(words.replace("RUN", getattr(context, "run_id", "RUN"))), input=stdin,
-        prog_name="claude-batch",
-    )  # fmt: skip
+        group, shlex.split(words), input=stdin, prog_name="claude-batch"
+    )
     context.errors = context.ended.stderr
     exception = context.ended.exception
     assert exception is None or isinstance(exception, SystemExit), repr(exception)
@@ -251,7 +260,7 @@ def _(context: Context) -> None:
 @then("the command line prints in this order")
 def _(context: Context) -> None:
     left = context.ended.stdout
-    for line in context.text.replace("RUN", context.run_id).split("\n"):
+    for line in context.text.replace("RUN", getattr(context, "run_id", "RUN")).split("\n"):
         assert line in left, f"{line!r} does not follow in:\n{context.ended.stdout}"
         left = left.partition(line)[2]
 
@@ -273,6 +282,8 @@ def _(context: Context, what: str) -> None:
 
 
 def lines_of(context: Context, name: str) -> list[dict[str, Any]]:
+    if hasattr(context, "pipe_reader"):
+        context.pipe_reader.join(20)
     raw = context.ended.stdout if name == "standard output" else Path(name).read_text("utf-8")
     return [json.loads(line) for line in raw.splitlines()]
 
@@ -320,12 +331,8 @@ def _(context: Context, name: str) -> None:
 
 @then("the command line has left nothing half-written")
 def _(context: Context) -> None:
-    assert not list(context.tmp.rglob("*.partial")), list(context.tmp.rglob("*.partial"))
-
-
-@then('the command line has kept the link "{name}"')
-def _(context: Context, name: str) -> None:
-    assert Path(name).is_symlink()
+    left = [path for path in context.tmp.rglob("*.partial") if not path.is_symlink()]
+    assert not left, left
 
 
 @given('a command\'s link "{name}" to "{target}"')
@@ -333,20 +340,14 @@ def _(context: Context, name: str, target: str) -> None:
     Path(name).symlink_to(target)
 
 
-@given('a command\'s pipe "{name}" that somebody reads')
-def _(context: Context, name: str) -> None:
+@given('a command\'s pipe "{name}" whose reader writes "{kept}"')
+def _(context: Context, name: str, kept: str) -> None:
     os.mkfifo(name)
-    context.piped = []
-    reader = threading.Thread(target=lambda: context.piped.append(Path(name).read_text()))
-    reader.start()
-    context.add_cleanup(reader.join, 20)
-    context.reader = reader
-
-
-@then("the command line's pipe has carried {count:d} answers")
-def _(context: Context, count: int) -> None:
-    context.reader.join(20)
-    assert len(context.piped[0].splitlines()) == count, context.piped
+    context.pipe_reader = threading.Thread(
+        target=lambda: Path(kept).write_text(Path(name).read_text())
+    )
+    context.pipe_reader.start()
+    context.add_cleanup(context.pipe_reader.join, 20)
 
 
 # What the API and the ledger have seen
@@ -399,14 +400,6 @@ def _(context: Context) -> None:
         assert json.dumps(found) == row["value"], (row["field"], found)
 
 
-@then("the command line has put the key nowhere")
-def _(context: Context) -> None:
-    files = [path for path in context.tmp.rglob("*") if path.is_file()]
-    assert any(path.name == "ledger.db" for path in files), files
-    for path in files:
-        assert KEY.encode() not in path.read_bytes(), path
-
-
 @when("a command repeats every {verb} until it exits with {code:d}")
 def _(context: Context, verb: str, code: int) -> None:
     def once() -> bool:
@@ -435,51 +428,38 @@ def spawn(context: Context, words: str) -> subprocess.Popen[str]:
     return process
 
 
-@given('a command\'s files "plain.jsonl", b"b\\xff.jsonl" and b"b\\xff.txt"')
-def _(context: Context) -> None:
-    for name, content in (
-        (b"plain.jsonl", b'"one"\n'),
-        (b"b\xff.jsonl", b'"two"\n'),
-        (b"b\xff.txt", b"three"),
-    ):
-        with open(name, "wb") as stream:
-            stream.write(content)
-
-
-@when("a command has run as a process: {words}")
-def _(context: Context, words: str) -> None:
-    process = spawn(context, words)
-    context.printed, context.errors = process.communicate(timeout=60)
-    context.code = process.returncode
-    assert "Traceback" not in context.errors, context.errors
-
-
 @then('the process of the command has ended with {code:d}, saying "{words}"')
 def _(context: Context, code: int, words: str) -> None:
     assert context.code == code, (context.code, context.errors)
     assert words in context.errors, context.errors
 
 
-@when("a command's process gets {name} once a batch is created: {words}")
-def _(context: Context, name: str, words: str) -> None:
+@when("a command's process gets {name} once {count:d} batches are created: {words}")
+@when("a command's process gets {name} once {count:d} batch is created: {words}")
+def _(context: Context, name: str, count: int, words: str) -> None:
     process = spawn(context, words)
-    until(lambda: creates(context))
+    until(lambda: len([call for call in creates(context) if call["status"] == 200]) == count)
+    until(lambda: any(call["route"] == "retrieve" for call in context.api.log()[-1:]))
     process.send_signal(getattr(signal, name))
     printed, context.errors = process.communicate(timeout=20)
-    context.code = process.returncode
-    assert printed == "", printed
+    context.ended = SimpleNamespace(
+        exit_code=process.returncode, stdout=printed, output=context.errors
+    )
     assert "Traceback" not in context.errors, context.errors
-    context.run_id = re.search(r"run-\w{10}", context.errors)[0]  # type: ignore[index]
+    if found := re.search(r"run-\w{10}", context.errors):
+        context.run_id = found[0]
 
 
-@then("a command's process answers {words} without importing {names}")
-def _(context: Context, words: str, names: str) -> None:
+SLOW = ("anthropic", "sqlalchemy", "starlette", "httpx2", "asyncio", "yaml", "rich")
+
+
+@rule("commands answer at once, without a slow import,")
+def _(words: str) -> dict[str, str]:
     script = (
         "import sys\nfrom claude_batch.cli import main\n"
         f"sys.argv = ['claude-batch', *{words.split()!r}]\n"
         "try:\n    main()\nexcept SystemExit as error:\n    assert not error.code, error.code\n"
-        f"wrong = {names.split(', ')!r}\n"
-        "assert not [name for name in wrong if name in sys.modules]\n"
+        f"print([name for name in {SLOW!r} if name in sys.modules])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=30,
@@ -487,6 +467,7 @@ def _(context: Context, words: str, names: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "claude-batch" in done.stdout, done.stdout
+    return {"slow_imports": ", ".join(ast.literal_eval(done.stdout.splitlines()[-1]))}
 
 
 # What is told of errors
@@ -554,41 +535,22 @@ def a_batch(number: int, **fields: Any) -> BatchStatus:
     return replace(batch, **fields)
 
 
-@then("the command line shows plain lines of what has changed, one a second at most")
-def _(context: Context) -> None:
+@rule("a run's statuses are shown as plain lines")
+def _(what: str, statuses: list[list[Any]]) -> dict[str, Any]:
+    """Lines for statuses, each with a second, a number of successes and an obstacle."""
     errors = io.StringIO()
-    clock = iter([0.0, 0.5, 0.9, 1.5, 9.0])
+    clock = iter([float(second) for second, *_ in statuses])
     ticking = mock.patch("time.monotonic", lambda: next(clock))
     with redirect_stderr(errors), ticking, progress.display() as shown:
-        shown.show(a_status())
-        shown.show(a_status())
-        shown.show(a_status(counts={RequestState.SUCCEEDED: 1000}))
-        shown.show(a_status(), "no contact")
-        shown.show(a_status(counts={}, waiting_for=""))
-    assert errors.getvalue().splitlines() == [
-        "run-abcdefghij running: 990 succeeded, 10 packed of 1,000 (1 batch)",
-        "run-abcdefghij running: 990 succeeded, 10 packed of 1,000 (no contact)",
-        "run-abcdefghij running: nothing yet of 1,000",
-    ], errors.getvalue()
+        for _, succeeded, obstacle in statuses:
+            counts = {RequestState.SUCCEEDED: succeeded, RequestState.PACKED: 10}
+            shown.show(a_status(counts=counts if succeeded else {}), obstacle)
+    return {"lines": errors.getvalue().splitlines()}
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@then("the command line shows a live table on a terminal")
-def _(context: Context) -> None:
-    terminal = Terminal()
-    environment = {"TERM": "xterm", "COLUMNS": "120", "NO_COLOR": "1"}
-    seen = mock.patch("sys.stderr", terminal)
-    with seen, mock.patch.dict(os.environ, environment), progress.display() as shown:
-        assert isinstance(shown._live, Live)  # type: ignore[attr-defined]
-        shown.show(a_status(batches=(a_batch(1),)), "no contact")
-        shown._live.refresh()  # type: ignore[attr-defined]
-    drawn = terminal.getvalue()
-    for words in ("990 succeeded", "no contact", "msgbatch_0001", "2m", "in 45s"):
-        assert words in drawn, drawn
 
 
 def rendered(what: Any) -> str:
@@ -597,28 +559,32 @@ def rendered(what: Any) -> str:
     return console.export_text()
 
 
-@then("the command line's table of a run tells")
-def _(context: Context) -> None:
-    batches = tuple(a_batch(n) for n in range(23))
+def table_of(run: str) -> Any:
+    if run == "delivered":
+        return progress.run_details(a_status(waiting_for="", output="o", delivered=1.0))
+    if run == "not reached":
+        return progress.run_details(a_status(batches=(a_batch(1),)), "no contact")
+    assert run == "with 25 batches", run
     odd = (
         a_batch(23, batch_id=None, submitted=None, next_check=None, note="[red]not sent[/]"),
         a_batch(24, state=BatchState.COLLECTED),
     )
-    full = a_status(
-        label="[bold]mine", output="/tmp/out.jsonl", strange_lines=3, batches=(*batches, *odd)
-    )
-    says(rendered(progress.run_details(full)), context)
-    assert "msgbatch_0004" not in rendered(progress.run_details(full))
-    bare = rendered(progress.run_details(a_status(waiting_for="", output="o", delivered=1.0)))
-    assert "not written yet" not in bare and "waiting for" not in bare, bare
+    batches = (*(a_batch(n) for n in range(23)), *odd)
+    full = a_status(label="[bold]mine", output="/tmp/out.jsonl", strange_lines=3, batches=batches)
+    return progress.run_details(full)
 
 
-@then("the command line's table on a terminal is as wide as the terminal")
-def _(context: Context) -> None:
-    with mock.patch("sys.stdout", Terminal()), mock.patch.dict(os.environ, {"COLUMNS": "97"}):
-        assert display.console().width == 97
-    with mock.patch("sys.stdout", io.StringIO()):
-        assert display.console().width == 160
+@rule("the table of a run shows words")
+def _(run: str, words: str) -> dict[str, bool]:
+    return {"shown": words in rendered(table_of(run))}
+
+
+@rule("a table is as wide as the terminal, if it is on one,")
+def _(terminal: bool, columns: int) -> dict[str, int]:
+    stream = Terminal() if terminal else io.StringIO()
+    environment = mock.patch.dict(os.environ, {"COLUMNS": str(columns)})
+    with mock.patch("sys.stdout", stream), environment:
+        return {"width": display.console().width}
 
 
 # Inputs that need help to fail
@@ -647,30 +613,22 @@ def _(context: Context, words: str) -> None:
         command(context, words)
 
 
-@then("the command line lists the commands {names}")
-def _(context: Context, names: str) -> None:
-    listed = context.ended.stdout.partition("Commands:")[2].partition("Exit codes")[0]
-    assert re.findall(r"^  ([a-z]+)\b", listed, re.MULTILINE) == names.split(", "), listed
-
-
-@then("the command line shows in plain lines and on a terminal how much is stored, but seldom")
-def _(context: Context) -> None:
-    def told(errors: io.StringIO) -> str:
-        clock = iter([0.0, 0.5, 1.0, 1.9, 2.1])
-        now = mock.Mock(monotonic=lambda: next(clock))
-        patched = mock.patch.object(display, "time", now)
-        with mock.patch("sys.stderr", errors), patched, display.storing() as tell:
-            for count in (1000, 2000, 3000, 4000):
-                tell(count)
-            if errors.isatty():
-                time.sleep(0.3)  # the spinner draws by itself
-        return errors.getvalue()
-
-    assert told(io.StringIO()).splitlines() == [
-        "2,000 requests are stored so far",
-        "4,000 requests are stored so far",
-    ]
-    with mock.patch.dict(os.environ, {"TERM": "xterm", "COLUMNS": "120", "NO_COLOR": "1"}):
-        drawn = told(Terminal())
-    assert "4,000 requests are stored so far" in drawn, drawn
-    assert "1,000" not in drawn and "3,000" not in drawn, drawn
+@rule("counts of stored requests are told")
+def _(terminal: bool, stored: list[list[float]]) -> dict[str, str]:
+    """The counts that are told of those that are reached at these seconds."""
+    errors = Terminal() if terminal else io.StringIO()
+    clock = iter([0.0, *(second for second, _ in stored)])
+    now = mock.Mock(monotonic=lambda: next(clock))
+    environment = {"TERM": "xterm", "COLUMNS": "120", "NO_COLOR": "1"}
+    with (
+        mock.patch.dict(os.environ, environment),
+        mock.patch("sys.stderr", errors),
+        mock.patch.object(display, "time", now),
+        display.storing() as tell,
+    ):
+        for _, count in stored:
+            tell(int(count))
+        if terminal:
+            time.sleep(0.3)  # the spinner draws by itself
+    told = re.findall(r"([\d,]+) requests are stored so far", errors.getvalue())
+    return {"told": " ".join(dict.fromkeys(told))}

@@ -1,4 +1,4 @@
-"""Steps that check the files of deploy/ without a cluster."""
+"""Tables that check the files of deploy/ without a cluster, and what a mistake in them leads to."""
 
 from __future__ import annotations
 
@@ -6,117 +6,80 @@ import copy
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import kubernetes_validate
 import yaml
-from behave import given, then
-from behave.runner import Context
 from page_code_steps import known_variables, parse_problems
 from pages import ROOT
+from tables import rule
 
 DEPLOY = ROOT / "deploy"
-FOLDER = DEPLOY / "kubernetes"
 VERSION = ".".join(str(kubernetes_validate.latest_version()).split(".")[:2])
-Manifests = dict[str, dict[str, Any]]
+Files = dict[str, dict[str, Any]]
 
 
-def manifests() -> Manifests:
-    """The content of each file but the kustomization, by the file's name."""
-    paths = sorted(FOLDER.glob("*.yaml"))
+def files(folder: str) -> Files:
+    """The content of each file of YAML in a folder of deploy/, by the file's name."""
+    paths = sorted((DEPLOY / folder).glob("*.yaml"))
     assert paths
     found = {path.name: yaml.safe_load(path.read_text("utf-8")) for path in paths}
-    del found["kustomization.yaml"]
-    return found
+    return json.loads(json.dumps(found))  # aliases become copies, so a change is of one place
 
 
-def chosen(context: Context) -> Manifests:
-    return getattr(context, "manifests", None) or manifests()
-
-
-def compose() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
-    return found
-
-
-def of_kind(found: Manifests, kind: str) -> list[dict[str, Any]]:
-    some = [each for each in found.values() if each["kind"] == kind]
-    assert some, f"there is no {kind}"
-    return some
-
-
-def containers(found: Manifests) -> Iterator[dict[str, Any]]:
-    for deployment in of_kind(found, "Deployment"):
-        yield from deployment["spec"]["template"]["spec"]["containers"]
+def change(value: Any, field: str, new: str) -> None:
+    """Set the field that a path such as `spec.ports.0` leads to; an empty value removes it."""
+    *inner, last = (int(name) if name.isdecimal() else name for name in field.split("."))
+    for name in inner:
+        value = value[name]
+    if new:
+        value[last] = json.loads(new)
+    else:
+        del value[last]
 
 
 # Kubernetes
 
 
-@then("the manifests are valid, and unknown fields are errors")
-def valid(context: Context) -> None:
-    for manifest in chosen(context).values():
-        kubernetes_validate.validate(copy.deepcopy(manifest), VERSION, strict=True)
+def of_kind(found: Files, kind: str) -> list[dict[str, Any]]:
+    some = [each for each in found.values() if each["kind"] == kind]
+    assert some, f"there is no {kind}"
+    return some
 
 
-@then("the kustomization lists all manifests but the secret")
-def _(context: Context) -> None:
-    listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text("utf-8"))["resources"]
-    assert sorted([*listed, "secret.yaml"]) == sorted(manifests())
+def pods(found: Files) -> dict[str, dict[str, Any]]:
+    """The templates of pods, by the names of their deployments."""
+    deployments = of_kind(found, "Deployment")
+    return {each["metadata"]["name"]: each["spec"]["template"] for each in deployments}
 
 
-@then("selectors find the pods that they are meant for")
-def selectors(context: Context) -> None:
-    found = chosen(context)
-    pods = {
-        each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"]
-        for each in of_kind(found, "Deployment")
-    }
-    for kind in ("Deployment", "PodDisruptionBudget", "Service"):
-        for manifest in of_kind(found, kind):
-            selector = manifest["spec"]["selector"]
-            wanted = selector.get("matchLabels", selector)
-            selected = [name for name, labels in pods.items() if wanted.items() <= labels.items()]
-            assert selected == [manifest["metadata"]["name"]], (kind, selected)
+def containers(found: Files) -> Iterator[dict[str, Any]]:
+    for pod in pods(found).values():
+        yield from pod["spec"]["containers"]
 
 
-@then("each probe and service names a port of its container")
-def ports(context: Context) -> None:
-    found = chosen(context)
-    for container in containers(found):
-        names = [port["name"] for port in container["ports"]]
-        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            assert container[probe]["httpGet"]["port"] in names, container["name"]
-        served = re.search(r"--(?:health|port) (\d+)", " ".join(container["args"]))
-        # The gateway's port by default.
-        assert container["ports"][0]["containerPort"] == int(served[1] if served else 8788)
-    for service in of_kind(found, "Service"):
-        assert service["spec"]["ports"][0]["targetPort"] == "http"
-
-
-@then("each key of a secret that a container wants is in the example")
-def secrets(context: Context) -> None:
-    found = chosen(context)
-    (secret,) = of_kind(found, "Secret")
-    wanted = {
-        (reference["name"], reference["key"])
-        for container in containers(found)
-        for variable in container["env"]
-        if (reference := variable.get("valueFrom", {}).get("secretKeyRef"))
-    }
-    for deployment in of_kind(found, "Deployment"):
-        for volume in deployment["spec"]["template"]["spec"]["volumes"]:
-            if mounted := volume.get("secret"):
-                wanted |= {(mounted["secretName"], item["key"]) for item in mounted["items"]}
-    assert wanted == {(secret["metadata"]["name"], key) for key in secret["stringData"]}, wanted
-
-
-@then("no manifest has an annotation, a storage class, or a load balancer")
-def _(context: Context) -> None:
-    for name, manifest in manifests().items():
-        assert not list(keys(manifest) & {"annotations", "storageClassName"}), name
-        assert manifest.get("spec", {}).get("type", "ClusterIP") == "ClusterIP", name
+def manifest_problems(found: Files) -> Iterator[str]:
+    listed = found["kustomization.yaml"]["resources"]
+    rest = {name: each for name, each in found.items() if name != "kustomization.yaml"}
+    if sorted([*listed, "secret.yaml"]) != sorted(rest):
+        yield f"the kustomization lists {', '.join(listed)}"
+    for name, manifest in rest.items():
+        try:
+            kubernetes_validate.validate(copy.deepcopy(manifest), VERSION, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            yield f"{name} is not valid: {error.message}"
+        # What only one cloud understands
+        for key in sorted(keys(manifest) & {"annotations", "storageClassName"}):
+            yield f"{name} has {key}"
+        if manifest.get("spec", {}).get("type", "ClusterIP") != "ClusterIP":
+            yield f"{name} is a {manifest['spec']['type']}"
+    yield from selector_problems(rest)
+    yield from port_problems(rest)
+    yield from secret_problems(rest)
+    for container in containers(rest):
+        yield from command_problems(container["command"], container["args"])
+        yield from variable_problems(each["name"] for each in container["env"])
 
 
 def keys(value: Any) -> set[str]:
@@ -125,67 +88,115 @@ def keys(value: Any) -> set[str]:
     return {key for each in value for key in keys(each)} if isinstance(value, list) else set()
 
 
-# Both
+def selector_problems(found: Files) -> Iterator[str]:
+    labels = {name: pod["metadata"]["labels"].items() for name, pod in pods(found).items()}
+    for kind in ("Deployment", "PodDisruptionBudget", "Service"):
+        for manifest in of_kind(found, kind):
+            selector, name = manifest["spec"]["selector"], manifest["metadata"]["name"]
+            wanted = selector.get("matchLabels", selector).items()
+            selected = [each for each, own in labels.items() if wanted <= own]
+            if selected != [name]:
+                yield f"the {kind} {name} selects {', '.join(selected) or 'nothing'}"
 
 
-def services() -> dict[str, dict[str, Any]]:
-    """The services of Compose that run this project."""
-    return {name: service for name, service in compose()["services"].items() if "build" in service}
+def port_problems(found: Files) -> Iterator[str]:
+    for container in containers(found):
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            if (asked := container[probe]["httpGet"]["port"]) not in ports:
+                yield f"the {probe} of {container['name']} asks the port {asked}"
+        served = re.search(r"--(?:health|port) (\d+)", " ".join(container["args"]))
+        # The gateway's port by default.
+        if ports["http"] != int(served[1] if served else 8788):
+            yield f"the command of {container['name']} does not serve the port {ports['http']}"
+    for service in of_kind(found, "Service"):
+        if (target := service["spec"]["ports"][0]["targetPort"]) != "http":
+            yield f"the service leads to the port {target}"
 
 
-@then("each command of the manifests and of Compose can be parsed")
-def commands(context: Context) -> None:
-    found = [(each["command"], each["args"]) for each in containers(chosen(context))]
-    found += [(each["entrypoint"], each["command"]) for each in services().values()]
-    for program, words in found:
-        assert program == ["claude-batch"]
-        assert not list(parse_problems(words)), list(parse_problems(words))
+def secret_problems(found: Files) -> Iterator[str]:
+    (secret,) = of_kind(found, "Secret")
+    wanted = {
+        (reference["name"], reference["key"])
+        for container in containers(found)
+        for variable in container["env"]
+        if (reference := variable.get("valueFrom", {}).get("secretKeyRef"))
+    }
+    for pod in pods(found).values():
+        for volume in pod["spec"]["volumes"]:
+            if mounted := volume.get("secret"):
+                wanted |= {(mounted["secretName"], item["key"]) for item in mounted["items"]}
+    example = {(secret["metadata"]["name"], key) for key in secret["stringData"]}
+    for name, key in sorted(wanted ^ example):
+        yield f"{key} of the secret {name} is not both wanted and in the example"
 
 
-@then("each variable of them is read by the package or by PostgreSQL")
-def _(context: Context) -> None:
-    names = {each["name"] for container in containers(manifests()) for each in container["env"]}
-    names |= {name for service in services().values() for name in service["environment"]}
-    assert names <= known_variables() | {"PGPASSWORD"}, names - known_variables()
+def command_problems(program: list[str], words: list[str]) -> Iterator[str]:
+    if program != ["claude-batch"]:
+        yield f"it starts {program}"
+    yield from parse_problems(words)
 
 
-@then("each health check asks the port that its command serves")
-def _(context: Context) -> None:
-    for name, port in (("worker", "8791"), ("gateway", "8788"), ("dashboard", "8790")):
-        assert f":{port}/" in services()[name]["healthcheck"]["test"][-1]
-    assert services()["worker"]["command"] == ["worker", "--health", "8791"]
+def variable_problems(names: Iterator[str]) -> Iterator[str]:
+    for name in sorted(set(names) - known_variables() - {"PGPASSWORD"}):
+        yield f"nothing reads the variable {name}"
+
+
+@rule("the manifests, after a change, have problems")
+def _(file: str, field: str, value: str) -> dict[str, str]:
+    found = files("kubernetes")
+    if file:
+        change(found[file], field, value)
+    return {"problem": "\n".join(manifest_problems(found))}
 
 
 # Compose
 
 
-@then("Compose builds the root of the project")
-def _(context: Context) -> None:
-    for service in services().values():
-        assert (DEPLOY / service["build"]).resolve() == ROOT
+def services() -> Files:
+    """The services of Compose that run this project."""
+    found = files("")["compose.yaml"]["services"]
+    return {name: service for name, service in found.items() if "build" in service}
 
 
-@then("Compose has {count:d} workers, which wait for PostgreSQL")
-def _(context: Context, count: int) -> None:
-    worker = services()["worker"]
-    assert worker["deploy"]["replicas"] == count
-    assert worker["depends_on"] == {"postgres": {"condition": "service_healthy"}}
-    assert compose()["services"]["postgres"]["healthcheck"]["test"][1] == "pg_isready"
-
-
-@then("each volume that Compose names is declared")
-def _(context: Context) -> None:
-    for service in compose()["services"].values():
+def compose_problems(found: dict[str, Any]) -> Iterator[str]:
+    for name, service in found["services"].items():
         for volume in service.get("volumes", []):
             source = volume.partition(":")[0]
-            assert source.startswith("./") or source in compose()["volumes"], source
+            if not source.startswith("./") and source not in found["volumes"]:
+                yield f"{name} names the volume {source}"
+        for port in service.get("ports", []):
+            if not port.startswith("127.0.0.1:"):
+                yield f"other machines reach the port {port} of {name}"
+        if "build" not in service:
+            continue
+        if (DEPLOY / service["build"]).resolve() != ROOT:
+            yield f"{name} builds {service['build']}"
+        yield from command_problems(service["entrypoint"], service["command"])
+        yield from variable_problems(iter(service["environment"]))
 
 
-@then("only this machine reaches what Compose serves")
-def _(context: Context) -> None:
-    published = [port for each in compose()["services"].values() for port in each.get("ports", [])]
-    assert published
-    assert all(port.startswith("127.0.0.1:") for port in published)
+@rule("Compose, after a change, has problems")
+def _(field: str, value: str) -> dict[str, str]:
+    found = files("")["compose.yaml"]
+    if field:
+        change(found, field, value)
+    return {"problem": "\n".join(compose_problems(found))}
+
+
+@rule("the services of Compose are started")
+def _(service: str) -> dict[str, Any]:
+    found = files("")["compose.yaml"]["services"][service]
+    return {
+        "command": " ".join(found.get("command", [])),
+        "replicas": found.get("deploy", {}).get("replicas", 1),
+        "once_healthy": ", ".join(
+            name
+            for name, each in found.get("depends_on", {}).items()
+            if each == {"condition": "service_healthy"}
+        ),
+        "health_check": " ".join(found["healthcheck"]["test"][1:]),
+    }
 
 
 # Image
@@ -214,16 +225,16 @@ def check_image(text: str) -> None:
     assert [stage, first, second] == ["--from=build", folder, folder]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     needed = {"pyproject.toml", project["readme"], *project["license-files"], "src"}
-    files = [name for *names, _ in sources for name in names]
-    assert set(files) == needed == set(_reaching_the_builder()), files
+    names = [name for *some, _ in sources for name in some]
+    assert set(names) == needed == set(_reaching_the_builder()), names
     assert all(target in ("./", "src") for *_, target in sources)
     # What is installed
     (extras,) = re.findall(r"pip install .*'\.\[([\w,]+)\]'", text)
     known = project["optional-dependencies"]
     assert set(extras.split(",")) == {"postgres", *(set(services()) & set(known))}, extras
     # How it runs
-    for deployment in of_kind(manifests(), "Deployment"):
-        rights = deployment["spec"]["template"]["spec"]["securityContext"]
+    for pod in pods(files("kubernetes")).values():
+        rights = pod["spec"]["securityContext"]
         user, group = rights["runAsUser"], rights["runAsGroup"]
         assert given["USER"] == [f"{user}:{group}"]
         assert f"useradd --uid {user} --gid {group}" in text and f"groupadd --gid {group}" in text
@@ -236,74 +247,19 @@ def check_image(text: str) -> None:
 
 
 def _reaching_the_builder() -> Iterator[str]:
-    for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines():
+    lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    assert "*" in lines
+    for line in lines:
         if line.startswith("!"):
             yield line[1:]
 
 
-@then("the Dockerfile fits the project, the manifests and Compose")
-def _(context: Context) -> None:
-    check_image((ROOT / "Dockerfile").read_text("utf-8"))
-    assert "\n*\n" in (ROOT / ".dockerignore").read_text("utf-8")
-
-
-@then("the Dockerfile does not fit if")
-def _(context: Context) -> None:
+@rule("the Dockerfile, after a change, fits the project, the manifests and Compose,")
+def _(this: str, becomes: str) -> dict[str, bool]:
     text = (ROOT / "Dockerfile").read_text("utf-8")
-    for row in context.table:
-        assert row["this"] in text, row["this"]
-        try:
-            check_image(text.replace(row["this"], row["is"]))
-        except (AssertionError, ValueError):
-            continue
-        raise AssertionError(f"no check has found {row['is']!r} in place of {row['this']!r}")
-
-
-# Mistakes
-
-
-def _unknown_field(found: Manifests) -> None:
-    found["worker.yaml"]["spec"]["replica"] = 3
-
-
-def _no_pods(found: Manifests) -> None:
-    found["worker-disruptions.yaml"]["spec"]["selector"]["matchLabels"] = {"app": "worker"}
-
-
-def _unknown_port(found: Manifests) -> None:
-    next(containers(found))["readinessProbe"]["httpGet"]["port"] = "health"
-
-
-def _no_key(found: Manifests) -> None:
-    del found["secret.yaml"]["stringData"]["tokens"]
-
-
-def _no_option(found: Manifests) -> None:
-    next(containers(found))["args"].append("--healthy")
-
-
-MISTAKES: dict[str, tuple[Callable[[Manifests], None], Callable[[Context], None]]] = {
-    "an unknown field": (_unknown_field, valid),
-    "a disruption budget for no pods": (_no_pods, selectors),
-    "a probe of an unknown port": (_unknown_port, ports),
-    "a key that the secret lacks": (_no_key, secrets),
-    "an option that there is not": (_no_option, commands),
-}
-
-
-@given("the manifests with {mistake}")
-def _(context: Context, mistake: str) -> None:
-    # Each file is read anew, so a mistake changes nothing else.
-    context.manifests = manifests()
-    change, context.check = MISTAKES[mistake]
-    context.check(context)
-    change(context.manifests)
-
-
-@then("a check of the manifests fails")
-def _(context: Context) -> None:
+    assert this in text, this
     try:
-        context.check(context)
-    except (AssertionError, kubernetes_validate.ValidationError):
-        return
-    raise AssertionError("no check has found it")
+        check_image(text.replace(this, becomes))
+    except (AssertionError, ValueError):
+        return {"fits": False}
+    return {"fits": True}

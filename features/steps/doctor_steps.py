@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import sqlite3
 import time
 import urllib.request
@@ -13,16 +12,15 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import ledgers_on_postgres
 from behave import given, then, when
 from behave.runner import Context
-from cli_steps import command, creates, spawn
+from cli_steps import command
 from damage_steps import overwrite
 from high_water_steps import marks
 from hostile_server import Answer, HostileServer
-from staging import KEY, until
+from staging import KEY
 from tables import rule
 
 from claude_batch.providers.service_record import text_format
@@ -86,11 +84,6 @@ def _(context: Context, words: str) -> None:
     before = files()
     command(context, words)
     assert files() == before, [path for path, data in files().items() if before.get(path) != data]
-
-
-@when("a command runs with PORT of its API: {words}")
-def _(context: Context, words: str) -> None:
-    command(context, words.replace("PORT", str(urlsplit(context.api.url).port)))
 
 
 @rule("the format of a text is")
@@ -168,13 +161,3 @@ def _(context: Context, name: str) -> None:
     ids = re.findall(r"\b(?:msgbatch|msg|req|wrkspc|toolu)_[0-9A-Za-z]\w*", text.replace("\\", ""))
     uuids = re.findall(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}", text)
     assert not ids and not uuids, (ids, uuids)
-
-
-@when("a doctor's process gets SIGTERM once its batches wait")
-def _(context: Context) -> None:
-    process = spawn(context, "doctor --live --yes")
-    until(lambda: len([call for call in creates(context) if call["status"] == 200]) == 2)
-    until(lambda: any(call["route"] == "retrieve" for call in context.api.log()[-1:]))
-    process.send_signal(signal.SIGTERM)
-    context.printed, context.errors = process.communicate(timeout=20)
-    context.code = process.returncode

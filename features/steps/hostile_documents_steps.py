@@ -21,7 +21,6 @@ from tables import rule
 from claude_batch.actor import documents
 from claude_batch.actor.documents import Document, messages_with
 from claude_batch.core import limited
-from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.limited import run_limited
 from claude_batch.wire.bounds import pdf_tokens
 
@@ -149,33 +148,15 @@ def _(context: Context, code: int) -> None:
     assert "Traceback" not in done.stderr and "bug" not in done.stderr, done.stderr
 
 
-@given("what reads a DOCX may take {seconds:d} seconds")
-def _(context: Context, seconds: int) -> None:
-    context.add_cleanup(setattr, documents, "SECONDS", documents.SECONDS)
-    documents.SECONDS = float(seconds)
-    context.add_cleanup(os.chdir, os.getcwd())
-    os.chdir(context.tmp)
-
-
-def _ask(name: str) -> None:
-    messages_with(
-        [Document(name)], "Look", None, model="claude-haiku-4-5", citations=False, key=None
-    )
-
-
-@then('"{name}" is refused with "{words}"')
-def _(context: Context, name: str, words: str) -> None:
-    try:
-        _ask(name)
-    except InvalidRequestError as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError("it was taken")
-
-
-@then('"{name}" is read')
-def _(context: Context, name: str) -> None:
-    _ask(name)
+@rule("documents whose reading may take 3 seconds are read")
+def _(context: Context, name: str, document: str) -> dict[str, str]:
+    path = context.tmp / name
+    path.write_bytes(BOMBS[document]())
+    with mock.patch.object(documents, "SECONDS", 3.0):
+        messages_with(
+            [Document(path)], "Look", None, model="claude-haiku-4-5", citations=False, key=None
+        )
+    return {}
 
 
 # The process that reads ---------------------------------------------------------------------------

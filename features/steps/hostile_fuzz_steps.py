@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from contextlib import nullcontext
 from random import Random
 from unittest.mock import patch
 
-from behave import given, then, when
 from behave.runner import Context
 from fuzzing.bodies import ERRORS, KEY, MESSAGES, PAGE
 from fuzzing.mutations import encoded
@@ -39,38 +40,20 @@ MUTANTS = {
 }
 
 
-@given("a border where {fault}")
-def _(context: Context, fault: str) -> None:
-    MUTANTS[fault].start()
-    context.add_cleanup(MUTANTS[fault].stop)
-
-
-@when("{count:d} mutated answers are read")
-def _(context: Context, count: int) -> None:
-    context.report = play(SEED, count, kept=context.tmp)
-    context.count = count
-
-
-@then("nothing but named errors came out")
-def _(context: Context) -> None:
-    report = context.report
-    assert not report.failures, "\n".join(report.failures)
-    assert report.answers >= context.count
-    wanted = {"line", "message", "error", "headers", "network", "stored"}
-    assert set(report.kinds) == wanted, report.kinds
-
-
-@then("a case is reported, with what plays it again")
-def _(context: Context) -> None:
-    [words] = context.report.failures
-    assert words.splitlines()[-1].startswith(f"again: nox -s fuzz -- --seed {SEED} --only "), words
-    context.only = int(words.split()[-1])
-    assert (context.tmp / f"{SEED}-{context.only}.bin").exists()
-
-
-@then("that case fails again by itself")
-def _(context: Context) -> None:
-    assert play(SEED, 1, only=context.only).failures
+@rule("mutated answers are read, and end in named errors, or in a case that can be played again,")
+def _(context: Context, fault: str, answers: int) -> dict[str, int]:
+    with MUTANTS.get(fault, nullcontext()):
+        report = play(SEED, answers, kept=context.tmp)
+        for words in report.failures:
+            found = re.search(f"again: nox -s fuzz -- --seed {SEED} --only (\\d+)$", words)
+            assert found, words
+            assert (context.tmp / f"{SEED}-{found[1]}.bin").exists()
+            assert play(SEED, 1, only=int(found[1])).failures
+    if not report.failures:
+        assert report.answers >= answers
+        wanted = {"line", "message", "error", "headers", "network", "stored"}
+        assert set(report.kinds) == wanted, report.kinds
+    return {"failures": len(report.failures)}
 
 
 # Single answers --------------------------------------------------------------------------------
@@ -105,36 +88,26 @@ def _(what: str, fields: str) -> ResultLine:
     raise AssertionError("it is taken for a Message")
 
 
-@when("a success comes with {fields}")
-def _(context: Context, fields: str) -> None:
-    context.message = _success(fields)
-
-
-@then("its message for the SDK raises MissingResultError, and all else is there")
-def _(context: Context) -> None:
-    response = cb.ActorResponse(context.message)
-    assert (response.text, response.usage.output_tokens) == ("", 87)
+@rule("a success with these fields is read with the SDK's types")
+def _(fields: str) -> dict[str, object]:
+    response = cb.ActorResponse(_success(fields))
+    found: dict[str, object] = {"text": response.text, "tokens": response.usage.output_tokens}
     try:
-        _ = response.message
+        return {**found, "kind": type(response.message).__name__, "says": ""}
     except cb.MissingResultError as error:
-        assert "out of range" in str(error), error
-    else:
-        raise AssertionError("the message was made")
+        return {**found, "kind": "MissingResultError", "says": str(error)}
 
 
-@when('an error comes whose request id is "{identifier}"')
-def _(context: Context, identifier: str) -> None:
-    error = {**ERRORS[0][1], "request_id": identifier}
+@rule("the SDK is answered with an error that came with a request id")
+def _(request_id: str) -> dict[str, object]:
+    error = {**ERRORS[0][1], "request_id": request_id}
     line = {"custom_id": "one", "result": {"type": "errored", "error": error}}
     state = RequestState.ERRORED
-    context.answer = Answer(1, "run-1", 0, "one", state, 1, 1, encoded(line), None)
-
-
-@then("the SDK is answered with that error, and without a request id")
-def _(context: Context) -> None:
-    answer = response_of(context.answer, stream=False)
-    assert answer.status_code == 400 and "request-id" not in answer.headers, answer.headers
+    answer = response_of(
+        Answer(1, "run-1", 0, "one", state, 1, 1, encoded(line), None), stream=False
+    )
     assert json.loads(answer.content)["error"] == ERRORS[0][1]["error"]
+    return {"status": answer.status_code, "header": answer.headers.get("request-id")}
 
 
 @rule("after an answer with such a limit of requests the next call leaves within a minute,")
@@ -150,46 +123,26 @@ def _(limit: str, remaining: str) -> dict[str, bool]:
     return {"leaves": isinstance(pace.ask(60.0, pace.cost_of(100, 10), 8), Turn)}
 
 
-@given('a server that sets a cookie with the value "{value}"')
-def _(context: Context, value: str) -> None:
-    context.cookie = value.encode().decode("unicode_escape")
-
-
-@when("it is asked twice")
-def _(context: Context) -> None:
-    async def ask() -> None:
+@rule("calls after an answer with a cookie are made")
+def _(cookie: str) -> dict[str, int]:
+    async def ask() -> dict[str, int]:
         async with Network() as network:
             body = encoded(PAGE)
-            head = f"HTTP/1.1 200 OK\r\nset-cookie: a={context.cookie}\r\nconnection: close\r\n"
-            network.answer = b"%bcontent-length: %d\r\n\r\n%b" % (
-                head.encode("latin-1"),
-                len(body),
-                body,
-            )
-            for _ in range(2):
-                context.pages.append(await network.client.list_page())
-            context.asked = network.asked
+            head = f"HTTP/1.1 200 OK\r\nset-cookie: a={cookie}\r\nconnection: close\r\n"
+            lengthy = f"{head}content-length: {len(body)}\r\n\r\n"
+            network.answer = lengthy.encode("latin-1") + body
+            pages = [await network.client.list_page() for _ in range(2)]
+            heads = [head for head in network.asked if b"cookie:" in head.lower()]
+            return {"answered": sum(len(page.data) == 3 for page in pages), "cookies": len(heads)}
 
-    context.pages = []
-    asyncio.run(ask())
+    return asyncio.run(ask())
 
 
-@then("both calls are answered, and no cookie was sent back")
-def _(context: Context) -> None:
-    assert [len(page.data) for page in context.pages] == [3, 3], context.pages
-    assert len(context.asked) == 2
-    assert not any(b"cookie:" in head.lower() for head in context.asked), context.asked
-
-
-@when("an error page comes that repeats the key where its message is cut")
-def _(context: Context) -> None:
-    page = b"<p>" + b"x" * 180 + KEY.encode() + b"</p>"
-    context.fault = fault_of_response(502, {}, page, REDACTION)
-
-
-@then("no part of the key is in the message")
-def _(context: Context) -> None:
-    assert "xxx" in context.fault.message and KEY[:8] not in context.fault.message, context.fault
+@rule("an error page that repeats the key has a message")
+def _(letters_before: int) -> dict[str, object]:
+    page = b"<p>" + b"x" * letters_before + KEY.encode() + b"</p>"
+    message = fault_of_response(502, {}, page, REDACTION).message
+    return {"begins": message[:10], "has_the_key": KEY[:8] in message}
 
 
 @rule("nano-dollars are written")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pwd
@@ -9,9 +10,12 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 from behave import given, then, when
 from behave.runner import Context
+from tables import rule
 
 from claude_batch.ledger.store import Ledger
 
@@ -23,28 +27,19 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def _ledger() -> Path:
-    return Path(os.environ["CLAUDE_BATCH_LEDGER"])
-
-
-@when('a ledger is opened and backed up at the path "{name}"')
-def _(context: Context, name: str) -> None:
-    os.mkdir("inside")
-    os.chdir("inside")
-    ledger = Ledger(str(Path.cwd() / name))
-    ledger.backup(Path(f"{name}.backup"))
-    ledger.close()
-
-
-@then('the folder has but files called "{name}", all of mode 0600')
-def _(context: Context, name: str) -> None:
-    found = sorted(path.name for path in Path.cwd().iterdir())
-    assert found == [name, f"{name}.backup"], found
-    assert {_mode(path) for path in Path.cwd().iterdir()} == {0o600}
+@rule("a ledger that is opened and backed up at a path leads to files, with their modes,")
+def _(context: Context, path: str) -> dict[str, str]:
+    with TemporaryDirectory(dir=context.tmp) as folder, contextlib.chdir(folder):
+        ledger = Ledger(str(Path.cwd() / path))
+        ledger.backup(Path(f"{path}.backup"))
+        ledger.close()
+        found = sorted(Path.cwd().iterdir())
+        return {"files": ", ".join(f"{each.name} {_mode(each):o}" for each in found)}
 
 
 @given("links at the foreseeable names of temporary files, to a file of somebody else")
 def _(context: Context) -> None:
+    context.add_cleanup(os.umask, os.umask(0o022))
     outside = Path("outside")
     outside.write_text(OUTSIDE)
     Path("kept/raw").mkdir(parents=True)
@@ -66,54 +61,20 @@ def _(context: Context) -> None:
     assert Path("outside").read_text() == OUTSIDE
 
 
-@then("the files {names} have the mode of the user's umask")
-def _(context: Context, names: str) -> None:
-    umask = os.umask(0o077)
-    os.umask(umask)
-    for name in names.split(", "):
-        assert not Path(name).is_symlink(), name
-        assert _mode(Path(name)) == 0o666 & ~umask, (name, oct(_mode(Path(name))))
+@rule("files have the mode")
+def _(context: Context, files: str) -> str:
+    found = list(context.tmp.glob(files))
+    assert found, sorted(context.tmp.rglob("*"))
+    assert not [path for path in found if path.is_symlink()], found
+    [mode] = {_mode(path) for path in found}
+    return f"{mode:o}"
 
 
-@then("no temporary file is left")
-def _(context: Context) -> None:
-    left = [path for path in context.tmp.rglob("*.partial") if not path.is_symlink()]
-    assert left == [], left
-
-
-@then("the ledger's files, its locks, its mark and copy.db are readable by their owner alone")
-def _(context: Context) -> None:
-    ledger, state = _ledger(), Path(os.environ["CLAUDE_BATCH_STATE_DIR"])
-    found = [*ledger.parent.glob(f"{ledger.name}*"), *state.iterdir(), Path("copy.db")]
-    assert any(".seat-" in path.name for path in found), found
-    assert any(path.name.endswith(".json.lock") for path in found), found
-    wrong = {path.name: oct(_mode(path)) for path in found if _mode(path) != 0o600}
-    assert not wrong, wrong
-
-
-@given("a temporary file of a killed process, and others beside out.jsonl")
-def _(context: Context) -> None:
-    context.dead = Path(".out.jsonl.0123456789abcdef.partial")
-    context.dead.write_text("half a line")
-    context.others = [
-        Path(".out.jsonl.fedcba9876543210.partial"),  # whose process lives
-        Path(".out.jsonl.mine.partial"),
-        Path(".other.jsonl.0123456789abcdef.partial"),
-        Path(".out.jsonl.00000000000000ff.partial"),  # a link
-    ]
-    for path in context.others[:3]:
-        path.write_text("")
-    context.others[3].symlink_to("asks.jsonl")
-    held = open(context.others[0])  # noqa: SIM115 - until the scenario ends
+@given('"{name}" is being written by another process')
+def _(context: Context, name: str) -> None:
+    held = open(name)  # noqa: SIM115 - until the scenario ends
     context.add_cleanup(held.close)
     fcntl.flock(held, fcntl.LOCK_EX)
-
-
-@then("only the temporary file of the killed process is gone")
-def _(context: Context) -> None:
-    assert not context.dead.exists()
-    found = sorted(str(path) for path in Path().glob(".*.partial"))
-    assert found == sorted(map(str, context.others)), found
 
 
 @given("this process may give files away")
@@ -124,23 +85,17 @@ def _(context: Context) -> None:
     assert pwd.getpwuid(NOBODY).pw_name == "nobody"
 
 
-@when("the {which} lock belongs to another user")
-def _(context: Context, which: str) -> None:
-    os.chown(_lock(which), NOBODY, -1)
-
-
-def _lock(which: str) -> Path:
-    if which == "seat":
-        return Path(f"{_ledger()}.seat-1")
-    (found,) = Path(os.environ["CLAUDE_BATCH_STATE_DIR"]).glob("*.lock")
-    return found
-
-
-@when("everything but the seat lock is given to another user")
-def _(context: Context) -> None:
-    for path in [context.tmp, *context.tmp.rglob("*")]:
-        if path != _lock("seat"):
-            os.chown(path, NOBODY, NOBODY)
+@when('the files "{files}" get the mode {mode}')
+@when('the files "{files}" belong to {user:w}')
+def _(context: Context, files: str, mode: str = "", user: str = "") -> None:
+    found = list(context.tmp.glob(files))
+    assert found, sorted(context.tmp.rglob("*"))
+    for path in found:
+        if mode:
+            path.chmod(int(mode, 8))
+        else:
+            owner = pwd.getpwnam(user)
+            os.chown(path, owner.pw_uid, owner.pw_gid)
 
 
 _AS_NOBODY = """
@@ -159,29 +114,14 @@ sys.exit(ended.exit_code)
 """
 
 
-@when("that user runs a command: {words}")
+@when("the user nobody runs a command: {words}")
 def _(context: Context, words: str) -> None:
     given = [word.replace("RUN", context.run_id) for word in words.split()]
-    context.theirs = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", _AS_NOBODY, str(NOBODY), *given],
         capture_output=True,
         text=True,
         timeout=120,
     )
-
-
-@then('that user is told "{words}"')
-def _(context: Context, words: str) -> None:
-    ended = context.theirs
-    assert ended.returncode == 2, (ended.returncode, ended.stdout, ended.stderr)
-    assert words in ended.stdout, ended.stdout
-
-
-@when("the seat lock has the mode 0644")
-def _(context: Context) -> None:
-    _lock("seat").chmod(0o644)
-
-
-@then("the seat lock has become the owner's alone")
-def _(context: Context) -> None:
-    assert _mode(_lock("seat")) == 0o600
+    context.ended = SimpleNamespace(exit_code=ended.returncode, output=ended.stderr)
+    context.errors = ended.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import http.client
@@ -10,8 +9,9 @@ import json
 import socket
 from typing import Any
 
-from behave import given, then, when
+from behave import given, then
 from behave.runner import Context
+from cli_steps import bytes_of
 from staging import until
 from tables import rule
 
@@ -46,87 +46,67 @@ def _call(
         connection.close()
 
 
-def _bytes(text: str) -> bytes:
-    """Literals of bytes, multiplied and added up."""
-    whole = b""
-    for part in text.split(" + "):
-        literal, _, times = part.partition(" * ")
-        whole += ast.literal_eval(literal) * int(times or 1)
-    return whole
-
-
 @given("a sandbox for strangers")
 def _(context: Context) -> None:
     server = SandboxServer(latency=0.0, admin_token="the-token").start()
     context.add_cleanup(server.stop)
     context.sandbox = server
     context.port = int(server.url.rpartition(":")[2])
-    context.answers = []
 
 
-@when("a stranger sends {literal} to every route that takes a body")
-def _(context: Context, literal: str) -> None:
-    body = _bytes(literal)
+@rule("a body is answered by every route that takes one")
+def _(context: Context, body: str) -> dict[str, str]:
+    sent = bytes_of(body)
     form = {"content-type": "multipart/form-data; boundary=x"}
-    context.answers = [
-        _call(context, "POST", "/v1/messages", body),
-        _call(context, "POST", "/v1/messages/count_tokens", body),
-        _call(context, "POST", "/v1/messages/batches", body),
-        _call(context, "POST", "/v1/files", body),
-        _call(context, "POST", "/v1/files", body, form),
-        _call(context, "POST", "/sandbox/faults", body),
-        _call(context, "POST", "/sandbox/clock", body),
+    answers = [
+        _call(context, "POST", "/v1/messages", sent),
+        _call(context, "POST", "/v1/messages/count_tokens", sent),
+        _call(context, "POST", "/v1/messages/batches", sent),
+        _call(context, "POST", "/v1/files", sent),
+        _call(context, "POST", "/v1/files", sent, form),
+        _call(context, "POST", "/sandbox/faults", sent),
+        _call(context, "POST", "/sandbox/clock", sent),
     ]
+    return {"statuses": " ".join(str(_checked(*answer)) for answer in answers)}
 
 
-@when("a stranger asks live and in a batch with {field} = {literal}")
-def _(context: Context, field: str, literal: str) -> None:
-    fields = {**PARAMS, field: _bytes(literal)}
+@rule("params are answered live, when their tokens are counted, and in a batch beside good ones,")
+def _(context: Context, field: str, value: str) -> dict[str, Any]:
+    fields = {**PARAMS, field: bytes_of(value)}
     params = b"{" + b",".join(b'"%s":%s' % (n.encode(), v) for n, v in fields.items()) + b"}"
-    context.answers = [
-        _call(context, "POST", "/v1/messages", params),
-        _call(context, "POST", "/v1/messages/count_tokens", params),
-    ]
+    found: dict[str, Any] = {
+        "live": _checked(*_call(context, "POST", "/v1/messages", params)),
+        "counted": _checked(*_call(context, "POST", "/v1/messages/count_tokens", params)),
+    }
     entry = b'{"requests":[{"custom_id":"a","params":%s},{"custom_id":"b","params":%s}]}'
     good = b"{" + b",".join(b'"%s":%s' % (n.encode(), v) for n, v in PARAMS.items()) + b"}"
     status, told = _call(context, "POST", "/v1/messages/batches", entry % (params, good))
-    context.answers.append((status, told))
+    found["batch"] = _checked(status, told)
+    outcomes: dict[str, str] = {}
     if status == 200:
         path = f"/v1/messages/batches/{json.loads(told)['id']}/results"
         until(lambda: _call(context, "GET", path)[0] == 200)
         lines = [json.loads(line) for line in _call(context, "GET", path)[1].splitlines()]
         outcomes = {line["custom_id"]: line["result"]["type"] for line in lines}
-        assert outcomes["b"] == "succeeded", outcomes
+    return {**found, "its_result": outcomes.get("a"), "the_good_one": outcomes.get("b")}
 
 
-@when("a stranger calls {method} {path} with the header {header} and the body {body}")
-@when("a stranger calls {method} {path} with the header {header} and the body ")
-def _(context: Context, method: str, path: str, header: str, body: str = "") -> None:
+@rule("calls with such headers and bodies are answered")
+def _(context: Context, call: str, header: str, body: str) -> dict[str, int]:
+    method, path = call.split()
     name, _, value = header.partition(": ")
     sent = body.encode().decode("unicode_escape").encode("latin-1")
     path = path.replace("99999…", "9" * 5000)
-    context.answers = [_call(context, method, path, sent or None, {name: value})]
+    return {"status": _checked(*_call(context, method, path, sent or None, {name: value}))}
 
 
-def _assert_errors(context: Context, *, may_succeed: bool) -> None:
-    assert context.answers
-    for status, told in context.answers:
-        if may_succeed and status == 200:
-            json.loads(told)
-            continue
+def _checked(status: int, told: bytes) -> int:
+    """The status of an answer, which is one of the API, or an error in the API's words."""
+    found = json.loads(told)
+    if status != 200:
         assert 400 <= status < 500, (status, told[:200])
-        error = json.loads(told)
-        assert error["type"] == "error" and error["error"]["message"], error
-
-
-@then("each answer to the stranger is an error of the API with a status below 500")
-def _(context: Context) -> None:
-    _assert_errors(context, may_succeed=False)
-
-
-@then("each answer to the stranger is an error of the API with a status below 500, or an answer")
-def _(context: Context) -> None:
-    _assert_errors(context, may_succeed=True)
+        assert found["type"] == "error" and found["error"]["message"], found
+    return status
 
 
 @then("the sandbox still answers, bills and ends batches")
@@ -149,8 +129,8 @@ def _(context: Context, size: int, path: str) -> dict[str, int]:
     return {"status": status}
 
 
-@when("a stranger sends a body without an end to {path}")
-def _(context: Context, path: str) -> None:
+@rule("a body without an end is read")
+def _(context: Context, path: str) -> dict[str, str]:
     with socket.create_connection(("127.0.0.1", context.port), timeout=60) as connection:
         head = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
         head += "transfer-encoding: chunked\r\n"
@@ -162,15 +142,16 @@ def _(context: Context, path: str) -> None:
         except OSError:
             pass
         else:
-            raise AssertionError("all of it was read")
+            return {"read": "whole"}
         connection.settimeout(10)
         with contextlib.suppress(ConnectionError):  # what was not read may take the answer along
             answer = connection.recv(100)
             assert not answer or int(answer.split()[1]) == 413, answer
+    return {"read": "in part"}
 
 
-@when("a stranger announces {announced} bytes and sends {sent:d}")
-def _(context: Context, announced: str, sent: int) -> None:
+@rule("a call that announces another length than it sends gets no answer of its own,")
+def _(context: Context, announced: str, sent: int) -> dict[str, bool]:
     told = b""
     head = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
     with (
@@ -186,24 +167,24 @@ def _(context: Context, announced: str, sent: int) -> None:
         connection.shutdown(socket.SHUT_WR)
         while part := connection.recv(65536):
             told += part
-    assert b" 500 " not in told and b"Traceback" not in told, told
+    return {"fails": b" 500 " in told or b"Traceback" in told, "succeeds": b" 200 " in told}
 
 
 @rule("the sandbox's own routes answer a stranger")
 def _(context: Context, host: str, header: str) -> dict[str, int]:
     name, _, value = header.partition(": ")
     headers = {"host": host.replace("PORT", str(context.port)), name: value}
-    context.answers = [_call(context, "GET", f"/sandbox/{path}", headers=headers) for path in ADMIN]
+    answers = [_call(context, "GET", f"/sandbox/{path}", headers=headers) for path in ADMIN]
     for method, path, body in (
         ("DELETE", "log", None),
         ("POST", "faults", b"{}"),
         ("DELETE", "faults", None),
         ("POST", "clock", b'{"advance": 0}'),
     ):
-        context.answers.append(_call(context, method, f"/sandbox/{path}", body, headers))
-    [status] = {status for status, _ in context.answers}
+        answers.append(_call(context, method, f"/sandbox/{path}", body, headers))
+    [status] = {status for status, _ in answers}
     if status == 403:
-        error = json.loads(context.answers[0][1])["error"]
+        error = json.loads(answers[0][1])["error"]
         assert error["type"] == "permission_error" and "--admin-token" in error["message"], error
     return {"status": status}
 

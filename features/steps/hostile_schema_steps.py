@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any
 
-from behave import given, then, when
+from behave import given, then
 from behave.runner import Context
-from hostile_yaml_steps import bound
+from event_steps import keep_log
+from hostile_yaml_steps import run_bounded
+from tables import rule
 
+import claude_batch as cb
 from claude_batch.wire.conversation import schema_problem
 
 CHAIN = 400
@@ -71,36 +71,24 @@ def _schema(context: Context, words: str) -> Any:
         links = [f"#/$defs/a{n}" for n in range(CHAIN)]
         names = {f"a{n}": {"properties": {"a": {"$ref": to}}} for n, to in enumerate(links, 1)}
         return {"$defs": {"a0": {"type": "object"}, **names}, "$ref": f"#/$defs/a{CHAIN}"}
-    return json.loads(words.replace("SERVER", getattr(context, "server", "")))
+    return json.loads(words.replace("SERVER", _server(context)))
 
 
-@given("an actor's file whose response format is {schema}")
-def _(context: Context, schema: str) -> None:
+def _server(context: Context) -> str:
+    return getattr(context, "server", "SERVER")
+
+
+@rule("actors with these response formats are loaded")
+def _(context: Context, schema: str, what: str = "") -> dict[str, bool]:
+    path = context.tmp / "actor.yaml"
     # In YAML JSON is YAML.
     written = json.dumps({"type": "json_schema", "schema": _schema(context, schema)})
-    context.actor_folder = context.tmp
-    (context.tmp / "actor.yaml").write_text(
-        f"# line 1\nmodel: claude-haiku-4-5\nresponse_format: {written}\n"
-    )
-
-
-@then('the actor error says of the server "{words}"')
-def _(context: Context, words: str) -> None:
-    words = words.replace("SERVER", context.server)
-    assert words in str(context.actor_error), context.actor_error
-
-
-@then("the actor file was taken")
-def _(context: Context) -> None:
-    assert context.actor_error is None, context.actor_error
-
-
-@given("a command's file of a request whose schema refers to the server that counts")
-def _(context: Context) -> None:
-    schema = {"type": "object", "then": {"$ref": f"{context.server}/a.json"}}
-    wanted = {"format": {"type": "json_schema", "schema": schema}}
-    params = {"messages": [{"role": "user", "content": "one"}], "output_config": wanted}
-    Path("asks.jsonl").write_text(json.dumps({"params": params}) + "\n")
+    path.write_text(f"# line 1\nmodel: claude-haiku-4-5\nresponse_format: {written}\n")
+    try:
+        cb.ActorLoader.load(path)
+    except cb.ActorConfigurationError as error:
+        raise ValueError(str(error).replace(_server(context), "SERVER")) from error
+    return {}
 
 
 def _asked(schema: Any) -> bytes:
@@ -116,27 +104,20 @@ print(schema_problem(params.encode(), message.encode()))
 """
 
 
-@when("answers are judged in a bounded process")
-def _(context: Context) -> None:
-    for row in context.table:
-        content = [{"type": "text", "text": json.dumps(row["answer"])}]
-        schema = {"type": "string", "pattern": row["pattern"]}
-        message = json.dumps({"content": content})
-        ended = subprocess.run(
-            [sys.executable, "-c", _JUDGES, _asked(schema).decode(), message],
-            capture_output=True,
-            text=True,
-            timeout=240,
-            preexec_fn=bound,
-        )
-        assert ended.returncode == 0, (row["pattern"], ended.returncode, ended.stderr)
-        assert row["verdict"] in ended.stdout, (row["pattern"], ended.stdout)
+@rule("answers are judged by patterns in a bounded process")
+def _(pattern: str, answer: str) -> dict[str, str]:
+    schema = {"type": "string", "pattern": pattern}
+    message = {"content": [{"type": "text", "text": json.dumps(answer)}]}
+    ended = run_bounded(_JUDGES, _asked(schema).decode(), json.dumps(message))
+    assert ended.returncode == 0, (pattern, ended.returncode, ended.stderr)
+    return {"verdict": ended.stdout.strip()}
 
 
-@then("an answer to stored params with the schema {schema} is taken as it is")
-def _(context: Context, schema: str) -> None:
+@rule("answers to stored params with these schemas are taken as they are")
+def _(context: Context, schema: str, what: str) -> dict[str, object]:
+    keep_log(context)
     params = _asked(_schema(context, schema))
     text = '{"a": ' * CHAIN + "{}" + "}" * CHAIN if schema == "CHAIN" else '{"a": {"aaa": 1}}'
     message = json.dumps({"content": [{"type": "text", "text": text}]})
-    for _ in range(2):
-        assert schema_problem(params, message.encode()) is None
+    taken = all(schema_problem(params, message.encode()) is None for _ in range(2))
+    return {"taken": taken, "logged": "\n".join(each.getMessage() for each in context.kept)}

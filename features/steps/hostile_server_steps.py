@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import logging
 import os
-import signal
-import subprocess
-import sys
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import programs
 from behave import given, then, when
 from behave.runner import Context
+from event_steps import keep_log
 from hostile_server import Answer, HostileServer, Trick
-from staging import KEY, make_provider, start_api
+from staging import KEY, start_api
+from tables import rule
 
-import claude_batch as cb
 from claude_batch.wire.connection import Connection
 
 KILLED_AFTER = 150.0
@@ -125,32 +124,23 @@ def _(context: Context, how: str) -> None:
 
 # Tricks with ids -------------------------------------------------------------------------------
 
-IDS: dict[str, Callable[[str], str]] = {
-    "with ../ and a question": lambda own: f"../../v1/models/{own}?x=",
-    "with control characters": lambda own: f"{own}\x1b[2J\r\nx: y",
-    "of five million characters": lambda own: own * 200_000,
+IDS: dict[str, Callable[[str, str], str]] = {
+    "with ../ and a question": lambda own, first: f"../../v1/models/{own}?x=",
+    "with control characters": lambda own, first: f"{own}\x1b[2J\r\nx: y",
+    "of five million characters": lambda own, first: own * 200_000,
+    "of the first one": lambda own, first: first,
 }
 
 
-@given("it gives every new batch the id of the first one")
-def _(context: Context) -> None:
+@given("it gives every new batch the id {which}")
+def _(context: Context, which: str) -> None:
     known: list[str] = []
 
     def trick(answer: Answer) -> None:
         if answer.kind == "create" and answer.status == 200:
             batch = answer.json()
             known.append(batch["id"])
-            answer.change({**batch, "id": known[0]})
-
-    context.hostile.trick = trick
-
-
-@given("it gives every new batch the id {which}")
-def _(context: Context, which: str) -> None:
-    def trick(answer: Answer) -> None:
-        if answer.kind == "create" and answer.status == 200:
-            batch = answer.json()
-            answer.change({**batch, "id": IDS[which](batch["id"])})
+            answer.change({**batch, "id": IDS[which](batch["id"], known[0])})
 
     context.hostile.trick = trick
 
@@ -265,6 +255,58 @@ def endless_pages(answer: Answer) -> None:
     answer.change({"data": [batch], "has_more": True, "last_id": batch["id"]})
 
 
+def late(server: HostileServer) -> Trick:
+    def trick(answer: Answer) -> None:
+        def wait() -> Iterator[bytes]:
+            server.stopping.wait(15)
+            yield b""
+
+        answer.before = wait
+
+    return trick
+
+
+def key_of(answer: Answer) -> str:
+    sent = answer.sent.get("authorization", "").removeprefix("Bearer ")
+    key = sent or answer.sent.get("x-api-key", "")
+    assert key == KEY
+    return key
+
+
+def error_with_key(answer: Answer, type_: str) -> dict[str, Any]:
+    error = {"type": type_, "message": f"the key {key_of(answer)} is not known"}
+    return {"type": "error", "error": error}
+
+
+def refused_with_key(status: int, type_: str) -> Trick:
+    def trick(answer: Answer) -> None:
+        answer.status = status
+        answer.change(error_with_key(answer, type_))
+
+    return trick
+
+
+def page_with_key(answer: Answer) -> None:
+    answer.status, answer.body = 502, f"<p>{key_of(answer)}</p>".encode()
+
+
+def redirect_with_key(answer: Answer) -> None:
+    key, answer.status = key_of(answer), 307
+    answer.headers["location"] = f"http://user:{key}@127.0.0.1:9/{key}"
+
+
+def results_with_key(answer: Answer) -> None:
+    lines = [json.loads(line) for line in answer.body.splitlines()]
+    for line in lines:
+        error = error_with_key(answer, "invalid_request_error")
+        line["result"] = {"type": "errored", "error": error}
+    answer.body = b"\n".join(json.dumps(line).encode() for line in lines)
+
+
+def texts_with_key(answer: Answer) -> None:
+    answer.body = answer.body.replace(b"prompt", key_of(answer).encode())
+
+
 def plain(trick: Trick) -> Callable[[HostileServer], Trick]:
     return lambda server: trick
 
@@ -291,6 +333,13 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "a byte now and then": dripping,
     "a 100 Continue now and then": continuing,
     "pages that do not end": plain(endless_pages),
+    "an answer after 15 s": late,
+    "a 401 that has the key": plain(refused_with_key(401, "authentication_error")),
+    "a 400 that has the key": plain(refused_with_key(400, "api_error")),
+    "a page that has the key": plain(page_with_key),
+    "a redirect to a URL with the key": plain(redirect_with_key),
+    "errors that have the key": plain(results_with_key),
+    "texts that have the key": plain(texts_with_key),
 }
 
 
@@ -307,86 +356,39 @@ def _(context: Context, count: int, calls: str, what: str) -> None:
     context.hostile.trick = trick
 
 
-# Tricks with the key ---------------------------------------------------------------------------
-
-
-@given("it echoes the key in {where}")
-def _(context: Context, where: str) -> None:
-    context.live = where.endswith("live")
-
-    def trick(answer: Answer) -> None:
-        sent = answer.sent.get("authorization", "").removeprefix("Bearer ")
-        key = sent or answer.sent.get("x-api-key", "")
-        assert key == KEY
-        error = {"type": "authentication_error", "message": f"the key {key} is not known"}
-        match where:
-            case "the body of a 401" if answer.kind == "list":
-                answer.status = 401
-                answer.change({"type": "error", "error": error})
-            case "a page that is no JSON" if answer.kind == "list":
-                answer.status, answer.body = 502, f"<p>{key}</p>".encode()
-            case "the location of a redirect" if answer.kind == "create":
-                answer.status = 307
-                answer.headers["location"] = f"http://user:{key}@127.0.0.1:9/{key}"
-            case "the error of a result" if answer.kind == "results":
-                lines = [json.loads(line) for line in answer.body.splitlines()]
-                error["type"] = "invalid_request_error"
-                for line in lines:
-                    line["result"] = {"type": "errored", "error": {"type": "error", "error": error}}
-                answer.body = b"\n".join(json.dumps(line).encode() for line in lines)
-            case "the text of an answer" if answer.kind == "results":
-                answer.body = answer.body.replace(b"prompt", key.encode())
-            case "the body of a 400, live" if answer.kind == "live":
-                answer.status = 400
-                answer.change({"type": "error", "error": {**error, "type": "api_error"}})
-            case _:
-                pass
-
-    context.hostile.trick = trick
-
-
 # The command -----------------------------------------------------------------------------------
+
+
+_COMMAND = """
+import atexit, re, sys
+from pathlib import Path
+from claude_batch.cli import main
+kept = Path(sys.argv.pop(1))
+def keep():
+    # What getrusage says holds the memory of the process that this one was forked from.
+    kept.write_text(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
+atexit.register(keep)
+main()
+"""
 
 
 def command(context: Context, *words: str, quick: bool = True) -> None:
     """Run the command to its end; what it printed, its exit code and its memory are kept."""
     more = ["--poll-interval", "100ms", "--settling", "1s"] if quick else []
-    said = context.tmp / "said.txt"
-    with said.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "claude_batch", *words, *more],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        context.add_cleanup(process.kill)
-        context.memory = 0
-        begun = time.monotonic()
-        end = begun + KILLED_AFTER
-        while process.poll() is None:
-            context.memory = max(context.memory, most_memory(process.pid))
-            if time.monotonic() > end:
-                process.kill()
-                process.wait()
-            time.sleep(0.05)
-    context.took = time.monotonic() - begun
-    context.code = process.returncode
-    context.killed = context.code == -signal.SIGKILL
-    context.said = said.read_text("utf-8", "replace")
-
-
-def most_memory(process: int) -> int:
-    """The most bytes that a process has had in memory; what getrusage says holds its parent's."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) * 1024
-    return 0
+    kept, begun = context.tmp / "memory", time.monotonic()
+    done = programs.run(_COMMAND, str(kept), *words, *more, timeout=KILLED_AFTER)
+    context.used = {
+        "s": time.monotonic() - begun,
+        "MB of memory": int(kept.read_text()) / 1024,
+    }
+    context.code, context.said = done.returncode, done.stdout + done.stderr
+    if found := re.search(r"run-\w{10}", context.said):
+        context.run_id = found[0]
 
 
 def run(context: Context, *words: str) -> None:
-    mode = ["--mode", "live"] if getattr(context, "live", False) else []
     asked = [str(context.asked), "-o", str(context.out)]
-    command(context, "run", "--model", "claude-haiku-4-5", *asked, *mode, *words)
+    command(context, "run", "--model", "claude-haiku-4-5", *asked, *words)
 
 
 @when("three prompts are run")
@@ -397,7 +399,7 @@ def _(context: Context) -> None:
 @when("{count} prompts are run with {flags}")
 def _(context: Context, count: str, flags: str) -> None:
     write_prompts(context, context.prompts[: {"two": 2, "three": 3}[count]])
-    run(context, *flags.split())
+    run(context, *flags.replace("HOST", context.hostile.url.removeprefix("http://")).split())
 
 
 @when("the run is resumed")
@@ -411,14 +413,9 @@ def _(context: Context, code: int) -> None:
     assert "bug" not in context.said and "Traceback" not in context.said, context.said
 
 
-@then("it did not have to be killed")
-def _(context: Context) -> None:
-    assert not context.killed, context.said
-
-
-@then("it took less than {most:d} MB of memory")
-def _(context: Context, most: int) -> None:
-    assert context.memory < most << 20, context.memory
+@then("it used less than {most:d} {what}")
+def _(context: Context, most: int, what: str) -> None:
+    assert context.used[what] < most, context.used
 
 
 def outputs(context: Context) -> dict[str, Any]:
@@ -426,14 +423,12 @@ def outputs(context: Context) -> dict[str, Any]:
     return {line["id"]: line for line in lines}
 
 
-@then('the answers of the first and the third are delivered, and the second is "{fault}"')
-def _(context: Context, fault: str) -> None:
+@then('{good} delivered, and the second is "{fault}"')
+def _(context: Context, good: str, fault: str) -> None:
+    names = {"the first answer is": ["one"], "the first and the third answer are": ["one", "three"]}
     lines = outputs(context)
-    assert [lines[name]["ok"] for name in ("one", "two", "three")] == [True, False, True], lines
+    assert [name for name, line in lines.items() if line["ok"]] == names[good], lines
     assert lines["two"]["error"]["type"] == fault, lines["two"]
-    context.run_id = next(word for word in context.said.split() if word.startswith("run-")).strip(
-        ":"
-    )
 
 
 @then("{verb} gives the same answers")
@@ -442,21 +437,6 @@ def _(context: Context, verb: str) -> None:
     command(context, verb, context.run_id, "-o", again, quick=verb == "resume")
     assert context.code in (0, 1), context.said
     assert Path(again).read_bytes() == context.out.read_bytes()
-
-
-@then("CSV, a folder, the status and the costs tell of all three")
-def _(context: Context) -> None:
-    table, folder = str(context.tmp / "o.csv"), str(context.tmp / "folder")
-    for words in (
-        ("results", context.run_id, "-o", table, "--results-dir", folder),
-        ("cost", context.run_id),
-        ("status", context.run_id),
-    ):
-        command(context, *words, quick=False)
-        assert "Traceback" not in context.said and "bug" not in context.said, context.said
-        assert context.code in (0, 1), (words, context.said)
-    assert "malformed_answer" in Path(table).read_text()
-    assert len(list(Path(folder).glob("0*.json"))) == 3
 
 
 @then("nothing was sent twice")
@@ -474,13 +454,6 @@ def _(context: Context) -> None:
     assert not any(".." in path or "models" in path for path in paths), paths
 
 
-@then('one answer is delivered, and the other is "{fault}"')
-def _(context: Context, fault: str) -> None:
-    lines = list(outputs(context).values())
-    assert sorted(line["ok"] for line in lines) == [False, True], lines
-    assert [line["error"]["type"] for line in lines if not line["ok"]] == [fault], lines
-
-
 @then("the {secret} is neither on the screen nor in the ledger")
 def _(context: Context, secret: str) -> None:
     not_seen(context, {"key": KEY, "password": "open-sesame-42"}[secret])
@@ -496,69 +469,10 @@ def not_seen(context: Context, secret: str) -> None:
             assert secret.encode() not in path.read_bytes(), path
 
 
-@when("three prompts are run at a base URL with a user and a password")
-def _(context: Context) -> None:
-    url = context.hostile.url.replace("http://", "http://ali:open-sesame-42@")
-    run(context, "--base-url", url)
-
-
-# From Python -----------------------------------------------------------------------------------
-
-
-def ask_all(context: Context) -> None:
-    if not hasattr(context, "actor"):
-        make_provider(context, max_attempts=1)
-    context.results = list(context.actor.respond_all_sync(context.prompts))
-
-
-@when("three prompts are asked from Python")
-def _(context: Context) -> None:
-    ask_all(context)
-
-
-@then("the second is a MalformedAnswerError that holds its line and its cost")
-def _(context: Context) -> None:
-    first, second, third = context.results
-    assert first.ok and third.ok
-    error = second.error
-    assert isinstance(error, cb.MalformedAnswerError), error
-    assert json.loads(error.raw)["result"]["type"] == "succeeded"
-    assert "content" in error.problem and "billed" in str(error)
-    context.run = context.actor.submit_sync(context.prompts)
-    total = context.run.cost().total
-    # Its usage can be read, so it is priced like the two others.
-    assert total.unpriced_answers == 0 and total.results["succeeded"] == 3, total
-    assert total.cost > 0, total
-
-
-@when("what is malformed is retried")
-def _(context: Context) -> None:
-    assert context.run.retry_failed_sync(only="malformed") == 1
-    context.run.wait_sync()
-
-
-@then("all three are answered, and one more request was paid for")
-def _(context: Context) -> None:
-    assert all(result.ok for result in context.run.results_sync())
-    assert context.api.billing_summary()["requests"] == 4
-
-
-@when('a client is opened for "{one}" and for "{other}"')
-def _(context: Context, one: str, other: str) -> None:
-    context.warned = list[str]()
-
-    class Listening(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            context.warned.append(record.getMessage())
-
-    logger, handler = logging.getLogger("claude_batch.wire.connection"), Listening()
-    logger.addHandler(handler)
-    context.add_cleanup(logger.removeHandler, handler)
-    for url in (one, other, one):
+@rule("clients of these URLs warn")
+def _(context: Context, urls: list[str]) -> dict[str, object]:
+    keep_log(context, logging.WARNING)
+    for url in urls:
         Connection(base_url=url, api_key=KEY)
-
-
-@then('one warning names "{host}"')
-def _(context: Context, host: str) -> None:
-    [warning] = context.warned
-    assert host in warning and KEY not in warning, warning
+    warnings = [record.getMessage() for record in context.kept]
+    return {"warnings": len(warnings), "says": "\n".join(warnings)}

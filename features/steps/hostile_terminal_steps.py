@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
-import json
 import logging
 import os
 import pty
 import re
-import subprocess
-import sys
 import threading
 from contextlib import redirect_stderr
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
-from behave import given, then, when
+import programs
+from behave import then, when
 from behave.runner import Context
 from sqlalchemy import create_engine, text
-from staging import KEY
+from tables import rule
 
 from claude_batch.cli.user_messages import printing_notices
 
-CLIPBOARD = "\x1b]52;c;ZXZpbA==\x07"
-EVIL = f"{CLIPBOARD}\x9b2J\u202etxt.exe\u2069\x7f"
+_COMMAND = "from claude_batch.cli import main; main()"
 LABEL = "\x1b[31mlabel\u2066"
 STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -38,51 +34,7 @@ def _words(context: Context, words: str) -> list[str]:
         "RUN": getattr(context, "run_id", "RUN"),
         "BADNAME": "bad\udcff.yaml",
     }
-    given = [named.get(word, word) for word in words.split()]
-    return [sys.executable, "-m", "claude_batch", *given]
-
-
-@given("a command's file of requests whose keys and prompts hold control characters")
-def _(context: Context) -> None:
-    context.keys = [f"{n}{EVIL}" for n in range(3)]
-    asked = [{"id": key, "prompt": f"Review {EVIL}.py"} for key in context.keys]
-    Path("asks.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in asked))
-
-
-@given("an actor's file whose name is no UTF-8")
-def _(context: Context) -> None:
-    Path("bad\udcff.yaml").write_text("model: claude-haiku-4-5\n")
-
-
-@given("a server whose errors hold control characters")
-def _(context: Context) -> None:
-    context.execute_steps("Given a command's folder")
-
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            fault = {"type": "authentication_error", "message": f"no such key {EVIL}"}
-            body = json.dumps({"type": "error", "error": fault}, ensure_ascii=False).encode()
-            self.send_response(401)
-            self.send_header("request-id", "req_1")
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = answer  # noqa: N815
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    context.add_cleanup(thread.join)
-    context.add_cleanup(server.server_close)
-    context.add_cleanup(server.shutdown)
-    os.environ["ANTHROPIC_API_KEY"] = KEY
-    os.environ["ANTHROPIC_BASE_URL"] = f"http://127.0.0.1:{server.server_port}"
-    os.environ["CLAUDE_BATCH_POLL_INTERVAL"] = "50ms"
+    return [named.get(word, word) for word in words.split()]
 
 
 @when("a command runs on a terminal: {words}")
@@ -97,72 +49,55 @@ def _(context: Context, words: str) -> None:
     _play(context, words, "xterm")
 
 
-def _play(context: Context, words: str, terminal: str) -> None:
+def _play(context: Context, words: str, kind: str) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        _words(context, words),
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        stderr=theirs,
-        env={**os.environ, "TERM": terminal, "COLUMNS": "250"},
-    )
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            read = os.read(ours, 65536)
-        except OSError:  # how Linux tells that nobody has the terminal open any more
-            break
-        if not read:
-            break
-        shown += read
-    os.close(ours)
-    assert process.wait(timeout=120) is not None
-    context.shown = shown.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+    shown: list[bytes] = []
+
+    def read() -> None:
+        # Linux raises an error once nobody has the terminal open any more.
+        with contextlib.suppress(OSError):
+            while piece := os.read(ours, 65536):
+                shown.append(piece)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    env = {**os.environ, "TERM": kind, "COLUMNS": "250"}
+    terminal = os.ttyname(theirs)
+    try:
+        programs.run(_COMMAND, *_words(context, words), env=env, timeout=120, terminal=terminal)
+    finally:
+        os.close(theirs)
+        reader.join(20)
+        os.close(ours)
+    context.shown = b"".join(shown).decode("utf-8", "surrogateescape").replace("\r\n", "\n")
     if found := re.search(r"run-\w{10}", context.shown):
         context.run_id = found[0]
 
 
 @when("a command runs in a pipe: {words}")
 def _(context: Context, words: str) -> None:
-    ended = subprocess.run(_words(context, words), capture_output=True, timeout=120)
-    assert b"This is a bug" not in ended.stderr, ended.stderr
-    context.piped = ended.stdout.decode("utf-8", "surrogateescape")
+    ended = programs.run(_COMMAND, *_words(context, words), timeout=120)
+    assert "This is a bug" not in ended.stderr, ended.stderr
+    context.piped = ended.stdout
 
 
-@when("a warning for people holds control characters")
-def _(context: Context) -> None:
+@rule("a warning for people is printed")
+def _(warning: str) -> dict[str, object]:
     told = StringIO()
     with redirect_stderr(told), printing_notices():
         log = logging.getLogger("claude_batch.tests")
-        log.warning("it says %s", LABEL, extra={"for_people": True})
-    context.shown = told.getvalue()
-
-
-def _not_steered(context: Context) -> None:
-    assert "Traceback" not in context.shown, context.shown
-    assert "This is a bug" not in context.shown, context.shown
-    assert not STEERING.search(context.shown), repr(context.shown)
+        held = warning.encode().decode("unicode_escape")
+        log.warning("it says %s", held, extra={"for_people": True})
+    return {"line": told.getvalue(), "steers": bool(STEERING.search(told.getvalue()))}
 
 
 @then('the terminal was not steered, and shows "{words}"')
 def _(context: Context, words: str) -> None:
-    _not_steered(context)
+    assert "Traceback" not in context.shown, context.shown
+    assert "This is a bug" not in context.shown, context.shown
+    assert not STEERING.search(context.shown), repr(context.shown)
     # rich breaks long lines where it likes.
     assert words in context.shown.replace("\n", ""), context.shown
-
-
-@then("the terminal was not steered, and each line on it is JSON with the key that was asked")
-def _(context: Context) -> None:
-    _not_steered(context)
-    found = [json.loads(line) for line in context.shown.splitlines() if line.startswith("{")]
-    assert [each["id"] for each in found] == context.keys, found
-
-
-@then("the pipe has the keys as they were asked")
-def _(context: Context) -> None:
-    rows = list(csv.DictReader(StringIO(context.piped, newline="")))
-    assert [row["id"] for row in rows] == context.keys, rows
 
 
 @then('the pipe holds "{words}"')
@@ -184,8 +119,9 @@ def _(context: Context, name: str) -> None:
     engine.dispose()
 
 
+@then('the column "{column}" of the pipe is {values}')
 @then('the column "{column}" of "{name}" is {values}')
-def _(context: Context, column: str, name: str, values: str) -> None:
-    with open(name, encoding="utf-8", newline="") as stream:
-        found = [row[column] for row in csv.DictReader(stream, strict=True)]
+def _(context: Context, column: str, values: str, name: str = "") -> None:
+    text = Path(name).read_bytes().decode() if name else context.piped
+    found = [row[column] for row in csv.DictReader(StringIO(text, newline=""), strict=True)]
     assert found == ast.literal_eval(values), found

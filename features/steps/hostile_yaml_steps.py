@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import resource
 import subprocess
-import sys
+from pathlib import Path
 
-import parse
-from behave import given, register_type, then, when
+import programs
+from behave import given, then, when
 from behave.runner import Context
 
 CPU_SECONDS = 30
@@ -17,18 +15,16 @@ CPU_SECONDS = 30
 MEMORY = 2 << 30
 
 
-@parse.with_pattern(r"\d+")
-def _parse_size(text: str) -> int:
-    return int(text)
+_BOUND = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS}))
+resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
+"""
 
 
-register_type(Size=_parse_size)
-
-
-def bound() -> None:
-    """Bound the processor time and the memory of a process that is about to start."""
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+def run_bounded(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program whose processor time and memory are bounded."""
+    return programs.run(_BOUND + script, *words, timeout=240)
 
 
 def _chain(length: int, link: str) -> str:
@@ -58,6 +54,7 @@ def hostile_yaml(what: str) -> str:
         f"{size} sexagesimal places of a float": "x: 1" + ":1" * size + ".5",
         f"a number of {size} digits": "x: " + "1" * size,
         f"a hexadecimal number of {size} digits": "x: 0x" + "f" * size,
+        f"a price of {size} digits in JSON": '{"claude-haiku-4-5":\n{"input": %s}}' % ("1" * size),
         f"a price of {size} digits": "claude-haiku-4-5:\n  input: " + "1" * size,
     }[what]
 
@@ -67,28 +64,16 @@ def _(context: Context, kind: str, what: str) -> None:
     name, head = {
         "actor": ("hostile.yaml", "# line 1\nmodel: claude-haiku-4-5\n"),
         "price": ("prices.yaml", "# line 1\n# line 2\n"),
+        "price (JSON)": ("prices.json", "\n\n"),
     }[kind]
-    (context.tmp / name).write_text(f"{head}{hostile_yaml(what)}\n", "utf-8")
-    (context.tmp / "asks.jsonl").write_text('"one"\n')
-
-
-@given("a hostile price file in JSON whose number has {size:Size} digits")
-def _(context: Context, size: int) -> None:
-    text = '{\n  "claude-haiku-4-5": {\n    "input": ' + "1" * size + ', "output": 1}}\n'
-    (context.tmp / "prices.json").write_text(text, "utf-8")
-    (context.tmp / "asks.jsonl").write_text('"one"\n')
+    context.execute_steps("Given a command's folder")
+    Path(name).write_text(f"{head}{hostile_yaml(what)}\n", "utf-8")
+    Path("asks.jsonl").write_text('"one"\n')
 
 
 @when("a bounded command runs: {words}")
 def _(context: Context, words: str) -> None:
-    context.bounded = subprocess.run(
-        [sys.executable, "-m", "claude_batch", *words.split()],
-        cwd=context.tmp,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        preexec_fn=bound,
-    )
+    context.bounded = run_bounded("from claude_batch.cli import main; main()", *words.split())
 
 
 @then('the bounded command exits with {code:d} and says "{words}"')
@@ -98,9 +83,3 @@ def _(context: Context, code: int, words: str) -> None:
     assert "This is a bug" not in ended.stderr, ended.stderr[-2000:]
     assert ended.returncode == code, (ended.returncode, ended.stderr[-2000:])
     assert words in ended.stderr, ended.stderr[-2000:]
-
-
-@then("the actor's options are {options}")
-def _(context: Context, options: str) -> None:
-    assert context.actor_error is None, context.actor_error
-    assert dict(context.actor.options) == json.loads(options), context.actor.options

@@ -6,8 +6,6 @@ import csv
 import inspect
 import json
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
@@ -16,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from behave import then, when
+from behave import then
 from behave.runner import Context
 from pages import AGREEMENTS, ROOT, agreement, page
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.cli.app import group
@@ -254,22 +253,6 @@ def state_tables() -> None:
 # Output
 
 
-@when("the reader runs prompts that succeed and fail, to JSON lines and to CSV")
-def run_both(context: Context) -> None:
-    prompts = context.tmp / "prompts.jsonl"
-    lines = ["fine", "[[sandbox:errored:invalid_request_error]]", "[[sandbox:refused]] no"]
-    prompts.write_text("\n".join(map(json.dumps, [*lines, "fine"])), "utf-8")
-    command = [sys.executable, "-m", "claude_batch", "run", "--model", "claude-haiku-4-5"]
-    for name in ("out.jsonl", "out.csv"):
-        done = subprocess.run(
-            [*command, str(prompts), "--dedupe", "-o", str(context.tmp / name)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 1, (done.returncode, done.stderr)
-
-
 @then("the reference describes each field and column of the output")
 def output_fields(context: Context) -> None:
     lines = (context.tmp / "out.jsonl").read_text("utf-8").splitlines()
@@ -293,21 +276,23 @@ def codes_in_order(text: str) -> list[str]:
 # Explanations
 
 
-@then("the documents name scenarios of the features that they name: {name}")
-def promises(context: Context, name: str) -> None:
-    text = page(name).text
+@rule("the scenarios and suites that a page names exist,")
+def _(page_of_docs: str) -> dict[str, Any]:
+    text = page(f"docs/{page_of_docs}").text
     cited = re.findall(r"`(features/[\w/]+\.feature)`:((?:\s+“[^”]+”[;.,]?)+)", text)
     assert len(cited) > 5, cited
     assert len(cited) == text.count(".feature`"), "a feature is named without scenarios"
+    gone: list[str] = []
     for feature, names in cited:
         source = (ROOT / feature).read_text("utf-8")
         known = re.findall(r"^\s*Scenario(?: Outline)?: (.+?)\s*$", source, re.MULTILINE)
         for title in re.findall(r"“([^”]+)”", names):
             # An outline's name may end in a placeholder, which a promise does not repeat.
             plain = " ".join(title.split())
-            assert any(each.startswith(plain) for each in known), f"{feature}: no {plain!r}"
+            if not any(each.startswith(plain) for each in known):
+                gone.append(f"{feature}: {plain}")
     suites = set(re.findall(r"`(robot/[\w/]+\.robot)`", text))
-    assert all((ROOT / suite).is_file() for suite in suites), suites
+    return {"gone": ", ".join(gone + [suite for suite in suites if not (ROOT / suite).is_file()])}
 
 
 @agreement("the packages")

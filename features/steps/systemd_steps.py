@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 from behave import given, then, when
@@ -40,22 +41,22 @@ RESTRICTIONS = {
 }
 
 
-def options(name: str) -> dict[str, list[str]]:
+def options(text: str) -> dict[str, list[str]]:
     """The options of a unit, whatever their section, with their values."""
     found: dict[str, list[str]] = defaultdict(list)
-    for line in (FOLDER / name).read_text("utf-8").splitlines():
+    for line in text.splitlines():
         if line and not line.startswith(("#", "[")):
             option, _, value = line.partition("=")
             found[option].append(value)
     return found
 
 
+def source(name: str) -> str:
+    return (FOLDER / f"claude-batch-{name}.service").read_text("utf-8")
+
+
 def service(name: str) -> dict[str, list[str]]:
-    return options(f"claude-batch-{name}.service")
-
-
-def services() -> list[str]:
-    return sorted(path.name for path in FOLDER.glob("*.service"))
+    return options(source(name))
 
 
 # Files
@@ -73,8 +74,8 @@ def _(context: Context, most: float) -> None:
     units = sorted(map(str, folder.iterdir()))
     # What it does not know, it ignores: a warning is a fault.
     assert _analyze("verify", *units) == ""
-    for name in services():
-        said = _analyze("security", "--offline=true", str(folder / name))
+    for unit in folder.glob("*.service"):
+        said = _analyze("security", "--offline=true", str(unit))
         found = re.search(r"exposure level for \S+: ([\d.]+)", said)
         assert found and float(found[1]) <= most, said
 
@@ -87,46 +88,39 @@ def _analyze(*words: str) -> str:
     return done.stdout
 
 
-@then("each command of the units can be parsed")
-def _(context: Context) -> None:
-    for name in services():
-        [command] = options(name)["ExecStart"]
-        program, *words = shlex.split(command)
-        assert program == PROGRAM
-        assert not list(parse_problems(words)), list(parse_problems(words))
+def problems(text: str) -> Iterator[str]:
+    found = options(text)
+    program, *words = shlex.split(found["ExecStart"][0])
+    if program != PROGRAM:
+        yield f"it starts {program}"
+    yield from parse_problems(words)
+    for option, value in RESTRICTIONS.items():
+        if found[option] != [value]:
+            yield f"{option} is {', '.join(found[option]) or 'not set'}"
+    [path] = found["EnvironmentFile"]
+    secret = _variables(FOLDER / Path(path).name)
+    plain = {each for line in found["Environment"] for each in shlex.split(line)}
+    named = {each.partition("=")[0] for each in plain} | set(secret)
+    for name in sorted(named - known_variables()):
+        yield f"nothing reads the variable {name}"
+    if "ANTHROPIC_API_KEY" not in secret or re.search(r"sk-ant|postgresql://", text):
+        yield "a secret is not in the file that only root reads"
+    how = page("docs/how-to/cron.md").text
+    if not re.search(rf"install -m 600 \S+{Path(path).name} ", how):
+        yield f"no page says that only root reads {path}"
 
 
-@then(
-    "each variable of the units is read by the package, and secrets are in files that only root "
-    "reads"
-)
-def _(context: Context) -> None:
-    for name in services():
-        found = options(name)
-        plain = {each for line in found["Environment"] for each in shlex.split(line)}
-        [path] = found["EnvironmentFile"]
-        secret = _variables(FOLDER / Path(path).name)
-        named = {each.partition("=")[0] for each in plain} | set(secret)
-        assert named <= known_variables(), named - known_variables()
-        assert "ANTHROPIC_API_KEY" in secret, name
-        text = (FOLDER / name).read_text("utf-8")
-        assert not re.search(r"sk-ant|postgresql://", text), name
-        words = page("docs/how-to/cron.md").text
-        assert re.search(rf"install -m 600 \S+{Path(path).name} ", words), path
+@rule("the services, after a change, have problems")
+def _(service: str, this: str, becomes: str) -> dict[str, str]:
+    text = source(service)
+    assert this in text, this
+    return {"problem": "\n".join(problems(text.replace(this, becomes)))}
 
 
 def _variables(path: Path) -> dict[str, str]:
     lines = path.read_text("utf-8").splitlines()
     pairs = (line.partition("=") for line in lines if not line.startswith("#"))
     return {name: value for name, _, value in pairs}
-
-
-@then("each service is restricted to the network and its own folder")
-def _(context: Context) -> None:
-    for name in services():
-        found = options(name)
-        for option, value in RESTRICTIONS.items():
-            assert found[option] == [value], (name, option)
 
 
 # Restarts
@@ -142,16 +136,9 @@ def starts_again(name: str, end: str) -> bool:
 
 
 @rule("the services start again")
-def _(end: str) -> dict[str, bool]:
+def _(context: Context, end: str) -> dict[str, bool]:
+    assert {str(int(code)) for code in Exit} <= {row["end"] for row in context.table}
     return {name: starts_again(name, end) for name in ("worker", "nightly", "resume")}
-
-
-@then("each exit code of the reference is in that table")
-def _(context: Context) -> None:
-    rows = [row["end"] for step in context.scenario.steps if step.table for row in step.table]
-    documented = re.findall(r"^\| (\d) \|", page("docs/reference/exit-codes.md").text, re.MULTILINE)
-    assert documented == [str(int(code)) for code in Exit]
-    assert set(documented) <= set(rows)
 
 
 # Commands
@@ -209,14 +196,9 @@ def _(context: Context, name: str) -> None:
     context.add_cleanup(end)
 
 
-@when("its batch is at the API, and it is ended by {name}")
+@when("it has sent a batch, and is ended by {name}")
 def _(context: Context, name: str) -> None:
     until(lambda: any(call["route"] == "create" for call in context.api.log()))
-    context.execute_steps(f"When it is ended by {name}")
-
-
-@when("it is ended by {name}")
-def _(context: Context, name: str) -> None:
     context.process.send_signal(signal.Signals[name])
 
 

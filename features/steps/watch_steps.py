@@ -47,25 +47,15 @@ def _(context: Context, code: int) -> None:
     assert context.process.stderr.read() == ""
 
 
-@then('it has printed "{words}"')
-def _(context: Context, words: str) -> None:
-    words = words.replace("RUN", context.run_id)
-    assert any(words in line for line in context.lines), context.lines
-
-
 @then("it has printed no line twice, whatever the time")
 def _(context: Context) -> None:
     lines = [without_times(line) for line in context.lines]
     assert all(a != b for a, b in pairwise(lines)), context.lines
 
 
-@then("the terminal was drawn again in place")
+@then("the terminal was drawn again in place, and shows")
 def _(context: Context) -> None:
     assert "\x1b[1A" in context.shown, ascii(context.shown)  # the cursor went up
-
-
-@then("the terminal shows")
-def _(context: Context) -> None:
     for line in context.text.replace("RUN", context.run_id).split("\n"):
         # A report of failures cannot hold the terminal's codes.
         assert line in context.shown, f"{line!r} is not in:\n{context.shown!a}"
