@@ -10,9 +10,11 @@ from behave.runner import Context
 from sqlalchemy import Select, func, select
 from staging import ledger_values, until
 
+from claude_batch.ledger.backends.postgres_sql import processes
 from claude_batch.ledger.schema import (
     batches,
     calls,
+    charges,
     files,
     leaving_files,
     requests,
@@ -31,7 +33,10 @@ FACTS: dict[str, Select[Any]] = {
     "beginnings of gaps": select(batches.c.missing_since).order_by(batches.c.id),
     "halts of the workspaces": select(workspaces.c.halted),
     "calls that wait": select(calls.c.request_seq),
+    "counts of processes": select(func.count()).select_from(processes),
     "counts of results": select(func.count()).select_from(results),
+    "sums that budgets have spent": select(charges.c.spent),
+    "sums that budgets have in doubt": select(charges.c.doubt),
     "outputs of the runs": select(runs.c.output),
     "ids of the files": select(files.c.file_id),
     "ids of the files to delete": select(leaving_files.c.file_id),

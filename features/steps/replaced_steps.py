@@ -16,8 +16,8 @@ LIMITS = {
     "bytes in an encoded request": "claude_batch.wire.encoding.MAX_BODY_BYTES",
     "PDFs whose bounds are remembered": "claude_batch.wire.bounds._REMEMBERED",
     "characters in a field": "claude_batch.cli.inputs._LONGEST_FIELD",
-    "seconds of patience of the preflight": "claude_batch.providers.preflight.PATIENCE",
-    "result lines that are stored at once": "claude_batch.lifecycle.collection.CHUNK_LINES",
+    "second that the preflight waits for an answer": "claude_batch.providers.preflight.PATIENCE",
+    "result line that is stored at once": "claude_batch.lifecycle.collection.CHUNK_LINES",
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
 
