@@ -7,6 +7,7 @@ import heapq
 import math
 import os
 from collections import deque
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any
@@ -24,7 +25,6 @@ use_step_matcher("parse")
 
 
 @given("a pace, and callers that have at most {most:d} calls under way")
-@given("a pace, and callers that have at most {most:d} call under way")
 def _(context: Context, most: int) -> None:
     context.pace, context.pace_most = Pace(), most
     context.pace_turns = deque()
@@ -91,13 +91,13 @@ def _(context: Context, count: int, second: float) -> None:
         _answer(context, second)
 
 
-def _headers(context: Context) -> dict[str, str]:
+def _headers(rows: Iterable[Any]) -> dict[str, str]:
     headers = {"date": formatdate(NOW, usegmt=True)}
-    for row in context.table:
+    for row in rows:
         for what in ("limit", "remaining"):
             if row[what] != "none":
                 headers[f"anthropic-ratelimit-{row['name']}-{what}"] = row[what]
-        if "reset in" in row.headings:
+        if row.get("reset in"):
             at = datetime.fromtimestamp(NOW + float(row["reset in"]), UTC)
             reset = at.strftime("%Y-%m-%dT%H:%M:%SZ")
             headers[f"anthropic-ratelimit-{row['name']}-reset"] = reset
@@ -117,7 +117,7 @@ def _leave_and_answer(context: Context, left: float, second: float, **tokens: in
     turn = context.pace.ask(left, context.pace.cost_of(0), context.pace_most)
     context.pace_turns.append(turn)
     if isinstance(turn, Turn):
-        _answer(context, second, _headers(context), **tokens)
+        _answer(context, second, _headers(context.table), **tokens)
     else:
         # Nothing is left to leave with: what others were answered is told to a call of before.
         context.pace_turns.pop()
@@ -132,30 +132,32 @@ def _(context: Context, count: int, second: float, seconds: str) -> None:
         context.pace.refused(second, context.pace_turns.popleft(), {}, wait)
 
 
-@when("a call does not leave after all")
-def _(context: Context) -> None:
-    context.pace.unused(context.pace_turns.popleft())
-
-
-@when("a call fails")
-def _(context: Context) -> None:
-    context.pace_turns.popleft()
-    context.pace.failed()
+def _left(pace: Pace, now: float) -> Turn:
+    turn = pace.ask(now, pace.cost_of(0), 1)
+    assert isinstance(turn, Turn), turn
+    return turn
 
 
 @rule("a call that follows these waits for")
-def _(calls: str) -> dict[str, str]:
+def _(calls: str, left_of_60_a_minute: str = "") -> dict[str, str]:
     """Calls one after the other, each after the wait of the one before."""
     pace, now = Pace(), 0.0
     waits: list[str] = []
+    if left_of_60_a_minute:
+        row = {"name": "requests", "limit": "60", "remaining": left_of_60_a_minute}
+        pace.answered(now, _left(pace, now), _headers([row]))
     for call in calls.split():
-        turn = pace.ask(now, pace.cost_of(0), 8)
-        assert isinstance(turn, Turn), turn
+        turn = _left(pace, now)
         if call == "answered":
             pace.answered(now, turn, {})
-        else:
+        elif call == "refused":
             pace.refused(now, turn, {}, None)
-        wait = pace.ask(now, pace.cost_of(0), 8)
+        elif call == "unused":
+            pace.unused(turn)
+        else:
+            assert call == "failed", call
+            pace.failed()
+        wait = pace.ask(now, pace.cost_of(0), 1)
         waits.append("0" if isinstance(wait, Turn) else f"{wait:g}")
         now += float(waits[-1])
         if isinstance(wait, Turn):
@@ -226,21 +228,15 @@ def _(calls: int, a_minute: int, left: int, for_others: float) -> dict[str, floa
 # --- whose a pace is ------------------------------------------------------------------------------
 
 
-@then("paces are the same for the same server, key and model, and for nothing else")
+@then("a process has one pace for the same server, key and model, and for nothing else")
 def _(context: Context) -> None:
     mine = pace_of("http://a", "key", "m")
-    context.pace_kept = mine
     assert pace_of("http://a", "key", "m") is mine
     others = [("http://b", "key", "m"), ("http://a", "other", "m"), ("http://a", "key", "n")]
     assert all(pace_of(*each) is not mine for each in others)
     pace_of("http://c", "key", "m").refusals = 7
     gc.collect()
     assert pace_of("http://c", "key", "m").refusals == 0, "nobody had it any more"
-
-
-@then("a forked child has paces of its own")
-def _(context: Context) -> None:
-    mine = context.pace_kept
     child = os.fork()
     if child == 0:  # pragma: no cover - another process
         os._exit(0 if pace_of("http://a", "key", "m") is not mine else 1)

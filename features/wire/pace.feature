@@ -143,19 +143,11 @@ Feature: Live calls leave as fast as the API allows, and no faster
     Then 1 of them left, and the others wait for a call to end
 
   Scenario: a call that fails otherwise makes room, and one that never left takes nothing
-    Given a pace, and callers that have at most 1 call under way
-    When a call leaves at second 0, and is answered at second 0 with the limits
-      | name     | limit | remaining |
-      | requests | 60    | 2         |
-    And 1 call asks to leave at second 0
-    And a call does not leave after all
-    And 1 call asks to leave at second 0
-    And a call fails
-    And 1 call asks to leave at second 0
-    Then 1 of them left
-    When a call fails
-    And 1 call asks to leave at second 0
-    Then 0 of them left, and the others wait 1 seconds
+    Then a call that follows these waits for as follows
+      | left of 60 a minute | calls                | seconds |
+      | 2                   | unused unused unused | 0 0 0   |
+      | 2                   | failed failed        | 0 1     |
+      | 2                   | failed unused failed | 0 0 1   |
 
   Scenario: against a server with limits calls lose neither time nor a turn, and a refusal starts no stampede
     Then calls of a pace, at most 50 under way, are answered as follows
@@ -164,8 +156,7 @@ Feature: Live calls leave as fast as the API allows, and no faster
       | 500   | 600      | 20   | 0.5        | 27      | 98      | 1                       |
 
   Scenario: one pace serves all calls of a process to one model with one key
-    Then paces are the same for the same server, key and model, and for nothing else
-    And a forked child has paces of its own
+    Then a process has one pace for the same server, key and model, and for nothing else
 
   Scenario: The user's own limits hold in every minute
     Then after the calls of a log one more waits as follows
