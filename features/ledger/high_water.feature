@@ -377,7 +377,11 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: submit actor.yaml asks.jsonl
     And a command runs: ledger backup
     Then the command line exits with 0
-    And the copy that it named is a ledger, the owner's alone
+    And the command line prints
+      """
+      /ledger.db.20
+      """
+    And the command line has left nothing half-written
     When a command runs: ledger backup asks.jsonl
     Then the command line exits with 2 and says
       """

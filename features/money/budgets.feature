@@ -37,7 +37,7 @@ Feature: What a run, an actor or a day may cost is never passed
 
   Scenario: A single call that alone can cost more than the budget is refused, and another is not
     Given an API that bills what its prompts say
-    And a provider with the settings {"budget_usd": "0.004"}
+    And a batch provider with {"budget_usd": "0.004", "max_wait": "5s"}
     When somebody asks {"input_tokens": 10, "output_tokens": 200} with 2000 tokens at most
     Then the call is refused with BudgetExceededError: the call can cost up to
     When somebody asks {"input_tokens": 10, "output_tokens": 200} with 1000 tokens at most
@@ -390,7 +390,7 @@ Feature: What a run, an actor or a day may cost is never passed
 
   Scenario Outline: Answers that are there are given although a budget holds the rest: <how>
     Given an API that bills what its prompts say
-    And a provider with the settings {"max_requests": 2, "budget_usd": "0.01"}
+    And a batch provider with {"max_requests": 2, "budget_usd": "0.01"}
     When a run of 2 small requests and 3 that its budget holds is read <how>, the held ones first: <first>
     Then the results <held> are held, and the others are answers
     When the run is waited for
@@ -410,7 +410,7 @@ Feature: What a run, an actor or a day may cost is never passed
 
   Scenario: A request that was given as held is not given again in the same iteration
     Given an API that bills what its prompts say
-    And a provider with the settings {"max_requests": 2, "budget_usd": "0.01"}
+    And a batch provider with {"max_requests": 2, "budget_usd": "0.01"}
     When the budget of a run that holds 3 of 5 requests is raised after the first held result
     Then there are 5 results, each once
     And 3 results are answers and 2 are errors
@@ -419,7 +419,7 @@ Feature: What a run, an actor or a day may cost is never passed
 
   Scenario: Held live requests are given beside the answers, too
     Given an API that bills what its prompts say
-    And a provider with the settings {"mode": "live", "live_concurrency": 1, "budget_usd": "0.01"}
+    And a batch provider with {"mode": "live", "live_concurrency": 1, "budget_usd": "0.01"}
     When a run of 2 small requests and 3 that its budget holds is read in order, the held ones first: no
     Then the results 3, 4, 5 are held, and the others are answers
 

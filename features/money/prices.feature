@@ -48,7 +48,23 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | claude-haiku-4-5 | {"cache_5m": 1000}                                                                                 | 500000              |
 
   Scenario: Half of each token category is what the list of prices says of batches, too
-    Then each batch price that genai-prices lists is half of the live one
+    Then our prices equal those that genai-prices lists as follows
+      | model             | batch | live |
+      | claude-fable-5    | yes   | yes  |
+      | claude-fable-5-1  | yes   | yes  |
+      | claude-fable-5-2  | yes   | yes  |
+      | claude-haiku-4-5  | yes   | yes  |
+      | claude-haiku-5-5  | yes   | yes  |
+      | claude-opus-4-5   | yes   | yes  |
+      | claude-opus-4-6   | yes   | yes  |
+      | claude-opus-4-7   | yes   | yes  |
+      | claude-opus-4-8   | yes   | yes  |
+      | claude-opus-5     | yes   | yes  |
+      | claude-opus-5-5   | yes   | yes  |
+      | claude-sonnet-4-5 | yes   | yes  |
+      | claude-sonnet-4-6 | yes   | yes  |
+      | claude-sonnet-5   | yes   | yes  |
+      | claude-sonnet-5-5 | yes   | yes  |
 
   Scenario: Cache writes without a reported lifetime count as five minutes
     Then cache writes are counted as follows
@@ -161,8 +177,12 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       """
       claude-haiku-4-5: {input: 10, output: 0}
       """
-    Then with the own prices as a keyword a batched answer costs 5000000, and a live one 10000000
-    And with the own prices in the environment a batched answer costs 5000000, and a live one 10000000
+    Then an answer of the API is priced as follows
+      | own prices          | way     | model            | used                                       | cost     | cost_usd    |
+      | as a keyword        | batched | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 5} | 5000000  | 0.005000000 |
+      | as a keyword        | live    | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 5} | 10000000 | 0.010000000 |
+      | CLAUDE_BATCH_PRICES | batched | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 6} | 5000000  | 0.005000000 |
+      | CLAUDE_BATCH_PRICES | live    | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 6} | 10000000 | 0.010000000 |
 
   Scenario: Output lines say what each answer cost, in dollars
     Given an API that bills what its prompts say

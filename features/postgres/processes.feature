@@ -52,7 +52,7 @@ Feature: Processes of several machines know who lives and who drives
       """
     When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --settling 30m
     Then the command line exits with 0
-    When process A ends
+    When process A stops running
     And a command runs: run actor.yaml prompts.jsonl -o out.jsonl --settling 20m
     Then the command line exits with 0
 

@@ -31,4 +31,4 @@ Feature: Tests have a PostgreSQL server of their own
     And the marks are 1, 3
 
   Scenario: A server ends with the process that started it, and leaves no files
-    Then a server whose process is killed is gone, and its folder too
+    Then a server and its folder are gone when the process that started it is killed

@@ -163,9 +163,10 @@ Feature: What was answered before is not paid for again, where that is asked for
       | same   |
       | same   |
       | same   |
-    Then 2 of the run's requests are held
-    When the run is cancelled and waited for
-    Then every request of the run is canceled
+    Then the status shows 2 requests held
+    When the run is cancelled
+    And the run is waited for
+    Then the status shows 3 requests canceled
 
   Scenario Outline: A process that dies <where> loses no double, and pays for none
     Given an API

@@ -159,7 +159,7 @@ def _(system: str) -> dict[str, int]:
     return {"marked": sum(number is not None for _, number in seen)}
 
 
-@rule("a prefix of every second request is marked, and the others have prefixes of their own")
+@rule("requests, of which every second has a prefix of its own, are marked")
 def _(requests: int) -> dict[str, Any]:
     marks = CacheMarks()
     systems = (LONG + str(number) * (number % 2) for number in range(requests))

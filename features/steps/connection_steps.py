@@ -116,7 +116,7 @@ def _(given: str) -> dict[str, str]:
     return {"by_us": ours.base_url, "by_the_SDK": str(sdk.base_url)}
 
 
-@rule("calls past that proxy or through it ask for targets")
+@rule("the targets of calls are")
 def _(context: Context, host: str, no_proxy: str) -> str:
     os.environ["no_proxy"] = no_proxy
     asyncio.run(_send(f"http://{host.replace('THERE', context.recorder)}"))

@@ -139,15 +139,6 @@ def _(context: Context) -> None:
     assert answers == [True, False], answers
 
 
-@then("the copy that it named is a ledger, the owner's alone")
-def _(context: Context) -> None:
-    path = Path(context.ended.stdout.strip())
-    assert path.parent == location().parent.resolve(), path
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert opened(context, path).incarnation == opened(context).incarnation
-    assert not list(context.tmp.glob(".*.partial"))
-
-
 @then("five copies that are made while another thread writes are whole")
 def _(context: Context) -> None:
     ledger = opened(context)

@@ -138,7 +138,7 @@ def _left(pace: Pace, now: float) -> Turn:
     return turn
 
 
-@rule("a call that follows these waits for")
+@rule("after each of these calls the next one waits")
 def _(calls: str, left_of_60_a_minute: str = "") -> dict[str, str]:
     """Calls one after the other, each after the wait of the one before."""
     pace, now = Pace(), 0.0

@@ -89,14 +89,10 @@ def _(context: Context, name: str, settings: str = "") -> None:
     assert context.processes[name].drives()
 
 
-@when("process {name:w} stops driving")
-def _(context: Context, name: str) -> None:
-    context.processes[name].seat.release()
-
-
-@when("process {name:w} ends")
-def _(context: Context, name: str) -> None:
-    context.processes[name].lock.release()
+@when("process {name:w} stops {doing:w}")
+def _(context: Context, name: str, doing: str) -> None:
+    process = context.processes[name]
+    {"driving": process.seat, "running": process.lock}[doing].release()
 
 
 @then("process {name:w} can drive")

@@ -97,7 +97,7 @@ def _(context: Context) -> None:
     context.url = context.url.replace(f":{old.port}/", f":{context.standby.port}/")
 
 
-@then("a server whose process is killed is gone, and its folder too")
+@then("a server and its folder are gone when the process that started it is killed")
 def _(context: Context) -> None:
     starter = subprocess.Popen(
         [sys.executable, "-c", STARTS_ONE],

@@ -84,12 +84,6 @@ def _(context: Context, prompt: str, key: str | None = None) -> None:
     context.answer = context.actor.respond_sync(f"prompt {prompt}", key=key)
 
 
-@when("the run is cancelled and waited for")
-def _(context: Context) -> None:
-    context.run.cancel_sync()
-    context.run.wait_sync()
-
-
 @when("what failed in the run is retried")
 def _(context: Context) -> None:
     run = context.run
@@ -180,17 +174,6 @@ def _(context: Context) -> None:
             first[prompt] = text
             # Whether it was there already when it was asked for is another question.
             assert cost, (prompt, cost, reused)
-
-
-@then("{count:d} of the run's requests are held")
-def _(context: Context, count: int) -> None:
-    assert context.run.status().counts.get(cb.RequestState.HELD) == count, context.run.status()
-
-
-@then("every request of the run is canceled")
-def _(context: Context) -> None:
-    status = context.run.status()
-    assert status.counts == {cb.RequestState.CANCELED: status.total}, status
 
 
 @then('the lines of "{name}" that are marked as reused are {count:d}')

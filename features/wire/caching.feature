@@ -59,7 +59,7 @@ Feature: What requests share at their beginning is marked for the prompt cache
 
   Scenario: No more prefixes are remembered than there is room for
     Given a limit of 10 prefixes that are remembered
-    Then a prefix of every second request is marked, and the others have prefixes of their own as follows
+    Then requests, of which every second has a prefix of its own, are marked as follows
       | requests | the shared ones marked | the others marked | within the limit |
       | 300      | 144                    | 0                 | yes              |
 

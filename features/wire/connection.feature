@@ -79,7 +79,7 @@ Feature: The connection speaks as the official SDK does
       | variable          | value          |
       | ANTHROPIC_API_KEY | sk-of-key      |
       | http_proxy        | http://THERE   |
-    Then calls past that proxy or through it ask for targets as follows
+    Then the targets of calls are as follows
       | host                | no proxy      | target                                 |
       | api.example.invalid |               | http://api.example.invalid/v1/messages |
       | api.example.invalid | other.invalid | http://api.example.invalid/v1/messages |

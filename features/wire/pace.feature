@@ -123,7 +123,7 @@ Feature: Live calls leave as fast as the API allows, and no faster
     Then 4 of them left, and the others wait for a call to end
 
   Scenario: a refusal without retry-after pauses longer each time, and an answer ends that
-    Then a call that follows these waits for as follows
+    Then after each of these calls the next one waits as follows
       | calls                                                                          | seconds                  |
       | refused refused refused refused refused refused refused refused                | 1 2 4 8 16 32 60 60      |
       | refused refused refused refused answered refused refused                       | 1 2 4 8 0 1 2            |
@@ -143,7 +143,7 @@ Feature: Live calls leave as fast as the API allows, and no faster
     Then 1 of them left, and the others wait for a call to end
 
   Scenario: a call that fails otherwise makes room, and one that never left takes nothing
-    Then a call that follows these waits for as follows
+    Then after each of these calls the next one waits as follows
       | left of 60 a minute | calls                | seconds |
       | 2                   | unused unused unused | 0 0 0   |
       | 2                   | failed failed        | 0 1     |
