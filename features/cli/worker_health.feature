@@ -2,20 +2,19 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
 
   Scenario: A worker answers its probes until it ends
     Given a reader with a key and a server
-    When a worker is started with probes
+    When a worker is started with probes on a free port
     Then its probes answer as follows
       | path      | status | text                                |
       | /healthz  | 200    | ok                                  |
       | /readyz   | 200    | ok                                  |
       | /         | 404    | the probes are /healthz and /readyz |
-    When sending is halted, because "the card has expired"
+    When a ledger has trouble: its account has no credit
     # A restart would not help.
     Then its probes answer as follows
       | path      | status | text                                        |
       | /healthz  | 200    | ok                                          |
-      | /readyz   | 503    | sending is halted (…): the card has expired |
-    When the worker is terminated
-    Then it ends with 0 and says "the worker has ended"
+      | /readyz   | 503    | sending is halted (billing)…                |
+    Then it ends at SIGTERM with 0 and says "the worker has ended"
 
   Scenario: A worker without a ledger is alive, but not ready
     Then probes of such a ledger answer as follows

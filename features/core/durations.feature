@@ -60,4 +60,10 @@ Feature: Durations are read as people write them
       | 172800  | 2d   |
 
   Scenario: every duration that is written is read back as the same number
-    Then 2000 durations from 1 ms to 30 days survive writing and reading
+    Then 1 to 719 times a unit is written and read back as follows
+      | unit  | changed |
+      | 0.001 | []      |
+      | 0.37  | []      |
+      | 1     | []      |
+      | 60    | []      |
+      | 3600  | []      |

@@ -2,11 +2,34 @@
 Feature: Errors form one tree, and travel between processes
   A framework catches ActorError, and may send errors to another process.
 
-  Scenario: the tree drawn at the top of the module is the tree of classes
-    Then the error tree in the docstring equals the classes, level by level
-
-  Scenario: every error of the tree comes back from pickling with its message and fields
-    Then every error class of the tree survives pickling
+  Scenario: Errors come back from pickling with message and fields, and their tree is the one drawn
+    Then the errors of the tree survive pickling as follows
+      | error                      | under                    | given                                                                                                 | says                                            |
+      | ActorError                 |                          | {}                                                                                                    | m                                               |
+      | ActorConfigurationError    | ActorError               | {"source": "a.yaml", "line": 3}                                                                       | a.yaml:3: m                                     |
+      | ProviderNotFoundError      | ActorError               | {"name": "x", "known": ["a", "b"]}                                                                    | no provider is called 'x'; registered are: a, b |
+      | InvalidRequestError        | ActorError               | {"key": "k"}                                                                                          | request 'k': m                                  |
+      | KeyConflictError           | InvalidRequestError      | {"key": "k"}                                                                                          | request 'k': m                                  |
+      | PreflightError             | InvalidRequestError      | {"key": "k", "error_type": "t"}                                                                       | request 'k': m                                  |
+      | AccountHaltedError         | ActorError               | {"reason": "billing", "error_type": "billing_error"}                                                  | m                                               |
+      | BudgetExceededError        | ActorError               | {"scope": "run", "budget_usd": 2, "needed_usd": 0.5, "run_id": "run-1"}                               | m                                               |
+      | BatchTimeoutError          | ActorError               | {"run_id": "run-1", "batch_ids": ["b"]}                                                               | m                                               |
+      | BatchRequestError          | ActorError               | {"outcome": "errored", "error_type": "t", "error_message": "w", "request_id": "req", "batch_id": "b"} | m                                               |
+      | MissingResultError         | ActorError               | {"batch_id": "b"}                                                                                     | m                                               |
+      | SubmissionUnknownError     | ActorError               | {}                                                                                                    | m                                               |
+      | AnswerError                | ActorError               | {"text": "t", "stop_reason": "refusal", "batch_id": "b"}                                              | m                                               |
+      | MalformedAnswerError       | AnswerError              | {"raw": "{", "batch_id": "b", "problem": "p"}                                                         | m                                               |
+      | OutputValidationError      | AnswerError              | {"text": "t", "stop_reason": "max_tokens", "batch_id": "b", "problem": "p"}                           | m                                               |
+      | AnswerRefusedError         | AnswerError              | {"text": "t", "response": "r"}                                                                        | m                                               |
+      | ContextWindowExceededError | AnswerError              | {"text": "t", "response": "r"}                                                                        | m                                               |
+      | ConversationStoppedError   | AnswerError              | {"text": "t", "response": "r"}                                                                        | m                                               |
+      | TurnLimitError             | ConversationStoppedError | {"text": "t", "response": "r"}                                                                        | m                                               |
+      | ToolInterruptedError       | ConversationStoppedError | {"text": "t", "response": "r"}                                                                        | m                                               |
+      | MiddlewareError            | ActorError               | {"middleware": "M", "stage": "after_response", "key": "k"}                                            | request 'k': m                                  |
+      | LiveRequestError           | ActorError               | {"status": 529, "error_type": "overloaded_error", "request_id": "req"}                                | m                                               |
+      | RunNotFoundError           | ActorError               | {}                                                                                                    | m                                               |
+      | LedgerError                | ActorError               | {}                                                                                                    | m                                               |
+      | EngineStoppedError         | ActorError               | {}                                                                                                    | m                                               |
 
   Scenario: A configuration error names its place
     Then a configuration error reads as follows

@@ -11,7 +11,7 @@ Feature: A setting comes from the nearest place that names it
       |                  | {"CLAUDE_BATCH_LINGER": ""}   |                  | 2      |
 
   Scenario: The defaults are those of the documentation
-    Then an actor's settings without any source are
+    Then a setting without any source is as follows
       | setting             | value  |
       | linger              | 2      |
       | max_linger          | 30     |

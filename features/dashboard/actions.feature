@@ -8,7 +8,14 @@ Feature: With --allow-actions, pages change runs as the commands do
       | run   | prompts           |
       | knots | ["Name a knot."]  |
     And a dashboard of this ledger
-    Then no page of the dashboard has a form that is sent
+    Then no page of the dashboard says
+      | path                  | words             |
+      | /                     | Cancel this run   |
+      | /runs/<knots>         | Cancel this run   |
+      | /runs/<knots>         | Retry             |
+      | /runs/<knots>         | Change the budget |
+      | /actors/tests%2Fasker | Change the budget |
+      | /ledger               | Change the budget |
     And the dashboard's responses are as follows
       | method | path            | form | status | words                     |
       | POST   | /actions/cancel | {}   | 403    | This dashboard only reads |
@@ -164,7 +171,8 @@ Feature: With --allow-actions, pages change runs as the commands do
     And a batch provider with {"drive": false}
     When a sending of 2 prompts has become unknown
     Given a dashboard of this ledger with {"allow_actions": true}
-    Then the form "Send again" of /runs/<run> is refused with "tick that you accept it"
+    When the form "Send again" of /runs/<run> is sent
+    Then the page that follows has the status 400 and says "tick that you accept it"
     And the run's batch is still unknown
     When the form "Give up" of /runs/<run> is sent
     When the form "Send again" of /runs/<run> is sent with {"sure": "yes"}

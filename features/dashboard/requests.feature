@@ -2,8 +2,7 @@
 Feature: A request's page shows each block of its prompt and its answer
 
   Scenario: Texts, documents, pictures, tools and their results, and what the model thought
-    Given an API whose answers have blocks of several kinds
-    And a ledger with a prompt that has blocks of every kind
+    Given a ledger with a prompt and an answer that have blocks of every kind
     And a dashboard of this ledger
     Then the dashboard's pages say
       | path                     | words                        |
@@ -55,7 +54,7 @@ Feature: A request's page shows each block of its prompt and its answer
   Scenario: Tools that ran here, with what they returned
     Given an API with {"uses_tools": true}
     And a batch provider
-    And the provider's actor has the tools toolbox:population, toolbox:fails
+    And its actor has the tools "population,fails"
     When a run of these prompts is stored
       | prompt                     |
       | How many live in Rome?     |

@@ -211,15 +211,8 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       | {"type": "missing_lines", "count": 3} | 3    | 3 of its results are missing                     |
 
   Scenario Outline: What was being sent when the backup was made is found too: <how far>
-    Given the API has the faults
-      """
-      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
-      """
-    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    When a command's process dies at <point>: submit actor.yaml asks.jsonl -o out.jsonl
     And a command runs: ledger backup copy.db
-    And the batch of "copy.db" was being sent, <how far>
-    And the API has no faults any more
-    And a command's ledger may send at once
     And a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And a command's ledger is replaced by "copy.db"
     And a command waits 0.2 seconds
@@ -231,9 +224,9 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the API has taken 1 batches, and processed no request twice
 
     Examples:
-      | how far            |
-      | its end held back  |
-      | its end on the way |
+      | how far            | point        |
+      | its end held back  | after_intent |
+      | its end on the way | after_armed  |
 
   Scenario: Somebody else's batch is no answer to what was forgotten
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
@@ -276,7 +269,8 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the API has taken 2 batches, and processed no request twice
 
   Scenario: A backup from before the first request knows none of the answers
-    When a ledger without requests is copied to "copy.db"
+    When a command's process dies at during_store_chunk: run actor.yaml asks.jsonl
+    And a command runs: ledger backup copy.db
     And a command runs: run actor.yaml asks.jsonl
     And a command's ledger is replaced by "copy.db"
     And a command waits 0.2 seconds
@@ -298,7 +292,8 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the high-water marks are lost
     And a command runs: run actor.yaml more.jsonl
     Then the command line exits with 0
-    When a command's ledger is deleted
+    Given a command's file "empty.db" of the bytes b""
+    When a command's ledger is replaced by "empty.db"
     And a command runs: run actor.yaml more.jsonl
     Then the command line exits with 0
 
@@ -316,8 +311,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
 
   Scenario: A copy that sends at the same moment is noticed before anything has left
     When a command runs: run actor.yaml asks.jsonl
-    And two copies of the ledger count a POST at the same moment
-    Then the second one is refused
+    Then of two copies that count a POST at the same moment the second is refused
 
   Scenario: A backup from before a recovery is behind too
     When a command runs: run actor.yaml asks.jsonl
@@ -372,13 +366,22 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger backup copy.db
     And a command runs: run actor.yaml more.jsonl
     And a command's ledger is replaced by "copy.db"
-    Then a call from Python raises AccountHaltedError for ledger_behind
+    Given a batch provider
+    When "hello" is asked with the key "k"
+    Then every call fails with AccountHaltedError
+    And the error's fields are
+      | field  | value           |
+      | reason | "ledger_behind" |
 
   Scenario: A backup never overwrites, and may be made while others write
     When a command runs: submit actor.yaml asks.jsonl
     And a command runs: ledger backup
     Then the command line exits with 0
-    And the copy that it named is a ledger, the owner's alone
+    And the command line prints
+      """
+      /ledger.db.20
+      """
+    And the command line has left nothing half-written
     When a command runs: ledger backup asks.jsonl
     Then the command line exits with 2 and says
       """
@@ -389,8 +392,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       """
       nowhere/copy.db: cannot be written: No such file or directory
       """
-    When a ledger is copied while another thread writes to it
-    Then each copy is whole
+    And five copies that are made while another thread writes are whole
 
   Scenario: Recovery must be alone with the ledger
     When a command runs: run actor.yaml asks.jsonl
@@ -434,5 +436,8 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
 
   Scenario: Who has the ledger open while it is recovered writes nothing more
     When a command runs: run actor.yaml asks.jsonl
-    And a ledger is recovered while a process has it open
-    Then what that process writes is refused: recovered by another process
+    Given a process has "ledger.db" open
+    When a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    And what that process writes is refused: recovered by another process

@@ -37,7 +37,7 @@ Feature: What a run, an actor or a day may cost is never passed
 
   Scenario: A single call that alone can cost more than the budget is refused, and another is not
     Given an API that bills what its prompts say
-    And a provider with the settings {"budget_usd": "0.004"}
+    And a batch provider with {"budget_usd": "0.004", "max_wait": "5s"}
     When somebody asks {"input_tokens": 10, "output_tokens": 200} with 2000 tokens at most
     Then the call is refused with BudgetExceededError: the call can cost up to
     When somebody asks {"input_tokens": 10, "output_tokens": 200} with 1000 tokens at most
@@ -209,7 +209,8 @@ Feature: What a run, an actor or a day may cost is never passed
   Scenario Outline: What is kept of a batch of three that is collected with one success and one failure: <how>
     Given a batch of 3 requests that was sent under a budget, each with a reservation of 100
     When it is collected with a success that cost 7, a failure and a missing line, <how>
-    Then <spent> is spent of it, and <kept> is kept
+    Then in the ledger the sums that budgets have spent are [<spent>]
+    And in the ledger the sums that budgets have in doubt are [<kept>]
 
     Examples:
       | how                                           | spent | kept |
@@ -262,17 +263,15 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the command line exits with 0
     And the budgets account for the API's bill
 
-  Scenario Outline: A budget that comes later counts what a line of the batch may hide, <after>
+  Scenario Outline: A budget that comes later counts what a line of the batch may hide: <how>
     Given a batch of 3 requests that was sent under no budget
-    And the API counts 3 successes of it
-    When it is collected with a success that cost 7, a failure and a missing line, where a line hides a success
-    And <after>
+    When it is collected with a success that cost 7, a failure and a missing line, <how>
     Then a budget that comes now has 7 spent and the most of 2 requests in doubt
 
     Examples:
-      | after                                       |
-      | nobody orders anything                      |
-      | what may be missing is sent again on order  |
+      | how                                                               |
+      | where a line hides a success                                      |
+      | where a line hides a success, and is sent again on order          |
 
   Scenario: What a run has cost stays spent when the run is removed
     Given an API that bills what its prompts say
@@ -298,7 +297,7 @@ Feature: What a run, an actor or a day may cost is never passed
 
   Scenario: A conversation that goes on after a fetch that broke off keeps what its turn has cost
     Given an API
-    And the results are stored one by one as they arrive
+    And a limit of 1 result line that is stored at once
     And the API has the faults
       """
       {"rules": [{"route": "results", "nth": [1], "action": {"type": "cut_inside_line", "after_lines": 2}}]}
@@ -316,7 +315,7 @@ Feature: What a run, an actor or a day may cost is never passed
 
   Scenario: A budget that comes while fetches break off counts the answers that are stored
     Given an API
-    And the results are stored one by one as they arrive
+    And a limit of 1 result line that is stored at once
     And the API has the faults
       """
       {"rules": [{"route": "results", "action": {"type": "cut_inside_line", "after_lines": 2}}]}
@@ -391,11 +390,13 @@ Feature: What a run, an actor or a day may cost is never passed
 
   Scenario Outline: Answers that are there are given although a budget holds the rest: <how>
     Given an API that bills what its prompts say
-    And a provider with the settings {"max_requests": 2, "budget_usd": "0.01"}
+    And a batch provider with {"max_requests": 2, "budget_usd": "0.01"}
     When a run of 2 small requests and 3 that its budget holds is read <how>, the held ones first: <first>
     Then the results <held> are held, and the others are answers
-    And waiting for the run raises BudgetExceededError
-    When the run's budget is raised, and it is read once more <how>
+    When the run is waited for
+    Then the error is a BudgetExceededError
+    When the run's budget is raised to $1
+    And a run of 2 small requests and 3 that its budget holds is read <how>, the held ones first: <first>
     Then all 5 results are answers, of which the <old> are reused
     And the API has processed each of 5 requests once
 
@@ -409,13 +410,16 @@ Feature: What a run, an actor or a day may cost is never passed
 
   Scenario: A request that was given as held is not given again in the same iteration
     Given an API that bills what its prompts say
-    And a provider with the settings {"max_requests": 2, "budget_usd": "0.01"}
+    And a batch provider with {"max_requests": 2, "budget_usd": "0.01"}
     When the budget of a run that holds 3 of 5 requests is raised after the first held result
-    Then each of 5 results was given once, and 2 of them were held
+    Then there are 5 results, each once
+    And 3 results are answers and 2 are errors
+    And result 1 failed with BudgetExceededError
+    And result 2 failed with BudgetExceededError
 
   Scenario: Held live requests are given beside the answers, too
     Given an API that bills what its prompts say
-    And a provider with the settings {"mode": "live", "live_concurrency": 1, "budget_usd": "0.01"}
+    And a batch provider with {"mode": "live", "live_concurrency": 1, "budget_usd": "0.01"}
     When a run of 2 small requests and 3 that its budget holds is read in order, the held ones first: no
     Then the results 3, 4, 5 are held, and the others are answers
 

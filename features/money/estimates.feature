@@ -66,11 +66,19 @@ Feature: The cost of a run is estimated before it is sent
     Then the command line's status as JSON has
       | field           | value     |
       | counted         | "counted" |
+      | input_tokens    | 52        |
       | output_expected | 2048      |
+    When a command runs: estimate --offline --model claude-sonnet-4-5 asks.jsonl --json
+    Then the command line's status as JSON has
+      | field           | value     |
+      | counted         | "rule"    |
 
   Scenario: The estimate includes what a cached prefix may save
     Given an API that bills what its prompts say
-    And a command's file "asks.jsonl" of 50 requests that share a cached prefix
+    And a command's file "asks.jsonl" of 50 lines like
+      """
+      {"params": {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "ask N"}], "system": [{"type": "text", "text": "(2000 letters)", "cache_control": {"type": "ephemeral", "ttl": "1h"}}, {"type": "text", "text": "(1200 letters)", "cache_control": {"type": "ephemeral"}}]}}
+      """
     When a command runs: estimate --model claude-haiku-4-5 asks.jsonl
     Then the command line exits with 0
     And the command line prints
@@ -80,7 +88,10 @@ Feature: The cost of a run is estimated before it is sent
 
   Scenario Outline: The estimate marks what a run with --cache auto would mark: <size> bytes, <flags>
     Given an API that bills what its prompts say
-    And a command's file "asks.jsonl" of <count> requests that share <size> bytes
+    And a command's file "asks.jsonl" of <count> lines like
+      """
+      {"params": {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "ask N"}], "system": "(<size> letters)"}}
+      """
     When a command runs: estimate --offline --json --model claude-haiku-4-5 asks.jsonl <flags>
     Then the command line's status as JSON has
       | field          | value   |
@@ -148,7 +159,7 @@ Feature: The cost of a run is estimated before it is sent
       | cost      | <cost>    |
       | live_cost | 10800000  |
       | batches   | <batches> |
-    And at most it costs <times> times as much as: estimate --offline --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --json
+      | cost_most | <most>    |
     When a command runs: estimate --offline --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl <flags>
     Then the command line prints
       """
@@ -156,13 +167,13 @@ Feature: The cost of a run is estimated before it is sent
       """
 
     Examples:
-      | flags                          | way      | cost     | batches | times | says                                |
-      | --mode batch                   | "batch"  | 5400000  | 1       | 1     | the sum that a budget reserves             |
-      | --mode live                    | "live"   | 10800000 | 0       | 2     | all requests are sent live, at full price    |
-      | --mode auto                    | "either" | 5400000  | 1       | 2     | if all requests have to be sent live |
-      | --mode auto --auto-threshold 20 | "live"  | 10800000 | 0       | 2     | cost live                           |
-      | --deadline 2h                  | "either" | 5400000  | 1       | 2     | if all requests have to be sent live |
-      | --deadline 2h --fallback none  | "batch"  | 5400000  | 1       | 1     | batches save                        |
+      | flags                           | way      | cost     | batches | most      | says                                      |
+      | --mode batch                    | "batch"  | 5400000  | 1       | 57173050  | the sum that a budget reserves            |
+      | --mode live                     | "live"   | 10800000 | 0       | 114346100 | all requests are sent live, at full price |
+      | --mode auto                     | "either" | 5400000  | 1       | 114346100 | if all requests have to be sent live      |
+      | --mode auto --auto-threshold 20 | "live"   | 10800000 | 0       | 114346100 | cost live                                 |
+      | --deadline 2h                   | "either" | 5400000  | 1       | 114346100 | if all requests have to be sent live      |
+      | --deadline 2h --fallback none   | "batch"  | 5400000  | 1       | 57173050  | batches save                              |
 
   Scenario: PDFs are estimated by their pages, and never at more than they can come to
     Given a command's API
@@ -172,22 +183,29 @@ Feature: The cost of a run is estimated before it is sent
       """
       tokens in: about 38
       """
-    Given a command's picture "scan.png" of 20 by 10 pixels and 100000 bytes
-    When a command runs: estimate --model claude-haiku-4-5 --offline --document scan.png - --json
+    Given a document "scan.pdf" of 1 page and 100000 bytes
+    When a command runs: estimate --model claude-haiku-4-5 --offline --document scan.pdf - --json
       """
       "What is it?"
       """
-    Then the estimate's tokens in are between 1 and 300
+    Then the command line's status as JSON has
+      | field        | value    |
+      | input_tokens | 3869     |
+      | cost         | 4494500  |
+      | cost_most    | 16643550 |
 
   Scenario Outline: An estimate in Python is the command's, and stores nothing: <how>
     Given an API that bills what its prompts say
-    And a command's file "asks.jsonl" of 30 prompts of 2000 bytes
+    And a command's file "asks.jsonl" of 30 lines like
+      """
+      "(2000 letters)"
+      """
     And a batch provider
     When 30 requests of 2000 bytes are estimated, <how>
-    Then the estimate has
+    Then the estimate's fields are
       | field    | value     |
       | requests | 30        |
-      | way      | batch     |
+      | way      | "batch"   |
       | counted  | <counted> |
       | batches  | 1         |
     And there is no ledger yet
@@ -196,18 +214,18 @@ Feature: The cost of a run is estimated before it is sent
 
     Examples:
       | how                                   | counted | flags     |
-      | asynchronously                        | counted |           |
-      | from an async iterable, offline       | rule    | --offline |
-      | synchronously in a loop that runs     | counted |           |
+      | asynchronously                        | "counted" |           |
+      | from an async iterable, offline       | "rule"    | --offline |
+      | synchronously in a loop that runs     | "counted" |           |
 
   Scenario: An estimate of a live actor has the live price
     Given an API that bills what its prompts say
     And a live actor
     When 3 requests of 100 bytes are estimated, synchronously
-    Then the estimate has
+    Then the estimate's fields are
       | field          | value |
       | requests       | 3     |
-      | way            | live  |
+      | way            | "live" |
       | batches        | 0     |
       | saved_by_batch | 0     |
 

@@ -46,7 +46,7 @@ Feature: Live calls keep to budgets, each at the live price
 
   Scenario: A single live call that alone can cost more than the budget is refused
     Given an API that bills what its prompts say
-    And a provider with the settings {"mode": "live", "budget_usd": "0.004"}
+    And a batch provider with {"mode": "live", "budget_usd": "0.004", "max_wait": "5s"}
     When somebody asks {"input_tokens": 10, "output_tokens": 200} with 1000 tokens at most
     Then the call is refused with BudgetExceededError: the call can cost up to
     When somebody asks {"input_tokens": 10, "output_tokens": 200} with 500 tokens at most

@@ -4,21 +4,21 @@ Feature: What a run has cost adds up, to the nano-dollar
   Scenario: A run's cost is the sum of its bill, whatever its answers used
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of requests that use
-      | model            | usage                                                                                              | nano-dollars |
-      | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 200}                                                       | 1000000      |
-      | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 200, "cache_read": 4000, "cache_5m": 300, "cache_1h": 500} | 1887500      |
-      | claude-haiku-4-5 | {"input_tokens": 100, "output_tokens": 100, "web_search_requests": 3}                              | 30300000     |
-      | claude-haiku-5-5 | {"input_tokens": 100000, "output_tokens": 1000}                                                    | 5250000      |
-      | claude-haiku-5-5 | {"input_tokens": 60000, "cache_read": 40001, "output_tokens": 1000}                                | 17250025     |
-      | claude-haiku-5-5 | {"input_tokens": 1, "output_tokens": 1, "cache_5m": 1, "inference_geo": "us"}                      | 399          |
-      | claude-nobody-9  | {"input_tokens": 1000, "output_tokens": 100}                                                       | unpriced     |
+      | model            | usage                                                                                              |
+      | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 200}                                                       |
+      | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 200, "cache_read": 4000, "cache_5m": 300, "cache_1h": 500} |
+      | claude-haiku-4-5 | {"input_tokens": 100, "output_tokens": 100, "web_search_requests": 3}                              |
+      | claude-haiku-5-5 | {"input_tokens": 100000, "output_tokens": 1000}                                                    |
+      | claude-haiku-5-5 | {"input_tokens": 60000, "cache_read": 40001, "output_tokens": 1000}                                |
+      | claude-haiku-5-5 | {"input_tokens": 1, "output_tokens": 1, "cache_5m": 1, "inference_geo": "us"}                      |
+      | claude-nobody-9  | {"input_tokens": 1000, "output_tokens": 100}                                                       |
     When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
       cost $0.0557 plus unpriced answers; live $0.0814, saved $0.0257 by batch and $0.0105 by cache; tokens: 163,101 in, 2,601 out, cache 44,001 read and 801 written; 3 web searches; answers after
       answers without a price: 1 of claude-nobody-9 (name one with --prices)
       """
-    And each output line in "out.jsonl" says what its request was to cost
+    And the output lines in "out.jsonl" say they cost 0.001000000, 0.001887500, 0.030300000, 0.005250000, 0.017250025, 0.000000399 and nothing
     When a command runs: cost RUN --json --by model
     Then the command line's status as JSON has
       | field                 | value                   |
@@ -40,11 +40,13 @@ Feature: What a run has cost adds up, to the nano-dollar
       | unpriced_answers      | 1                       |
       | unpriced              | {"claude-nobody-9": 1}  |
       | by                    | "model"                 |
-    And the costs by group are
-      | group                     | cost     | unpriced |
-      | claude-haiku-4-5-20251001 | 33187500 | 0        |
-      | claude-haiku-5-5          | 22500424 | 0        |
-      | claude-nobody-9           | 0        | 1        |
+      | shares.0.group        | "claude-haiku-4-5-20251001" |
+      | shares.0.cost         | 33187500                |
+      | shares.1.group        | "claude-haiku-5-5"      |
+      | shares.1.cost         | 22500424                |
+      | shares.2.group        | "claude-nobody-9"       |
+      | shares.2.cost         | 0                       |
+      | shares.2.unpriced_answers | 1                   |
     And the cost is what the API's bill comes to
     When a command runs: status RUN --json
     Then the command line's status as JSON has
@@ -73,9 +75,9 @@ Feature: What a run has cost adds up, to the nano-dollar
   Scenario: What had no price is priced as soon as there is one
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of requests that use
-      | model            | usage                                        | nano-dollars |
-      | claude-nobody-9  | {"input_tokens": 1000, "output_tokens": 100} | unpriced     |
-      | claude-nobody-10 | {"input_tokens": 1000, "output_tokens": 100} | unpriced     |
+      | model            | usage                                        |
+      | claude-nobody-9  | {"input_tokens": 1000, "output_tokens": 100} |
+      | claude-nobody-10 | {"input_tokens": 1000, "output_tokens": 100} |
     When a command runs: run --model claude-haiku-4-5 asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
@@ -141,12 +143,19 @@ Feature: What a run has cost adds up, to the nano-dollar
 
   Scenario: The sandbox's own prompt cache is billed as it is reported
     Given an API that bills what its prompts say
-    And a command's file "asks.jsonl" of 4 requests that share a cached prefix
+    And a command's file "asks.jsonl" of 4 lines like
+      """
+      {"params": {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "ask N"}], "system": [{"type": "text", "text": "(2000 letters)", "cache_control": {"type": "ephemeral", "ttl": "1h"}}, {"type": "text", "text": "(1200 letters)", "cache_control": {"type": "ephemeral"}}]}}
+      """
     When a command runs: run --model claude-haiku-4-5 asks.jsonl -o one.jsonl
     And a command runs: run --new --model claude-haiku-4-5 asks.jsonl -o two.jsonl
     And a command runs: cost --json
     Then the cost is what the API's bill comes to
-    And the bill has cache writes of both lifetimes, and reads
+    And the command line's status as JSON has
+      | field                 | value |
+      | tokens.cache_read     | 5684  |
+      | tokens.cache_write_5m | 306   |
+      | tokens.cache_write_1h | 506   |
 
   Scenario: A late answer of a sending that was sent again is part of the cost
     Given an API that takes 3 seconds for a batch

@@ -126,7 +126,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
     And the server has each row of "ledger.db"
 
   Scenario Outline: The answer to a COMMIT is lost
-    Given a proxy before the ledger's server
+    Given a proxy before the PostgreSQL server
     And a COMMIT that has "<statement>" fails by "lose_answer"
     When a command runs until it need not be repeated: ledger copy ledger.db
     Then the fault has happened

@@ -139,7 +139,7 @@ Feature: A ledger on PostgreSQL
       """
 
   Scenario Outline: A COMMIT whose answer is lost loses nothing and repeats nothing
-    Given a proxy before the ledger's server
+    Given a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts
     And a COMMIT that has "<statement>" fails by "<fault>"
     When a command runs until it need not be repeated: run actor.yaml prompts.jsonl -o out.jsonl --settling 1s
@@ -206,7 +206,7 @@ Feature: A ledger on PostgreSQL
     And two workers: --tools counted --concurrency 1 --schema claude_batch
     When a command runs: submit tools.yaml asks.jsonl
     Then the run is over within 60 seconds
-    And both workers have written to "calls.txt", 4 times in all
+    And the tool has run 4 times, in 2 workers
     When a command runs: status
     Then the command line prints
       """
@@ -249,7 +249,7 @@ Feature: A ledger on PostgreSQL
     When a command runs: submit tools.yaml asks.jsonl
     And the worker that runs a tool is killed
     Then the run is over within 60 seconds
-    And the tool has run in <workers>
+    And the tool has run <times> times, in <times> workers
     When a command runs: status --json
     Then the command line prints
       """
@@ -257,6 +257,6 @@ Feature: A ledger on PostgreSQL
       """
 
     Examples:
-      | repeatable | what becomes of the call | workers     | state     |
-      | True       | another worker runs it   | 2 workers   | succeeded |
-      | False      | it is interrupted        | 1 worker    | stopped   |
+      | repeatable | what becomes of the call | times | state     |
+      | True       | another worker runs it   | 2     | succeeded |
+      | False      | it is interrupted        | 1     | stopped   |

@@ -7,7 +7,7 @@ Feature: Tests put a proxy before PostgreSQL that fails as networks do
     And a proxy before the PostgreSQL server
 
   Scenario Outline: A COMMIT fails in the <protocol> protocol: <fault>
-    Given a COMMIT that adds to "marks" fails by "<fault>"
+    Given a COMMIT that has "INSERT INTO marks" fails by "<fault>"
     # Another transaction is none of the fault's.
     When a client reads in the <protocol> protocol, it sees success
     And a client commits mark 1 in the <protocol> protocol, it <sees>
@@ -60,7 +60,7 @@ Feature: Tests put a proxy before PostgreSQL that fails as networks do
     And the standby has everything and is detached
     And the PostgreSQL server crashes, and the standby is promoted
     Then a client commits mark 2 in the simple protocol, it loses its connection
-    When the proxy leads to the standby
+    When the proxy is led to the standby
     Then a client commits mark 2 in the simple protocol, it sees success
     And the marks are 1, 2
 

@@ -21,7 +21,7 @@ Feature: A run whose requests share a prefix pays for it once
     When an actor with a long system prompt is asked 8 prompts in a run
     Given a batch provider with {"cache": "off"}
     When an actor with a long system prompt is asked 8 prompts in a run
-    Then both runs are one
+    Then it is the same run
 
   Scenario: `cache` in YAML is read as it is meant
     Then `cache` in YAML means as follows

@@ -40,8 +40,10 @@ Feature: Results as files, from Python
     And a command's folder
     And a batch provider
     When 2 prompts are submitted for the folder "kept", and their process ends
-    Then the folder "kept" is empty
-    When a provider of another process waits for the run
+    Then the command line has left no "kept/raw/results.jsonl"
+    And the command line has left no "kept/000001.json"
+    When another provider opens the run
+    And the run is waited for
     Then the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
     And nothing of the ledger is left to deliver
 
@@ -54,7 +56,10 @@ Feature: Results as files, from Python
       """
     And a batch provider
     When 2 prompts are submitted for the folder "taken"
-    Then the error is one of the system, about the folder
+    Then the error's fields are
+      | field    | value             |
+      | strerror | "Not a directory" |
+      | filename | "…/taken/raw"     |
     And there is no ledger yet
     Given a live actor
     When 2 prompts are asked for the folder "kept"
@@ -78,8 +83,7 @@ Feature: Results as files, from Python
       | parsed.paid                          | true        |
       | field_citations.number.0.text        | "Receipt 7" |
       | field_citations.number.0.title       | "receipt.txt" |
-    And to_dict has the same, if it is parsed
-    And a text that was asked for without a format has nothing parsed
+    And to_dict has the same, if it is parsed, and of a text without a format nothing parsed
 
   Scenario: A command's folder has the values of what is JSON
     Given an API whose model answers as it is told
@@ -116,7 +120,8 @@ Feature: Results as files, from Python
       | 2  | false |      | invalid_request_error |
     When the run is exported to "answers.txt" as jsonl, asynchronously
     Then 2 results are exported
-    And the file "answers.txt" is what the command exports
+    When a command runs: export RUN -o same.jsonl
+    Then the files "answers.txt" and "same.jsonl" are the same
 
   Scenario: The results so far can be exported
     Given an API that takes 3600 seconds for a batch

@@ -12,10 +12,10 @@ Feature: The API looks at one request of each shape before a run is sent
   Scenario: The error has the item's name, its schema, and the API's message
     Given an API
     And a batch provider with {"preflight": true}
-    When a run is asked of
-      | key    | params                                                                                  |
-      | good   | {"messages": [{"role": "user", "content": "x"}]}                                        |
-      | bad    | {"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "a", "input_schema": "none"}]} |
+    When a run is asked of these requests
+      | request                                                                                                                              |
+      | {"id": "good", "params": {"messages": [{"role": "user", "content": "x"}]}}                                                           |
+      | {"id": "bad", "params": {"messages": [{"role": "user", "content": "x"}], "tools": [{"name": "a", "input_schema": "none"}]}}          |
     Then it is refused before anything is sent, because of "tools.0.input_schema"
     And the refusal names "request 'bad'"
 
@@ -48,7 +48,7 @@ Feature: The API looks at one request of each shape before a run is sent
   Scenario: A run that is stored on an event loop raises the same error
     Given an API
     And a batch provider
-    When a run of 101 prompts is submitted in an event loop to the model "unknown-model-9"
+    When a run of 101 prompts is asked of the model "unknown-model-9", in an event loop
     Then it is refused before anything is sent, because of "model: unknown-model-9"
     And nothing is left of it in the ledger
 
@@ -97,12 +97,6 @@ Feature: The API looks at one request of each shape before a run is sent
     Then all of them are answered
     And no warning is given
 
-  Scenario: What was counted is kept for estimates
-    Given an API
-    And a batch provider with {"preflight": true}
-    When a run of 3 requests of 2 shapes is asked
-    Then the ledger knows how many tokens a byte of "claude-haiku-4-5" comes to
-
   Scenario: Who switches it off, or only stores, asks nothing
     Given an API
     And a batch provider with {"preflight": false}
@@ -147,10 +141,10 @@ Feature: The API looks at one request of each shape before a run is sent
       """
       {"rules": [{"route": "count_tokens", "action": {"type": "hang", "seconds": 30}}]}
       """
-    And a preflight has the patience of 0.3 seconds
+    And a limit of 1 second that the preflight waits for an answer
     When a run of 101 requests of 1 shapes is asked
     Then all of them are answered
-    And a warning says "the check before sending was not finished: no answer for 0.3 seconds"
+    And a warning says "the check before sending was not finished: no answer for 1 seconds"
 
   Scenario: A command refuses a run with the item, and with exit code 2
     Given a command's API
@@ -168,7 +162,11 @@ Feature: The API looks at one request of each shape before a run is sent
 
   Scenario: With --skip-invalid one request's own fault does not refuse the others
     Given a command's API
-    And a command's file "ask.jsonl" whose first line only the API can refuse
+    And a command's file "ask.jsonl"
+      """
+      {"id": "odd", "messages": [{"role": "user", "content": [{"text": "no type"}]}]}
+      {"id": "even", "prompt": "fine"}
+      """
     When a command runs: run --model claude-haiku-4-5 --preflight ask.jsonl -o out.jsonl
     Then the command line exits with 2 and says
       """

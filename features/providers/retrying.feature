@@ -4,11 +4,11 @@ Feature: What failed in a run is asked again on order, and nothing else
     Given a command's API
     And a command's file "asks.jsonl"
       """
-      "prompt 1"
-      "[[sandbox:errored:invalid_request_error:once]] prompt 2"
-      "[[sandbox:expired:once]] prompt 3"
-      "prompt 4"
-      "[[sandbox:canceled:once]] prompt 5"
+      "prompt 0"
+      "[[sandbox:errored:invalid_request_error:once]] prompt 1"
+      "[[sandbox:expired:once]] prompt 2"
+      "prompt 3"
+      "[[sandbox:canceled:once]] prompt 4"
       """
     And a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
 
@@ -79,11 +79,11 @@ Feature: What failed in a run is asked again on order, and nothing else
     When a command runs: retry RUN
     Then the command line exits with 1
     And the output "out.jsonl" has the attempts 4
-    And the API was asked 4 times for 1 request
+    And in the ledger the sizes of the batches are [1, 1, 1, 1]
 
   Scenario: What a retry has queued outlives the process that asked for it
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
-    And a process queues the failed requests of the run again, and dies at once
+    And a command's process dies at before_pack: retry RUN
     And a command runs: status RUN
     Then the command line prints
       """
@@ -97,7 +97,7 @@ Feature: What failed in a run is asked again on order, and nothing else
 
   Scenario: A retry that is killed once its batch is created is finished by the next command
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
-    And a process that retries the run is killed once it has created a batch
+    And a command's process dies at after_record: retry RUN
     And a command runs: resume RUN
     Then the command line exits with 0
     And the output "out.jsonl" has the attempts 1, 2, 2, 1, 2
@@ -122,7 +122,7 @@ Feature: What failed in a run is asked again on order, and nothing else
       3 requests were cancelled with the run and not sent again; --only canceled sends them
       RUN has no other request to retry; nothing was changed
       """
-    When the run's canceled requests are retried while the API's clock goes on
+    When a command runs while the API's clock goes on by an hour at a time: retry RUN --only canceled
     Then the command line exits with 0
     And the output "out.jsonl" has the states succeeded, succeeded, succeeded
     And the API was asked for 3 and then 3 requests, and paid once for each of 3
@@ -148,9 +148,15 @@ Feature: What failed in a run is asked again on order, and nothing else
 
   Scenario: From Python, the run that was waited for is waited for once more
     When the run is asked from Python, and its failures are retried
-    Then there were 2 answers of 5 at first, and 5 in order after that
+    Then there are 5 results in the order of the prompts
     And the API was asked for 5 and then 3 requests, and paid once for each of 5
 
   Scenario: Single calls are not retried: whoever wants an answer calls again
-    When a single call fails, and its run is retried
-    Then the retry is refused: contains single calls
+    Given a batch provider
+    When "[[sandbox:errored:invalid_request_error]] no" is asked with the key "k"
+    And a command runs: status
+    And a command runs: retry RUN
+    Then the command line exits with 2 and says
+      """
+      contains single calls
+      """

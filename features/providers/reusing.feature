@@ -21,7 +21,10 @@ Feature: What was answered before is not paid for again, where that is asked for
     When prompts 1 to 2 are asked in a run
     Then 4 requests have reached the API in all
     And the answers to 1 2 are reused, cost nothing, and are those of before
-    And the last run is finished without a batch
+    And the run's fields are
+      | field            | value |
+      | status.finished  | true  |
+      | status.batches.0 |       |
 
   Scenario Outline: <what> is another request
     Given an API
@@ -73,7 +76,8 @@ Feature: What was answered before is not paid for again, where that is asked for
     When prompts 0 to 1 are asked in a run
     And prompts 0 to 2 are asked in a run
     And the run 1 is pruned
-    Then the last run's answers to 0 1 can still be read
+    And the results are read in order
+    Then the answers to 0 1 are reused, cost nothing, and are those of before
     When prompts 0 to 3 are asked in a run
     Then the answers to 0 1 2 are reused, cost nothing, and are those of before
     When the runs 2, 3 are pruned
@@ -109,7 +113,9 @@ Feature: What was answered before is not paid for again, where that is asked for
     When the prompt 0 is asked by itself
     Then the answer is reused
     When the prompt 1 is asked by itself
-    Then the answer is not reused
+    Then the answer's fields are
+      | field  | value |
+      | reused | false |
     When the prompt 1 is asked by itself
     Then the answer is reused
     When the prompt 1 is asked by itself with the key "again"
@@ -139,7 +145,11 @@ Feature: What was answered before is not paid for again, where that is asked for
       {"requests": [{"contains": "prompt 1", "outcome": "errored", "error": {"type": "invalid_request_error"}}]}
       """
     When the prompts 0 1 1 1 are asked in a run
-    Then the places 1 2 3 have failed with "invalid_request_error"
+    Then 1 results are answers and 3 are errors
+    And result 4 failed with BatchRequestError
+    And the error's fields are
+      | field      | value                   |
+      | error_type | "invalid_request_error" |
     When the API has no faults any more
     And what failed in the run is retried
     Then 3 requests have reached the API in all
@@ -148,15 +158,20 @@ Feature: What was answered before is not paid for again, where that is asked for
   Scenario: Doubles are cancelled with their run
     Given an API that takes 60 seconds for a batch
     And a batch provider with {"dedupe": true}
-    When the prompts 0 0 0 are submitted as a run
-    Then 2 of the run's requests are held
-    When the run is cancelled and waited for
-    Then every request of the run is canceled
+    When a run of these prompts is submitted
+      | prompt |
+      | same   |
+      | same   |
+      | same   |
+    Then the status shows 2 requests held
+    When the run is cancelled
+    And the run is waited for
+    Then the status shows 3 requests canceled
 
   Scenario Outline: A process that dies <where> loses no double, and pays for none
     Given an API
-    When a process with {"dedupe": true, "reuse": true} asks 0 1 0 1 0 and dies at <point>
-    And another process with {"dedupe": true, "reuse": true} asks the same
+    When a process with {"dedupe": true, "reuse": true} asks 0 1 0 1 0, and dies at <point>
+    And another process with {"dedupe": true, "reuse": true} asks 0 1 0 1 0
     Then 2 requests have reached the API in all
     And equal prompts have equal answers, of which the first alone has cost something
 

@@ -9,13 +9,9 @@ from typing import Any
 import msgspec
 import papers
 import parse
-from behave import given, register_type, then, use_step_matcher, when
-from behave.runner import Context
-from caching_steps import LONG, as_bytes, look
+from behave import register_type, use_step_matcher
 from tables import rule
 
-from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.request import ActorRequest, RequestEncoder
 from claude_batch.wire import bounds, encoding
 from claude_batch.wire.bounds import (
     TokenBound,
@@ -23,7 +19,7 @@ from claude_batch.wire.bounds import (
     named_and_longest,
     token_bound,
 )
-from claude_batch.wire.caching import CacheMarks, marked_prefix
+from claude_batch.wire.caching import marked_prefix
 from claude_batch.wire.conversation import schema_problem
 from claude_batch.wire.encoding import PromptParams, encode_params
 from claude_batch.wire.media import media_of
@@ -112,15 +108,13 @@ def _(document: str) -> int | None:
     return known
 
 
-@then("a budget remembers the bounds of {count:d} PDFs at most")
-def _(context: Context, count: int) -> None:
-    context.add_cleanup(setattr, bounds, "_REMEMBERED", bounds._REMEMBERED)
-    bounds._REMEMBERED = count
-    for pages in range(1, count + 3):
+@rule("bounds of PDFs are remembered")
+def _(pdfs: int) -> int:
+    bounds._bounds.clear()
+    for pages in range(1, pdfs + 1):
         written = base64.b64encode(papers.pdf("one more", pages=pages)).decode()
         _bound(_about("application/pdf", {"type": "base64", "data": written}))
-        assert len(bounds._bounds) <= max(count, pages)
-    assert len(bounds._bounds) == count, len(bounds._bounds)
+    return len(bounds._bounds)
 
 
 @rule("params may be written to a cache, and be charged as run in one country,")
@@ -205,46 +199,6 @@ def _(pdf: str) -> int | None:
 # The prompt cache, and encoding
 
 
-@when("{count:d} prompts of an actor with a {length} system prompt are looked at")
-def _(context: Context, count: int, length: str) -> None:
-    _prompts(context, {"short": "Short.", "long": LONG}[length], count)
-
-
-def _prompts(context: Context, system: str, count: int) -> None:
-    configuration = ActorConfiguration(
-        name="tests/marks", model="claude-opus-4-5", system_prompt=system
-    )
-    encoder, marks = RequestEncoder(configuration), CacheMarks()
-    prompts = [f"ask {number}" for number in range(count)]
-    context.before = [encoder.encode(ActorRequest(prompt)) for prompt in prompts]
-    seen = [marks.mark(*pair) for pair in zip(context.before, prompts, strict=True)]
-    context.after, context.numbers = [list(each) for each in zip(*seen, strict=True)]
-
-
-@when("{count:d} prompts are looked at whose params do not end with them")
-def _(context: Context, count: int) -> None:
-    marks = CacheMarks()
-    requests = [
-        as_bytes(
-            {
-                "model": "claude-opus-4-5",
-                "messages": [{"role": "user", "content": f"ask {number}"}],
-                "system": LONG,
-            }
-        )
-        for number in range(count)
-    ]
-    look(context, requests)
-    again = [marks.mark(each, f"ask {number}") for number, each in enumerate(requests)]
-    assert [request for request, _ in again] == context.after
-
-
-@given("a batch's body may have {size:d} bytes")
-def _(context: Context, size: int) -> None:
-    context.add_cleanup(setattr, encoding, "MAX_BODY_BYTES", encoding.MAX_BODY_BYTES)
-    encoding.MAX_BODY_BYTES = size
-
-
 @rule("prompts are encoded as an actor's others are,")
 def _(bytes: int) -> dict[str, int]:
     prompts = PromptParams(
@@ -257,10 +211,12 @@ def _(bytes: int) -> dict[str, int]:
     return {"params": len(prompts.encode("x" * bytes).params)}
 
 
-@then("each of {count:d} user profiles keeps headers of its own")
-def _(context: Context, count: int) -> None:
+@rule("headers of user profiles are kept")
+def _(profiles: int) -> dict[str, object]:
     params = {**BASE, "model": "claude-haiku-4-5"}
-    for number in range(count):
-        headers = encode_params(params, user_profile=f"profile_{number}").headers
-        assert headers.user_profile == f"profile_{number}", headers
-    assert len(encoding._common_headers) <= 1001
+    names = [f"profile_{number}" for number in range(profiles)]
+    found = [encode_params(params, user_profile=name).headers.user_profile for name in names]
+    return {
+        "with_their_own_headers": sum(map(str.__eq__, found, names)),
+        "within_the_limit": len(encoding._common_headers) <= 1001,
+    }

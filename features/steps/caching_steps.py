@@ -28,6 +28,7 @@ LONG = "long text. " * 2182
 MIDDLE = LONG[:8000]
 WORDS = {"LONG": LONG, "MIDDLE": MIDDLE, "HUGE": "aaaa" * 50_000}
 POINT = {"type": "ephemeral", "ttl": "1h"}
+Seen = list[tuple[EncodedRequest, int | None]]
 
 
 def params_of(written: str, number: int) -> dict[str, Any]:
@@ -46,13 +47,10 @@ def as_bytes(params: dict[str, Any], headers: LaneHeaders | None = None) -> Enco
     return EncodedRequest(msgspec.json.encode(params), headers or LaneHeaders())
 
 
-def look(context: Context, requests: list[EncodedRequest], marks: CacheMarks | None = None) -> None:
-    marks = marks or CacheMarks()
-    context.marks = marks
-    context.before = requests
-    seen = [marks.mark(request) for request in requests]
-    context.after = [request for request, _ in seen]
-    context.numbers = [number for _, number in seen]
+def look(requests: list[EncodedRequest]) -> Seen:
+    """What marks make of requests in turn, each with the number of its prefix."""
+    marks = CacheMarks()
+    return [marks.mark(request) for request in requests]
 
 
 def at(value: Any, path: str) -> Any:
@@ -69,136 +67,109 @@ def unmarked(params: dict[str, Any], paths: list[str]) -> dict[str, Any]:
     return params
 
 
-@when("{count:d} requests with these params are looked at")
-def _(context: Context, count: int) -> None:
-    look(context, [as_bytes(params_of(context.text, number)) for number in range(count)])
+def marked_at(value: Any, path: str = "") -> list[str]:
+    """The places of all marks in params, without those that nobody of us makes."""
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        return []
+    own = [path] if value.get("cache_control") == POINT else []
+    below = (marked_at(each, f"{path}.{key}" if path else str(key)) for key, each in value.items())
+    return own + [place for places in below for place in places]
 
 
-@then("the first {count:d} are as they were")
-def _(context: Context, count: int) -> None:
-    assert context.after[:count] == context.before[:count]
-    assert context.numbers[:count] == [None] * count
-
-
-@then("the others differ in the marks at {paths} alone, and share a number")
-def _(context: Context, paths: str) -> None:
-    pairs = list(zip(context.before, context.after, context.numbers, strict=True))[6:]
-    assert len(pairs) == 2
-    for before, after, number in pairs:
-        given, marked = json.loads(before.params), json.loads(after.params)
-        if isinstance(given.get("system"), str) and "system" in paths:
+@rule("the seventh and the eighth request with these params are marked")
+def _(params: str, what: str = "") -> dict[str, str]:
+    before = [as_bytes(params_of(params, number)) for number in range(8)]
+    seen = look(before)
+    assert seen[:6] == [(request, None) for request in before[:6]], seen[:6]
+    if seen[6:] == [(request, None) for request in before[6:]]:
+        return {"at": "no place"}
+    paths = marked_at(json.loads(seen[7][0].params))
+    for request, (after, number) in zip(before[6:], seen[6:], strict=True):
+        given, marked = json.loads(request.params), json.loads(after.params)
+        if isinstance(given.get("system"), str) and "system.0" in paths:
             given["system"] = [{"type": "text", "text": given["system"]}]
-        assert unmarked(marked, paths.split(", ")) == given, marked
+        assert unmarked(marked, paths) == given, marked
         assert list(marked) == list(given)
-        assert number is not None and number == context.numbers[-1]
-        assert 0 <= number < 2**63
+        assert number is not None and number == seen[7][1] and 0 <= number < 2**63, number
+    return {"at": ", ".join(paths)}
 
 
-@when("requests with the documents are looked at")
-def _(context: Context) -> None:
+@rule("requests with documents are marked")
+def _(eight_times_each_of: str) -> dict[str, Any]:
     requests: list[EncodedRequest] = []
-    for row in context.table:
+    for names in eight_times_each_of.split(", "):
         documents = [
             {"type": "document", "source": {"type": "text", "data": name + LONG}}
-            for name in row["documents"].split()
+            for name in names.split()
         ]
-        for number in range(int(row["times"])):
+        for number in range(8):
             content = [*documents, {"type": "text", "text": f"ask {number}"}]
-            requests.append(
-                as_bytes(
-                    {"model": "claude-opus-4-5", "messages": [{"role": "user", "content": content}]}
-                )
-            )
-    context.lists = len(list(context.table))
-    look(context, requests)
+            messages = [{"role": "user", "content": content}]
+            requests.append(as_bytes({"model": "claude-opus-4-5", "messages": messages}))
+    seen = look(requests)
+    marked = json.loads(seen[-1][0].params)
+    places = marked_at(marked)
+    assert unmarked(marked, places) == json.loads(requests[-1].params)
+    prefixes = {number for _, number in seen} - {None}
+    return {"the_last_one's_marks": ", ".join(places), "prefixes": len(prefixes)}
 
 
-@then("the last of them has its marks at {paths}")
-def _(context: Context, paths: str) -> None:
-    marked = json.loads(context.after[-1].params)
-    assert unmarked(marked, paths.split(", ")) == json.loads(context.before[-1].params)
-
-
-@then("the numbers are as many as the lists of documents")
-def _(context: Context) -> None:
-    assert len(set(context.numbers) - {None}) == context.lists, set(context.numbers)
-
-
-@when("{count:d} requests of each kind that share a long system prompt alone are looked at")
-def _(context: Context, count: int) -> None:
-    plain: dict[str, Any] = {"model": "claude-opus-4-5", "max_tokens": 10, "system": LONG}
-    others: list[tuple[dict[str, Any], LaneHeaders]] = [
-        ({}, LaneHeaders()),
-        ({"model": "claude-opus-4-6"}, LaneHeaders()),
-        ({"tools": [{"name": "a"}]}, LaneHeaders()),
-        ({"output_config": {"format": {"type": "json_schema"}}}, LaneHeaders()),
-        ({}, LaneHeaders(betas=("b",))),
-    ]
+@rule("ten requests with one long system prompt are marked")
+def _(half_of_them_have: dict[str, Any]) -> dict[str, int]:
+    plain = {"model": "claude-opus-4-5", "max_tokens": 10, "system": LONG}
     messages = [{"role": "user", "content": "x"}]
-    look(
-        context,
-        [
-            as_bytes({**plain, **other, "messages": messages}, headers)
-            for other, headers in others
-            for _ in range(count)
-        ],
+    betas = tuple(half_of_them_have.pop("betas", ()))
+    halves = [
+        as_bytes({**plain, "messages": messages}),
+        as_bytes({**plain, **half_of_them_have, "messages": messages}, LaneHeaders(betas=betas)),
+    ]
+    seen = look([request for request in halves for _ in range(5)])
+    return {"marked": sum(number is not None for _, number in seen)}
+
+
+@rule("eight prompts of an actor are marked as their params are")
+def _(system_prompt: str, options: str) -> dict[str, int]:
+    configuration = ActorConfiguration(
+        name="tests/marks",
+        model="claude-opus-4-5",
+        system_prompt=system_prompt.replace("LONG", LONG),
+        options=json.loads(options.replace("LONG", LONG)),
     )
+    encoder = RequestEncoder(configuration, {"metadata": {"user_id": "u"}})
+    quick, slow = CacheMarks(), CacheMarks()
+    count = 0
+    for number in range(8):
+        prompt = f'"ask" {number} é\n'
+        encoded = encoder.encode(ActorRequest(prompt))
+        found = quick.mark(encoded, prompt)
+        assert found == slow.mark(encoded), found
+        count += found[1] is not None
+    return {"marked": count}
 
 
-@then("none of them is marked")
-def _(context: Context) -> None:
-    assert context.after == context.before
+@rule("eight prompts that do not end their params are marked")
+def _(system: str) -> dict[str, int]:
+    given = {"model": "claude-opus-4-5", "messages": [{"role": "user", "content": "ask"}]}
+    requests = [as_bytes({**given, "system": system.replace("LONG", LONG)})] * 8
+    marks = CacheMarks()
+    seen = [marks.mark(request, "ask") for request in requests]
+    assert seen == look(requests), seen
+    return {"marked": sum(number is not None for _, number in seen)}
 
 
-@when("{count:d} prompts of an actor are looked at, as prompts and as params")
-def _(context: Context, count: int) -> None:
-    context.pairs = []
-    tools = [{"name": "a", "input_schema": {"type": "object"}, "description": LONG}]
-    for options in ({}, {"tools": tools}, {"max_tokens": 7}):
-        configuration = ActorConfiguration(
-            name="tests/marks", model="claude-opus-4-5", system_prompt=LONG, options=options
-        )
-        encoder = RequestEncoder(configuration, {"metadata": {"user_id": "u"}})
-        quick, slow = CacheMarks(), CacheMarks()
-        for number in range(count):
-            prompt = f'"ask" {number} é\n'
-            encoded = encoder.encode(ActorRequest(prompt))
-            context.pairs.append((quick.mark(encoded, prompt), slow.mark(encoded)))
-
-
-@then("both have become the same")
-def _(context: Context) -> None:
-    for one, other in context.pairs:
-        assert one == other, (one, other)
-    assert sum(number is not None for (_, number), _ in context.pairs) == 3 * 2
-
-
-@when("{count:d} requests are looked at, of which every second has a prefix of its own")
-def _(context: Context, count: int) -> None:
-    look(
-        context,
-        [
-            as_bytes(params_of(json.dumps({"system": LONG + str(number) * (number % 2)}), number))
-            for number in range(count)
-        ],
-    )
-
-
-@then("the shared prefix is marked all the same")
-def _(context: Context) -> None:
-    marked = [number is not None for number in context.numbers]
-    assert not any(marked[1::2]) and all(marked[100::2]), marked
-
-
-@then("no more than {count:d} prefixes are remembered")
-def _(context: Context, count: int) -> None:
-    assert len(context.marks._uses) <= count
-
-
-@given("the largest body has {size:d} bytes")
-def _(context: Context, size: int) -> None:
-    before, caching._LARGEST = caching._LARGEST, size
-    context.add_cleanup(setattr, caching, "_LARGEST", before)
+@rule("requests, of which every second has a prefix of its own, are marked")
+def _(requests: int) -> dict[str, Any]:
+    marks = CacheMarks()
+    systems = (LONG + str(number) * (number % 2) for number in range(requests))
+    seen = [marks.mark(as_bytes(params_of(json.dumps({"system": each}), 0))) for each in systems]
+    marked = [number is not None for _, number in seen]
+    return {
+        "the_shared_ones_marked": sum(marked[::2]),
+        "the_others_marked": sum(marked[1::2]),
+        "within_the_limit": len(marks._uses) <= caching._KEPT,
+    }
 
 
 # Runs
@@ -220,6 +191,7 @@ def _(context: Context, count: int) -> None:
     prompts = [f"ask {number}" for number in range(count)]
     run = actor.submit_sync(prompts)
     run.wait_sync()
+    context.first, context.run = getattr(context, "run", None), run
     context.runs = [*getattr(context, "runs", []), run]
     context.prompts = prompts
     context.results = list(run.results_sync())
@@ -255,12 +227,6 @@ def _(context: Context) -> None:
     assert total.tokens.cache_read == sum(
         result.unwrap().usage.cache_read_input_tokens for result in context.results
     )
-
-
-@then("both runs are one")
-def _(context: Context) -> None:
-    first, second = context.runs
-    assert first.id == second.id
 
 
 @given("a command's actor with a long system prompt")

@@ -15,6 +15,7 @@ import anthropic
 import httpx2
 from behave import given, then, when
 from behave.runner import Context
+from tables import rule
 
 from claude_batch.wire.connection import Connection
 
@@ -42,7 +43,6 @@ def _(context: Context) -> None:
     context.add_cleanup(server.server_close)
     context.add_cleanup(server.shutdown)
     context.recorder = f"127.0.0.1:{server.server_port}"
-    context.base_path = ""
     before = dict(os.environ)
     context.add_cleanup(lambda: (os.environ.clear(), os.environ.update(before)))
     for name in before:
@@ -56,11 +56,6 @@ def _(context: Context) -> None:
         if variable:
             value = value.replace("THERE", context.recorder).replace("HERE", str(context.tmp))
             os.environ[variable] = value.replace("\\n", "\n")
-
-
-@given('the base URL of the connection has the path "{path}"')
-def _(context: Context, path: str) -> None:
-    context.base_path = path
 
 
 @given('the profile "{name}" with the token "{token}" and the workspace "{workspace}"')
@@ -86,7 +81,7 @@ async def _send(base_url: str) -> None:
 
 @when("the connection and the SDK each send a call")
 def _(context: Context) -> None:
-    url = f"http://{context.recorder}{context.base_path}"
+    url = os.environ.get("ANTHROPIC_BASE_URL", f"http://{context.recorder}")
 
     async def send() -> None:
         await _send(url)
@@ -106,30 +101,27 @@ def _(context: Context) -> None:
     assert any(name in sdks for [name] in context.table), sdks
 
 
-@then('a connection with the key "" has no credential, and one without a key has "{key}"')
-def _(context: Context, key: str) -> None:
-    url = f"http://{context.recorder}"
-    assert Connection(base_url=url, api_key="").credential == ""
-    assert Connection(base_url=url).credential == key
+@rule("connections have credentials")
+def _(key: str | None) -> str:
+    """A key in quotation marks, which may be empty; else none."""
+    given = None if key is None else key.strip('"')
+    credential = Connection(base_url="http://127.0.0.1:1", api_key=given).credential
+    return credential if key is None else f'"{credential}"'
 
 
-@then('the connection and the SDK write the base URL as "{written}"')
-def _(context: Context, written: str) -> None:
-    url = os.environ.get("ANTHROPIC_BASE_URL") or None
-    found = [Connection(base_url=url).base_url, str(anthropic.Anthropic(base_url=url).base_url)]
-    assert found == [written, written], found
+@rule("base URLs are written")
+def _(given: str) -> dict[str, str]:
+    sdk = anthropic.Anthropic(base_url=given, api_key="sk-of-key")
+    ours = Connection(base_url=given, api_key="sk-of-key")
+    return {"by_us": ours.base_url, "by_the_SDK": str(sdk.base_url)}
 
 
-@when('the connection sends a call to "{host}"')
-def _(context: Context, host: str) -> None:
-    host = host.replace("THERE", context.recorder)
-    asyncio.run(_send(f"http://{host}"))
-
-
-@then('the recorded call asks for "{target}"')
-def _(context: Context, target: str) -> None:
-    [(path, _)] = context.heads
-    assert path == target, path
+@rule("the targets of calls are")
+def _(context: Context, host: str, no_proxy: str) -> str:
+    os.environ["no_proxy"] = no_proxy
+    asyncio.run(_send(f"http://{host.replace('THERE', context.recorder)}"))
+    path: str = context.heads.pop()[0]
+    return path
 
 
 @when('Python imports "{module}"')

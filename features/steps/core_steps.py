@@ -5,17 +5,15 @@ from __future__ import annotations
 import inspect
 import os
 import pickle
-import random
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
-from behave import then, use_step_matcher
+from behave import use_step_matcher
 from behave.runner import Context
 from platformdirs import user_data_path, user_state_path
-from tables import equals, rule
+from tables import rule
 
 from claude_batch.core import errors, ledger_location, settings
 from claude_batch.core.ids import new_incarnation, new_request_id, new_run_id
@@ -40,14 +38,11 @@ def _(seconds: float) -> str:
     return format_duration(seconds)
 
 
-@then("2000 durations from 1 ms to 30 days survive writing and reading")
-def _(context: Context) -> None:
-    draw = random.Random(7)
-    for number in range(2000):
-        seconds = draw.choice((0.001, 1.0, 60.0, 3600.0, 0.37)) * draw.randrange(1, 720)
-        seconds = round(seconds, 6)
-        text = format_duration(seconds)
-        assert parse_duration(text) == seconds, (number, seconds, text)
+@rule("1 to 719 times a unit is written and read back")
+def _(unit: float) -> dict[str, list[float]]:
+    times = [round(unit * number, 6) for number in range(1, 720)]
+    wrong = [each for each in times if parse_duration(format_duration(each)) != each]
+    return {"changed": wrong}
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -71,12 +66,10 @@ def _(
     return _checked(lambda: settings.resolve_mode(configured, keywords or {}, environment or {}))
 
 
-@then("an actor's settings without any source are")
-def _(context: Context) -> None:
-    mode = settings.resolve_mode(environ={})
-    for row in context.table:
-        assert equals(getattr(mode, row["setting"]), row["value"]), (row, mode)
+@rule("a setting without any source is")
+def _(context: Context, setting: str) -> Any:
     assert {row["setting"] for row in context.table} == {*settings.BatchProcessingMode.model_fields}
+    return getattr(settings.resolve_mode(environ={}), setting)
 
 
 @rule("a ledger's settings are resolved")
@@ -128,69 +121,26 @@ def _drawn_tree() -> dict[str, str | None]:
     return parents
 
 
-@then("the error tree in the docstring equals the classes, level by level")
-def _(context: Context) -> None:
-    actual = {
-        name: None if cls is errors.ActorError else cls.__bases__[0].__name__
+@rule("the errors of the tree survive pickling")
+def _(context: Context, error: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Also compare the classes with the tree in the docstring."""
+    classes = {
+        name: cls
         for name, cls in vars(errors).items()
         if isinstance(cls, type) and issubclass(cls, errors.ActorError)
     }
-    drawn = _drawn_tree()
-    assert drawn == actual, (drawn, actual)
-    assert set(actual) <= set(errors.__all__)
-
-
-def _examples() -> list[errors.ActorError]:
-    return [
-        errors.ActorError("m"),
-        errors.ActorConfigurationError("m", source="a.yaml", line=3),
-        errors.ProviderNotFoundError("x", ("a", "b")),
-        errors.InvalidRequestError("m", key="k"),
-        errors.MiddlewareError("m", middleware="M", stage="after_response", key="k"),
-        errors.KeyConflictError("m", key="k"),
-        errors.PreflightError("m", key="k", error_type="t"),
-        errors.AccountHaltedError("m", reason="billing", error_type="billing_error"),
-        errors.BatchTimeoutError("m", run_id="run-1", batch_ids=("b",)),
-        errors.BudgetExceededError(
-            "m", scope="run", budget_usd=Decimal(2), needed_usd=Decimal("0.5"), run_id="run-1"
-        ),
-        errors.BatchRequestError(
-            "m",
-            outcome="errored",
-            error_type="t",
-            error_message="w",
-            request_id="req",
-            batch_id="b",
-        ),
-        errors.MissingResultError("m", batch_id="b"),
-        errors.SubmissionUnknownError("m"),
-        errors.LiveRequestError("m", status=529, error_type="overloaded_error", request_id="req"),
-        errors.AnswerError("m", text="t", stop_reason="refusal", batch_id="b"),
-        errors.OutputValidationError(
-            "m", text="t", stop_reason="max_tokens", batch_id="b", problem="p"
-        ),
-        errors.MalformedAnswerError("m", raw=b"{", batch_id="b", problem="p"),
-        errors.AnswerRefusedError("m", text="t", response="r"),
-        errors.ContextWindowExceededError("m", text="t", response="r"),
-        errors.ConversationStoppedError("m", text="t", response="r"),
-        errors.TurnLimitError("m", text="t", response="r"),
-        errors.ToolInterruptedError("m", text="t", response="r"),
-        errors.RunNotFoundError("m"),
-        errors.LedgerError("m"),
-        errors.EngineStoppedError("m"),
-    ]
-
-
-@then("every error class of the tree survives pickling")
-def _(context: Context) -> None:
-    examples = _examples()
-    assert {type(error).__name__ for error in examples} == set(_drawn_tree())
-    for error in examples:
-        for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
-            copy = pickle.loads(pickle.dumps(error, protocol))
-            assert type(copy) is type(error)
-            assert str(copy) == str(error)
-            assert vars(copy) == vars(error), (vars(copy), vars(error))
+    assert set(classes) <= set(errors.__all__)
+    assert [row["error"] for row in context.table] == list(_drawn_tree())
+    assert set(classes) == set(_drawn_tree())
+    parent = None if error == "ActorError" else classes[error].__bases__[0].__name__
+    assert _drawn_tree()[error] == parent, (error, parent)
+    made = classes[error](**given) if "name" in given else classes[error]("m", **given)
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        copy = pickle.loads(pickle.dumps(made, protocol))
+        assert type(copy) is type(made)
+        assert vars(copy) == vars(made), (vars(copy), vars(made))
+        assert str(copy) == str(made)
+    return {"under": parent, "says": str(copy)}
 
 
 @rule("a configuration error reads")
@@ -211,9 +161,10 @@ def _(key: str | None) -> dict[str, str]:
 # --- states and ids -------------------------------------------------------------------------------
 
 
-@then('the request states that are not final are "{names}"')
-def _(context: Context, names: str) -> None:
-    assert [state.value for state in RequestState if not state.is_final] == names.split(", ")
+@rule("a state of a request is final")
+def _(context: Context, state: str) -> bool:
+    assert [row["state"] for row in context.table] == [each.value for each in RequestState]
+    return RequestState(state).is_final
 
 
 _NEW_IDS: dict[str, Callable[[], str]] = {
@@ -223,15 +174,8 @@ _NEW_IDS: dict[str, Callable[[], str]] = {
 }
 
 
-@then("{count:d} new ids are distinct and have the form")
-def _(context: Context, count: int) -> None:
-    for row in context.table:
-        made = [_NEW_IDS[row["id"]]() for _ in range(count)]
-        assert all(re.fullmatch(row["form"], one) for one in made), made
-        assert len(set(made)) == count, made
-
-
-@then("request ids are in the order in which they were made")
-def _(_: Context) -> None:
-    made = [new_request_id() for _ in range(100)]
-    assert made == sorted(made), made
+@rule("a hundred new ids are made")
+def _(id: str, form: str) -> dict[str, object]:
+    made = [_NEW_IDS[id]() for _ in range(100)]
+    assert all(re.fullmatch(form, one) for one in made), made
+    return {"distinct": len(set(made)), "sorted": made == sorted(made)}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import hashlib
+import os
 import random
 from collections.abc import Callable
 
-import cutting_proxy
 import psycopg
 from behave import given, step, then
 from behave.runner import Context
@@ -21,15 +21,12 @@ WAITS = 0.3
 def _(context: Context) -> None:
     proxy = context.proxy = CuttingProxy(context.postgres.port)
     context.add_cleanup(proxy.close)
-    context.through = context.url.replace(f":{context.postgres.port}/", f":{proxy.port}/")
+    os.environ["CLAUDE_BATCH_LEDGER"] = context.postgres.url(port=proxy.port)
+    url: str = context.url if "url" in context else context.postgres.url()
+    context.through = url.replace(f":{context.postgres.port}/", f":{proxy.port}/")
     context.clients = concurrent.futures.ThreadPoolExecutor()
     # Whoever waits still is freed.
     context.add_cleanup(lambda: (proxy.close(), context.clients.shutdown()))
-
-
-@given('a COMMIT that adds to "{table}" fails by "{fault}"')
-def _(context: Context, table: str, fault: cutting_proxy.Fault) -> None:
-    context.happened = context.proxy.at_commit(fault, having=f"INSERT INTO {table}")
 
 
 @then("the fault has happened")
@@ -38,13 +35,10 @@ def _(context: Context) -> None:
 
 
 @step("a client reads in the {protocol} protocol, it {sees}")
-def _(context: Context, protocol: str, sees: str) -> None:
-    run(context, lambda: transact(context.through, protocol, "SELECT count(*) FROM marks"), sees)
-
-
 @step("a client commits mark {number:d} in the {protocol} protocol, it {sees}")
-def _(context: Context, number: int, protocol: str, sees: str) -> None:
-    sql = f"INSERT INTO marks VALUES ({number})"
+def _(context: Context, protocol: str, sees: str, number: int | None = None) -> None:
+    read = "SELECT count(*) FROM marks"
+    sql = read if number is None else f"INSERT INTO marks VALUES ({number})"
     run(context, lambda: transact(context.through, protocol, sql), sees)
 
 
@@ -102,14 +96,14 @@ def _(context: Context, sees: str) -> None:
 
 @step("the proxy is {how}")
 def _(context: Context, how: str) -> None:
-    {"cut": context.proxy.cut, "stalled": context.proxy.stall, "restored": context.proxy.restore}[
-        how
-    ]()
-
-
-@step("the proxy leads to the standby")
-def _(context: Context) -> None:
-    context.proxy.redirect(context.standby.port)
+    proxy = context.proxy
+    changes: dict[str, Callable[[], None]] = {
+        "cut": proxy.cut,
+        "stalled": proxy.stall,
+        "restored": proxy.restore,
+        "led to the standby": lambda: proxy.redirect(context.standby.port),
+    }
+    changes[how]()
 
 
 @then("{count:d} bytes come back from the server as they were sent")

@@ -18,7 +18,7 @@ def _url(context: Context, path: str) -> str:
     return str(context.browser.base_url).rstrip("/") + path_of(context, path)
 
 
-@then('a browser sees the run "{label}" of {count} requests grow without a reload')
+@then('a browser follows the run "{label}" of {count} requests, and its page')
 def _(context: Context, label: str, count: str) -> None:
     from browsers import browser, window
 
@@ -37,17 +37,8 @@ def _(context: Context, label: str, count: str) -> None:
         until(lambda: ended() > first)
         second = ended()
         until(lambda: ended() > second)
-        assert page.evaluate("window.wasHere")
+        assert page.evaluate("window.wasHere"), "the page was loaded again"
         row.get_by_role("link").click()
-        context.run_url = page.url
-
-
-@then('a browser sees the bar, the plots and the word "live" on the run\'s page')
-def _(context: Context) -> None:
-    from browsers import browser, window
-
-    with browser() as opened, window(opened) as page:
-        page.goto(context.run_url)
         page.locator("#live .words:text-is('live')").wait_for()
         page.locator("#plot-tokens canvas").wait_for()
         assert page.locator("#state svg.bar rect.good").count() == 1

@@ -51,13 +51,9 @@ def _answer(_: dict[str, Any]) -> Any:
     }
 
 
-@given("an API whose answers have blocks of several kinds")
+@given("a ledger with a prompt and an answer that have blocks of every kind")
 def _(context: Context) -> None:
     start_api(context, responder=_answer)
-
-
-@given("a ledger with a prompt that has blocks of every kind")
-def _(context: Context) -> None:
     make_provider(context)
     actor = context.actor.configuration.model_copy(
         update={
@@ -105,9 +101,3 @@ def _(context: Context) -> None:
         tx.execute(update(params).values(body=b"[not json"))
         tx.execute(update(results).values(raw=b"[not json"))
     ledger.close()
-
-
-@given("the provider's actor has the tools {names}")
-def _(context: Context, names: str) -> None:
-    configuration = context.actor.configuration.model_copy(update={"tools": names.split(", ")})
-    context.actor = cb.Actor(configuration, context.provider)

@@ -150,11 +150,6 @@ def _(context: Context) -> None:
     assert context.dashboard.reader.ledger.commits == 0
 
 
-@when("the runs' provider is closed")
-def _(context: Context) -> None:
-    context.provider.close()
-
-
 @then("a dashboard for other machines without a token is refused with {words}")
 def _(context: Context, words: str) -> None:
     settings = DashboardSettings(**json.loads(context.text))

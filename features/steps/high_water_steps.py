@@ -19,13 +19,10 @@ from behave.runner import Context
 from cli_steps import command
 from filelock import FileLock
 from sqlalchemy import func, insert, select, update
-from staging import make_provider
 
-import claude_batch as cb
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger import submissions
 from claude_batch.ledger.high_water import HighWater, count_post
-from claude_batch.ledger.schema import batches, params, strange_lines, workspaces
+from claude_batch.ledger.schema import params, strange_lines, workspaces
 from claude_batch.ledger.store import Ledger
 
 DIE = """
@@ -85,31 +82,6 @@ def _(context: Context, name: str) -> None:
     shutil.copy(name, location())
 
 
-@when('the batch of "{name}" was being sent, its end {where}')
-def _(context: Context, name: str, where: str) -> None:
-    ledger = opened(context, Path(name))
-    now = time.time()
-    with ledger.write() as tx:
-        batch_id: int = tx.execute(select(batches.c.id)).scalar_one()
-        submissions.intend(tx, batch_id, snapshot=[], server_time=now, now=now)
-        if where == "on the way":
-            submissions.mark_armed(tx, batch_id, now)
-    ledger.close()
-
-
-@when('a ledger without requests is copied to "{name}"')
-def _(context: Context, name: str) -> None:
-    ledger = opened(context)
-    ledger.backup(Path(name))
-    ledger.close()
-
-
-@when("a command's ledger is deleted")
-def _(context: Context) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        Path(f"{location()}{suffix}").unlink(missing_ok=True)
-
-
 @then("the ledger has kept {count:d} lines of unknown requests")
 def _(context: Context, count: int) -> None:
     with opened(context).read() as tx:
@@ -130,6 +102,7 @@ def _(context: Context, hours: int) -> None:
 
 @when("a command's process dies at {point}: {words}")
 def _(context: Context, point: str, words: str) -> None:
+    words = words.replace("RUN", getattr(context, "run_id", "RUN"))
     done = programs.run(DIE, point, *shlex.split(words))
     assert done.returncode == 9, (done.returncode, done.stderr)
 
@@ -151,7 +124,7 @@ def _(context: Context, what: str) -> None:
             mark.write_text("a letter")
 
 
-@when("two copies of the ledger count a POST at the same moment")
+@then("of two copies that count a POST at the same moment the second is refused")
 def _(context: Context) -> None:
     copy = context.tmp / "same.db"
     first = opened(context)
@@ -162,36 +135,11 @@ def _(context: Context) -> None:
         with ledger.write() as tx:
             numbers.append(count_post(tx))
     assert numbers[0] == numbers[1]
-    context.answers = [HighWater(each).raise_to(numbers[0], sending=True) for each in both]
+    answers = [HighWater(each).raise_to(numbers[0], sending=True) for each in both]
+    assert answers == [True, False], answers
 
 
-@then("the second one is refused")
-def _(context: Context) -> None:
-    assert context.answers == [True, False], context.answers
-
-
-@then("a call from Python raises AccountHaltedError for ledger_behind")
-def _(context: Context) -> None:
-    make_provider(context)
-    try:
-        context.actor.respond_sync("hello")
-    except cb.AccountHaltedError as error:
-        assert error.reason == "ledger_behind", error.reason
-        assert "ledger recover" in str(error), error
-    else:
-        raise AssertionError("it was answered")
-
-
-@then("the copy that it named is a ledger, the owner's alone")
-def _(context: Context) -> None:
-    path = Path(context.ended.stdout.strip())
-    assert path.parent == location().parent.resolve(), path
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert opened(context, path).incarnation == opened(context).incarnation
-    assert not list(context.tmp.glob(".*.partial"))
-
-
-@when("a ledger is copied while another thread writes to it")
+@then("five copies that are made while another thread writes are whole")
 def _(context: Context) -> None:
     ledger = opened(context)
     done = threading.Event()
@@ -207,17 +155,13 @@ def _(context: Context) -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    context.copies = [context.tmp / f"busy-{number}.db" for number in range(5)]
-    for copy in context.copies:
+    copies = [context.tmp / f"busy-{number}.db" for number in range(5)]
+    for copy in copies:
         time.sleep(0.05)
         ledger.backup(copy)
     done.set()
     thread.join()
-
-
-@then("each copy is whole")
-def _(context: Context) -> None:
-    for copy in context.copies:
+    for copy in copies:
         with closing(sqlite3.connect(copy)) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             [(rows,)] = connection.execute("SELECT count(*) FROM params WHERE request_seq >= 1000")
@@ -228,14 +172,6 @@ def _(context: Context) -> None:
 def _(context: Context, words: str) -> None:
     with FileLock(f"{location()}.seat-1"):
         command(context, words)
-
-
-@when("a ledger is recovered while a process has it open")
-def _(context: Context) -> None:
-    context.open = opened(context)
-    time.sleep(0.2)
-    command(context, "ledger recover")
-    assert context.ended.exit_code == 0, context.errors
 
 
 @then("what that process writes is refused: {words}")

@@ -22,6 +22,11 @@ from claude_batch.ledger.schema import (
     calls,
     contexts,
     conversations,
+from claude_batch.ledger.backends.postgres_sql import processes
+from claude_batch.ledger.schema import (
+    batches,
+    calls,
+    charges,
     files,
     lanes,
     leaving_files,
@@ -57,6 +62,10 @@ FACTS: dict[str, Select[Any]] = {
     "counts of runs": select(func.count()).select_from(runs),
     "counts of results": select(func.count()).select_from(results),
     "labels of the runs": select(runs.c.label).where(runs.c.label.is_not(None)).order_by("label"),
+    "counts of processes": select(func.count()).select_from(processes),
+    "counts of results": select(func.count()).select_from(results),
+    "sums that budgets have spent": select(charges.c.spent),
+    "sums that budgets have in doubt": select(charges.c.doubt),
     "outputs of the runs": select(runs.c.output),
     "names of the tool calls": select(tool_calls.c.name),
     "counts of conversations": select(func.count()).select_from(conversations),

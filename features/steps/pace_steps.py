@@ -7,12 +7,14 @@ import heapq
 import math
 import os
 from collections import deque
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import formatdate
 from typing import Any
 
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
+from tables import rule
 
 from claude_batch.wire.live_client import pace_of
 from claude_batch.wire.pace import Pace, Turn
@@ -23,7 +25,6 @@ use_step_matcher("parse")
 
 
 @given("a pace, and callers that have at most {most:d} calls under way")
-@given("a pace, and callers that have at most {most:d} call under way")
 def _(context: Context, most: int) -> None:
     context.pace, context.pace_most = Pace(), most
     context.pace_turns = deque()
@@ -78,8 +79,9 @@ def _answer(context: Context, second: float, headers: Any = None, **tokens: int)
 
 
 @when("a call is answered at second {second:g}")
-def _(context: Context, second: float) -> None:
-    _answer(context, second)
+@when("a call is answered at second {second:g} with {given:d} input and {told:d} output tokens")
+def _(context: Context, second: float, given: int | None = None, told: int | None = None) -> None:
+    _answer(context, second, input_tokens=given, output_tokens=told)
 
 
 @when("{count:d} calls are answered at second {second:g}")
@@ -89,18 +91,13 @@ def _(context: Context, count: int, second: float) -> None:
         _answer(context, second)
 
 
-@when("a call is answered at second {second:g} with {given:d} input and {told:d} output tokens")
-def _(context: Context, second: float, given: int, told: int) -> None:
-    _answer(context, second, input_tokens=given, output_tokens=told)
-
-
-def _headers(context: Context) -> dict[str, str]:
+def _headers(rows: Iterable[Any]) -> dict[str, str]:
     headers = {"date": formatdate(NOW, usegmt=True)}
-    for row in context.table:
+    for row in rows:
         for what in ("limit", "remaining"):
             if row[what] != "none":
                 headers[f"anthropic-ratelimit-{row['name']}-{what}"] = row[what]
-        if "reset in" in row.headings:
+        if row.get("reset in"):
             at = datetime.fromtimestamp(NOW + float(row["reset in"]), UTC)
             reset = at.strftime("%Y-%m-%dT%H:%M:%SZ")
             headers[f"anthropic-ratelimit-{row['name']}-reset"] = reset
@@ -120,7 +117,7 @@ def _leave_and_answer(context: Context, left: float, second: float, **tokens: in
     turn = context.pace.ask(left, context.pace.cost_of(0), context.pace_most)
     context.pace_turns.append(turn)
     if isinstance(turn, Turn):
-        _answer(context, second, _headers(context), **tokens)
+        _answer(context, second, _headers(context.table), **tokens)
     else:
         # Nothing is left to leave with: what others were answered is told to a call of before.
         context.pace_turns.pop()
@@ -135,34 +132,37 @@ def _(context: Context, count: int, second: float, seconds: str) -> None:
         context.pace.refused(second, context.pace_turns.popleft(), {}, wait)
 
 
-@when("a call does not leave after all")
-def _(context: Context) -> None:
-    context.pace.unused(context.pace_turns.popleft())
+def _left(pace: Pace, now: float) -> Turn:
+    turn = pace.ask(now, pace.cost_of(0), 1)
+    assert isinstance(turn, Turn), turn
+    return turn
 
 
-@when("a call fails")
-def _(context: Context) -> None:
-    context.pace_turns.popleft()
-    context.pace.failed()
-
-
-@then("refusals in a row pause for {seconds} seconds")
-def _(context: Context, seconds: str) -> None:
-    now = getattr(context, "pace_now", 0.0)
-    for wanted in map(float, seconds.split(",")):
-        _ask(context, 1, now)
-        assert context.pace_left == 1, context.pace_waits
-        context.pace.refused(now, context.pace_turns.popleft(), {}, None)
-        _ask(context, 1, now)
-        assert context.pace_waits == [wanted], (context.pace_waits, wanted)
-        now += wanted
-    context.pace_now = now
-
-
-@when("a call is answered after the pause")
-def _(context: Context) -> None:
-    _ask(context, 1, context.pace_now)
-    _answer(context, context.pace_now)
+@rule("after each of these calls the next one waits")
+def _(calls: str, left_of_60_a_minute: str = "") -> dict[str, str]:
+    """Calls one after the other, each after the wait of the one before."""
+    pace, now = Pace(), 0.0
+    waits: list[str] = []
+    if left_of_60_a_minute:
+        row = {"name": "requests", "limit": "60", "remaining": left_of_60_a_minute}
+        pace.answered(now, _left(pace, now), _headers([row]))
+    for call in calls.split():
+        turn = _left(pace, now)
+        if call == "answered":
+            pace.answered(now, turn, {})
+        elif call == "refused":
+            pace.refused(now, turn, {}, None)
+        elif call == "unused":
+            pace.unused(turn)
+        else:
+            assert call == "failed", call
+            pace.failed()
+        wait = pace.ask(now, pace.cost_of(0), 1)
+        waits.append("0" if isinstance(wait, Turn) else f"{wait:g}")
+        now += float(waits[-1])
+        if isinstance(wait, Turn):
+            pace.unused(wait)
+    return {"seconds": " ".join(waits)}
 
 
 # --- a simulated server ---------------------------------------------------------------------------
@@ -189,24 +189,17 @@ class _Server:
         return (429 if refused else 200), headers, wait
 
 
-@given("a server that allows {limit:d} calls a minute, of which {left:d} are left")
-@given("a server that allows {limit:d} calls a minute, of which {left:d} are left, and others {do}")
-def _(context: Context, limit: int, left: int, do: str = "") -> None:
-    assert do in ("", "take half"), do
-    context.pace_server = _Server(limit, left, others=0.5 if do else 0.0)
-
-
-@when("{count:d} calls of a pace with at most {most:d} under way are answered by it")
-def _(context: Context, count: int, most: int) -> None:
-    pace, server = Pace(), context.pace_server
+@rule("calls of a pace, at most 50 under way, are answered")
+def _(calls: int, a_minute: int, left: int, for_others: float) -> dict[str, float]:
+    pace, server = Pace(), _Server(a_minute, left, for_others)
     now, answered, refused = 0.0, 0, 0
     ends: list[tuple[float, int, Any]] = []
     after_refusal: list[int] = []
-    waiting = count
-    while answered < count:
+    waiting = calls
+    while answered < calls:
         came, wait = 0, math.inf
         while waiting:
-            found = pace.ask(now, pace.cost_of(400), most)
+            found = pace.ask(now, pace.cost_of(400), 50)
             if not isinstance(found, Turn):
                 wait = found
                 break
@@ -228,52 +221,22 @@ def _(context: Context, count: int, most: int) -> None:
                 refused += 1
                 waiting += 1
                 pace.refused(now, turn, headers, retry)
-    context.pace_seconds, context.pace_refused = now, refused
-    context.pace_after_refusal = after_refusal
-
-
-@then(
-    "it refused at most {refused:d} of them, and they took at most {most:g} seconds, and at least "
-    "{least:g}"
-)
-def _(context: Context, refused: int, most: float, least: float) -> None:
-    assert context.pace_refused <= refused, context.pace_refused
-    assert least <= context.pace_seconds <= most, context.pace_seconds
-
-
-@then(
-    "it refused at most {refused:d} of them, and after a refusal never more than {most:d} call "
-    "came at once"
-)
-def _(context: Context, refused: int, most: int) -> None:
-    assert 1 <= context.pace_refused <= refused, context.pace_refused
-    assert context.pace_after_refusal and max(context.pace_after_refusal) <= most
+    most = max(after_refusal, default=0)
+    return {"seconds": round(now), "refused": refused, "at_once_after_a_refusal": most}
 
 
 # --- whose a pace is ------------------------------------------------------------------------------
 
 
-@then("paces are the same for the same server, key and model, and for nothing else")
+@then("a process has one pace for the same server, key and model, and for nothing else")
 def _(context: Context) -> None:
     mine = pace_of("http://a", "key", "m")
-    context.pace_kept = mine
     assert pace_of("http://a", "key", "m") is mine
     others = [("http://b", "key", "m"), ("http://a", "other", "m"), ("http://a", "key", "n")]
     assert all(pace_of(*each) is not mine for each in others)
-
-
-@then("a pace that nobody has any more is forgotten")
-def _(context: Context) -> None:
-    pace = pace_of("http://c", "key", "m")
-    pace.refusals = 7
-    del pace
+    pace_of("http://c", "key", "m").refusals = 7
     gc.collect()
-    assert pace_of("http://c", "key", "m").refusals == 0
-
-
-@then("a forked child has paces of its own")
-def _(context: Context) -> None:
-    mine = context.pace_kept
+    assert pace_of("http://c", "key", "m").refusals == 0, "nobody had it any more"
     child = os.fork()
     if child == 0:  # pragma: no cover - another process
         os._exit(0 if pace_of("http://a", "key", "m") is not mine else 1)

@@ -51,52 +51,32 @@ def store(context: Context, first: int, last: int) -> None:
     )
 
 
-@when('the SQL of the page is run up to "{word}"')
-def _(context: Context, word: str) -> None:
+@when('the SQL of the page is run {which:w} "{word}"')
+def _(context: Context, which: str, word: str) -> None:
     blocks = [
         each.code for each in page("docs/explanation/scale.md").blocks if each.language == "sql"
     ]
     first = next(number for number, code in enumerate(blocks) if word in code)
     assert first
-    context.rest = blocks[first:]
-    for code in blocks[:first]:
+    for code in {"before": blocks[:first], "from": blocks[first:]}[which]:
         context.rows.execute(code)
 
 
-@when("the rest of the SQL of the page is run")
-def _(context: Context) -> None:
-    for code in context.rest:
-        context.rows.execute(code)
-
-
-@when("the requests from {first:d} to {last:d} are stored")
-def _(context: Context, first: int, last: int) -> None:
-    store(context, first, last)
-
-
-@when("the requests up to {bound:d} are removed")
-def _(context: Context, bound: int) -> None:
+@when("the requests from {first:d} to {last:d} are {done:w}")
+def _(context: Context, first: int, last: int, done: str) -> None:
+    if done == "stored":
+        store(context, first, last)
+        return
+    assert done == "removed", done
     for table in ("results", "params"):
-        context.rows.execute(f"DELETE FROM {table} WHERE request_seq < {bound}")
+        context.rows.execute(f"DELETE FROM {table} WHERE request_seq BETWEEN {first} AND {last}")
 
 
-@then("results and params have {count:d} rows")
-def _(context: Context, count: int) -> None:
-    assert counts(context, "results", "params") == [count, count]
-
-
-@then('results and params have {count:d} rows, in "{results}" and "{params}"')
-def _(context: Context, count: int, results: str, params: str) -> None:
-    assert counts(context, "results", "params", results, params) == [count] * 4
-
-
-@then('{count:d} of them are in "{results}" and "{params}"')
-def _(context: Context, count: int, results: str, params: str) -> None:
-    assert counts(context, results, params) == [count, count]
-
-
-def counts(context: Context, *tables: str) -> list[int]:
-    return [context.rows.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
+@then("the tables {names} have {count:d} rows each")
+def _(context: Context, names: str, count: int) -> None:
+    for table in names.split(", "):
+        found = context.rows.execute(f"SELECT count(*) FROM {table}").fetchone()
+        assert found == (count,), (table, found)
 
 
 @then("the row of a request is found in one partition")

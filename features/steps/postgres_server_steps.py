@@ -67,14 +67,13 @@ def _(context: Context, mode: postgres_server.Mode) -> None:
     context.postgres.restart(mode)
 
 
-@when("the PostgreSQL server ends")
-def _(context: Context) -> None:
-    context.postgres.stop("immediate")
-
-
-@when("the PostgreSQL server is started")
-def _(context: Context) -> None:
-    context.postgres.start()
+@when("the PostgreSQL server {does:w}")
+def _(context: Context, does: str) -> None:
+    if does == "starts":
+        context.postgres.start()
+    else:
+        assert does == "ends", does
+        context.postgres.stop("immediate")
 
 
 @given("a standby of it")
@@ -98,36 +97,21 @@ def _(context: Context) -> None:
     context.url = context.url.replace(f":{old.port}/", f":{context.standby.port}/")
 
 
-@then("the timeline is {number:d}")
-def _(context: Context, number: int) -> None:
-    ((name,),) = context.postgres.execute("SELECT pg_walfile_name(pg_current_wal_lsn())")
-    assert int(name[:8], 16) == number, name
-
-
-@given("a process that starts a PostgreSQL server")
+@then("a server and its folder are gone when the process that started it is killed")
 def _(context: Context) -> None:
-    context.starter = subprocess.Popen(
+    starter = subprocess.Popen(
         [sys.executable, "-c", STARTS_ONE],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(postgres_server.__file__).parent)},
     )
-    context.add_cleanup(context.starter.communicate)
-    assert context.starter.stdout is not None
-    port, folder = context.starter.stdout.readline().split()
-    context.port, context.folder = int(port), Path(folder)
-    assert listens(context.port)
-
-
-@when("that process is killed")
-def _(context: Context) -> None:
-    context.starter.send_signal(signal.SIGKILL)
-
-
-@then("its PostgreSQL server is gone, and its folder too")
-def _(context: Context) -> None:
-    until(lambda: not listens(context.port) and not context.folder.exists(), 20)
+    context.add_cleanup(starter.communicate)
+    assert starter.stdout is not None
+    port, folder = starter.stdout.readline().split()
+    assert listens(int(port))
+    starter.send_signal(signal.SIGKILL)
+    until(lambda: not listens(int(port)) and not Path(folder).exists(), 20)
 
 
 def listens(port: int) -> bool:

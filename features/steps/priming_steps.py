@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections import defaultdict
 from typing import Any
 
-import programs
 from behave import then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import select
@@ -20,29 +18,6 @@ from claude_batch.ledger.schema import requests as request_table
 from claude_batch.ledger.store import Ledger
 
 use_step_matcher("parse")
-
-ASK = """
-import faulthandler, os, signal, sys
-faulthandler.dump_traceback_later(45)  # before the test gives up on it
-import claude_batch as cb
-from claude_batch.core import crash_points
-
-def die(point):
-    if point == sys.argv[1]:
-        # At once: whatever ends it more gently gives the driver's thread time to send.
-        os.kill(os.getpid(), signal.SIGKILL)
-
-crash_points.on_reach = die
-with cb.ClaudeBatchProvider(
-    linger=0.1, poll_interval=0.05, cache="auto", prime=True
-) as provider:
-    actor = cb.ActorConfiguration(
-        name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True,
-        system_prompt="shared text " * 2000,
-    )
-    for result in provider.respond_all_sync(actor, [f"ask {n}" for n in range(8)]):
-        result.unwrap()
-"""
 
 
 def about(count: int, documents: list[str]) -> list[cb.ActorRequest]:
@@ -137,27 +112,3 @@ def _(context: Context, most: int, all_of: int) -> None:
             batches[row.prefix].add(row.batch_id)
     assert len(batches) == 3 and all(len(ids) <= most for ids in batches.values()), batches
     assert len(context.run.status().batches) == all_of
-
-
-def run_process(point: str) -> int:
-    done = programs.run(ASK, point)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
-
-
-@when("a process primes 8 requests about a document and dies at {point}")
-def _(context: Context, point: str) -> None:
-    assert run_process(point) == -signal.SIGKILL
-
-
-@when("another process primes the same")
-def _(context: Context) -> None:
-    assert run_process("nowhere") == 0
-
-
-@then("one of them went ahead")
-def _(context: Context) -> None:
-    found = rows(context)
-    [primer] = primed()
-    first = min(row.batch_id for row in found)
-    assert [row.seq for row in found if row.batch_id == first] == [primer]

@@ -10,11 +10,16 @@ from behave import given
 from behave.runner import Context
 
 LIMITS = {
+    "bytes in a request with marks": "claude_batch.wire.caching._LARGEST",
     "bytes in a batch": "claude_batch.lifecycle.conversation_driver.MAX_BODY_BYTES",
     "bytes in an unpacked DOCX": "claude_batch.wire.media._LARGEST_DOCX",
+    "bytes in an encoded request": "claude_batch.wire.encoding.MAX_BODY_BYTES",
+    "PDFs whose bounds are remembered": "claude_batch.wire.bounds._REMEMBERED",
     "characters in a field": "claude_batch.cli.inputs._LONGEST_FIELD",
     "seconds for cancelled batches to end": "claude_batch.providers.run_waiter.CANCEL_GRACE",
     "results in a page": "claude_batch.providers.run.PAGE",
+    "second that the preflight waits for an answer": "claude_batch.providers.preflight.PATIENCE",
+    "result line that is stored at once": "claude_batch.lifecycle.collection.CHUNK_LINES",
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
 

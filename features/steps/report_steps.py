@@ -7,7 +7,6 @@ import builtins
 import io
 import json
 import os
-import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -17,11 +16,10 @@ from typing import Any
 from unittest import mock
 
 import shapes
-from behave import given, then, when
+from behave import then, when
 from behave.runner import Context
 from event_steps import keep_log
-from staging import make_provider
-from tables import equals, rule
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.providers.progress import Reports, check_progress
@@ -71,6 +69,15 @@ def _block_sync(actor: cb.Actor, prompts: list[str], progress: Any) -> list[cb.A
         return list(run)
 
 
+def _left(actor: cb.Actor, prompts: list[str], progress: Any) -> list[cb.ActorResult]:
+    """Leave at the first result, after which nothing may be reported."""
+    with actor.run(prompts, progress=progress) as run:
+        results = [next(iter(run))]
+        reported = len(progress.calls)
+    assert len(progress.calls) == reported, progress.calls
+    return results
+
+
 WAYS: dict[str, Ask] = {
     "submit and wait": _submitted,
     "submit_sync and wait_sync": _submitted_sync,
@@ -78,6 +85,7 @@ WAYS: dict[str, Ask] = {
     "respond_all_sync": _all_sync,
     "an `async with` block": _block,
     "a `with` block": _block_sync,
+    "a `with` block that is left at the first result": _left,
 }
 
 
@@ -94,68 +102,20 @@ class _Reported:
             raise self._error
 
 
-@when("these prompts are asked with progress, by {way}")
-def _(context: Context, way: str) -> None:
-    context.reported = _Reported()
-    prompts = [row["prompt"] for row in context.table]
-    context.results = WAYS[way](context.actor, prompts, context.reported)
-
-
-@when("{count:d} prompts are asked with progress that fails, by {way}")
-def _(context: Context, count: int, way: str) -> None:
+@when("these prompts are asked with progress that {does:w}, by {way}")
+def _(context: Context, does: str, way: str) -> None:
     keep_log(context)
-    context.reported = _Reported(ZeroDivisionError("a fault of the caller's"))
-    prompts = [f"prompt {n}" for n in range(count)]
-    context.results = WAYS[way](context.actor, prompts, context.reported)
+    error = ZeroDivisionError("a fault of the caller's") if does == "fails" else None
+    reported = _Reported(error)
+    prompts = [row["prompt"] for row in context.table]
+    context.results = WAYS[way](context.actor, prompts, reported)
+    context.first_progress, context.last_progress = reported.calls[0], reported.calls[-1]
 
 
-@when("the progress of {count:d} prompts is left at the first result")
-def _(context: Context, count: int) -> None:
-    context.reported = _Reported()
-    prompts = [f"prompt {n}" for n in range(count)]
-
-    async def ask() -> None:
-        with context.actor.run(prompts, progress=context.reported) as context.run:
-            async for _ in context.run:
-                context.reported_before = len(context.reported.calls)
-                break
-
-    asyncio.run(ask())
-
-
-@then("progress is not reported after that")
+@then("progress went from 0 and an expected cost to 1 and the cost of the answers")
 def _(context: Context) -> None:
-    assert len(context.reported.calls) == context.reported_before, context.reported.calls
-
-
-@then("progress was reported first at 0.0 and last at 1.0")
-def _(context: Context) -> None:
-    calls = context.reported.calls
-    assert calls[0].done == 0.0 and calls[-1].done == 1.0, calls
-    assert [progress.done for progress in calls].count(1.0) <= 2, calls
-
-
-@then("progress was reported {count:d} times")
-@then("progress was reported {count:d} time")
-def _(context: Context, count: int) -> None:
-    assert len(context.reported.calls) == count, context.reported.calls
-
-
-@then("progress was reported last with")
-def _(context: Context) -> None:
-    _compare(context, context.reported.calls[-1])
-
-
-def _compare(context: Context, found: object) -> None:
-    for row in context.table:
-        value = getattr(found, row["field"])
-        assert equals(value, row["value"]), (row["field"], value)
-
-
-@then("the run was expected to cost something, and in the end what it has cost")
-def _(context: Context) -> None:
-    first, last = context.reported.calls[0], context.reported.calls[-1]
-    assert first.cost == 0 and first.expected_cost and first.expected_cost > 0, first
+    first, last = context.first_progress, context.last_progress
+    assert (first.done, last.done, first.cost) == (0.0, 1.0, 0) and first.expected_cost > 0, first
     assert (
         last.cost
         == last.expected_cost
@@ -210,14 +170,15 @@ class ZMQInteractiveShell:
     """A shell with the name of the one that runs in notebooks."""
 
 
-def _shown(context: Context, where: str, count: int) -> str:
-    prompts = [f"prompt {n}" for n in range(count)]
+@rule("progress=True shows")
+def _(context: Context, where: str, way: str) -> dict[str, str]:
+    prompts = [f"prompt {n} {where}" for n in range(3)]
     errors = _Terminal() if where == "on a terminal" else io.StringIO()
     environment = {"TERM": "xterm", "COLUMNS": "120", "NO_COLOR": "1"}
     with redirect_stderr(errors), mock.patch.dict(os.environ, environment):
         if where != "in a notebook":
-            WAYS[context.way](context.actor, prompts, True)
-            return errors.getvalue()
+            WAYS[way](context.actor, prompts, True)
+            return {"shown": errors.getvalue()}
         cell = _Notebook()
         display = types.SimpleNamespace(display=cell.display)
         modules = {"IPython": types.ModuleType("IPython"), "IPython.display": display}
@@ -225,22 +186,10 @@ def _shown(context: Context, where: str, count: int) -> str:
             mock.patch.dict(sys.modules, modules),
             mock.patch.object(builtins, "get_ipython", ZMQInteractiveShell, create=True),
         ):
-            WAYS[context.way](context.actor, prompts, True)
+            WAYS[way](context.actor, prompts, True)
         bundles = [what._repr_mimebundle_((), ()) for what in cell.shown]
         assert all(each["text/html"].startswith("<pre") for each in bundles), bundles
-        return "".join(each["text/plain"] for each in bundles)
-
-
-@when("{count:d} prompts are asked with the bar {where}, by {way}")
-def _(context: Context, count: int, where: str, way: str) -> None:
-    context.way = way
-    context.drawn = _shown(context, where, count)
-
-
-@then('the bar says "{words}" and then "{later}"')
-def _(context: Context, words: str, later: str) -> None:
-    assert words in context.drawn, context.drawn
-    assert later in context.drawn.rpartition(words)[2], context.drawn
+        return {"shown": "".join(each["text/plain"] for each in bundles)}
 
 
 # Estimates
@@ -265,17 +214,6 @@ def _(context: Context, count: int, size: int, how: str) -> None:
         context.estimate = asyncio.run(ask())
     except cb.ActorError as error:
         context.error = error
-
-
-@given('a command\'s file "{name}" of {count:d} prompts of {size:d} bytes')
-def _(context: Context, name: str, count: int, size: int) -> None:
-    context.execute_steps("Given a command's folder")
-    Path(name).write_text(f'"{"x" * size}"\n' * count, "utf-8")
-
-
-@then("the estimate has")
-def _(context: Context) -> None:
-    _compare(context, context.estimate)
 
 
 @then("the estimate is the command's for the same requests")
@@ -327,25 +265,16 @@ def _(context: Context, name: str) -> None:
 
 
 @when('the run is exported to "{name}"')
-def _(context: Context, name: str) -> None:
-    context.exported = context.run.export_sync(name)
-
-
 @when('the run is exported to "{name}" as {form}, asynchronously')
-def _(context: Context, name: str, form: str) -> None:
-    context.exported = asyncio.run(context.run.export(Path(name), form))
+def _(context: Context, name: str, form: str | None = None) -> None:
+    run = context.run
+    context.run_id = run.id
+    context.exported = asyncio.run(run.export(Path(name), form)) if form else run.export_sync(name)
 
 
 @then("{count:d} results are exported")
 def _(context: Context, count: int) -> None:
     assert context.exported == count, context.exported
-
-
-@then('the file "{name}" is what the command exports')
-def _(context: Context, name: str) -> None:
-    command = [sys.executable, "-m", "claude_batch", "export", context.run.id]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
-    assert Path(name).read_bytes() == done.stdout, done
 
 
 @then("nothing of the ledger is left to deliver")
@@ -365,31 +294,7 @@ def _(context: Context, count: int, asked: str, folder: str) -> None:
     context.provider.close()
 
 
-@then("the error is one of the system, about the folder")
-def _(context: Context) -> None:
-    assert isinstance(context.error, OSError), repr(context.error)
-
-
-@then('the folder "{folder}" is empty')
-def _(context: Context, folder: str) -> None:
-    assert [path.name for path in Path(folder).rglob("*")] == ["raw"]
-
-
-@when("a provider of another process waits for the run")
-def _(context: Context) -> None:
-    run_id = context.run.id
-    make_provider(context)
-    context.run = context.provider.open_run(run_id)
-    context.run.wait_sync()
-
-
-@then("a text that was asked for without a format has nothing parsed")
-def _(context: Context) -> None:
-    response = context.actor.respond_sync("Say hello.")
-    assert response.to_dict(parsed=True) == {**response.to_dict(), "parsed": None}, response
-
-
-@then("to_dict has the same, if it is parsed")
+@then("to_dict has the same, if it is parsed, and of a text without a format nothing parsed")
 def _(context: Context) -> None:
     [result] = context.results
     written = json.loads(Path("kept/000001.json").read_text("utf-8"))
@@ -397,6 +302,8 @@ def _(context: Context) -> None:
     for name in ("id", "ok", "text", "content", "parsed", "field_citations"):
         assert values[name] == written[name], (name, values[name])
     assert not {"parsed", "field_citations"} & set(result.to_dict()), result.to_dict()
+    response = context.actor.respond_sync("Say hello.")
+    assert response.to_dict(parsed=True) == {**response.to_dict(), "parsed": None}, response
 
 
 # Usage

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from behave import then
-from behave.runner import Context
+from functools import partial
+from unittest import mock
+
+from tables import rule
 
 from claude_batch.wire import retry_policy
 from claude_batch.wire.retry_policy import Backoff
@@ -15,19 +17,27 @@ def _backoff(work: str) -> Backoff:
     return found
 
 
-@then(
-    "the wait of {work} is {first}, {second}, {fifth} and {hundredth} seconds after 1, 2, 5 and "
-    "100 failures"
-)
-def _(context: Context, work: str, first: str, second: str, fifth: str, hundredth: str) -> None:
-    for failures, wanted in ((1, first), (2, second), (5, fifth), (100, hundredth)):
-        low, _, high = wanted.partition("-")
-        waits = [_backoff(work)(failures) for _ in range(200)]
-        assert float(low) <= min(waits) and max(waits) <= float(high or low), (failures, waits)
-        # A range is used, not one end of it.
-        assert not high or max(waits) - min(waits) > (float(high) - float(low)) / 2, waits
+@rule("the waits after so many failures are, in seconds,")
+def _(of: str) -> dict[str, str]:
+    return {str(failures): _range(_backoff(of), failures) for failures in (1, 2, 5, 100)}
 
 
-@then("the wait of {work} is {seconds:g} seconds after an answer that asks for {asked:g}")
-def _(context: Context, work: str, seconds: float, asked: float) -> None:
-    assert _backoff(work)(1, asked) == seconds
+def _between(drawn: float, low: float, high: float) -> float:
+    return low + drawn * (high - low)
+
+
+def _range(backoff: Backoff, failures: int) -> str:
+    waits: list[float] = []
+    for drawn in (0.0, 1.0):
+        between = partial(_between, drawn)
+        with (
+            mock.patch("random.random", partial(between, 0, 1)),
+            mock.patch("random.uniform", between),
+        ):
+            waits.append(backoff(failures))
+    return "-".join(f"{wait:g}" for wait in dict.fromkeys(waits))
+
+
+@rule("an answer's own wait is kept within a limit")
+def _(of: str, asked: float) -> float:
+    return _backoff(of)(1, asked)

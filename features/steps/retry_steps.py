@@ -5,28 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import ledgers_on_postgres
-import programs
 from behave import then, when
 from behave.runner import Context
-from cli_steps import command, creates, spawn
-from staging import make_provider, until
+from cli_steps import creates
+from staging import make_provider
 
 import claude_batch as cb
-
-DIES = """
-import os, sys
-import claude_batch as cb
-run = cb.ClaudeBatchProvider(drive=False).open_run(sys.argv[1])
-assert run.retry_failed_sync() == 3
-os._exit(9)
-"""
 
 
 def output(name: str) -> list[dict[str, Any]]:
@@ -61,43 +50,9 @@ def _(context: Context, sizes: str, paid: int) -> None:
     assert len(creates(context)) == len(sizes.split(" and then "))
 
 
-@then("the API was asked {count:d} times for 1 request")
-def _(context: Context, count: int) -> None:
-    assert batch_sizes(context) == [1] * count, batch_sizes(context)
-
-
-@when("a process queues the failed requests of the run again, and dies at once")
-def _(context: Context) -> None:
-    done = programs.run(DIES, context.run_id)
-    assert done.returncode == 9, done.stderr
-
-
-@when("a process that retries the run is killed once it has created a batch")
-def _(context: Context) -> None:
-    before = len(creates(context))
-    process = spawn(context, f"retry {context.run_id}")
-    until(lambda: len(creates(context)) > before)
-    process.send_signal(signal.SIGKILL)
-    process.wait(20)
-
-
 @when("the API's clock goes on by an hour")
 def _(context: Context) -> None:
     context.api.advance_clock(3600.0)
-
-
-@when("the run's canceled requests are retried while the API's clock goes on")
-def _(context: Context) -> None:
-    before = len(creates(context))
-
-    def wind() -> None:
-        until(lambda: len(creates(context)) > before)
-        context.api.advance_clock(3600.0)
-
-    winding = threading.Thread(target=wind)
-    winding.start()
-    command(context, "retry RUN --only canceled")
-    winding.join()
 
 
 def change(*statements: str) -> None:
@@ -128,46 +83,16 @@ def _(context: Context) -> None:
     make_provider(context)
     prompts = [json.loads(line) for line in Path("asks.jsonl").read_text().splitlines()]
 
-    async def ask() -> list[list[cb.ActorResult]]:
+    async def ask() -> list[cb.ActorResult]:
         run = await context.actor.submit(prompts)
-        seen = [[result async for result in run.results()]]
+        first = [result.ok async for result in run.results()]
+        assert first.count(True) == 2, first
         run.mark_delivered()
         assert await run.retry_failed() == 3
         assert run.status().delivered is None
         begun = time.monotonic()
-        seen.append([result async for result in run.results()])
+        results = [result async for result in run.results()]
         assert time.monotonic() > begun and await run.retry_failed() == 0
-        return seen
+        return results
 
-    context.seen = asyncio.run(ask())
-
-
-@then("there were {good:d} answers of {count:d} at first, and {count_:d} in order after that")
-def _(context: Context, good: int, count: int, count_: int) -> None:
-    first, second = context.seen
-    assert len(first) == len(second) == count == count_
-    assert sum(result.ok for result in first) == good
-    for number, result in enumerate(second):
-        assert result.position == number and f"prompt {number + 1}" in result.unwrap().text
-
-
-@when("a single call fails, and its run is retried")
-def _(context: Context) -> None:
-    make_provider(context)
-    try:
-        context.actor.respond_sync("[[sandbox:errored:invalid_request_error]] no")
-    except cb.BatchRequestError:
-        pass
-    from claude_batch.ledger import queries
-
-    with context.provider._engine.ledger.read() as tx:
-        (row,) = queries.recent_runs(tx)
-    try:
-        context.provider.open_run(row.id).retry_failed_sync()
-    except cb.InvalidRequestError as error:
-        context.refusal = str(error)
-
-
-@then("the retry is refused: {words}")
-def _(context: Context, words: str) -> None:
-    assert words in context.refusal, context.refusal
+    context.results = asyncio.run(ask())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,8 @@ crash_points.on_reach = die
 settings, prompts = json.loads(sys.argv[2]), sys.argv[3].split()
 with cb.ClaudeBatchProvider(linger=0.1, poll_interval=0.05, **settings) as provider:
     actor = cb.ActorConfiguration(
-        name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+        name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True,
+        system_prompt="shared text " * 2000,
     )
     asked = [f"prompt {prompt}" for prompt in prompts]
     for result in provider.respond_all_sync(actor, asked):
@@ -78,21 +78,10 @@ def _(context: Context, prompts: str) -> None:
     ask(context, prompts.split())
 
 
-@when("the prompts {prompts} are submitted as a run")
-def _(context: Context, prompts: str) -> None:
-    context.run = context.actor.submit_sync([f"prompt {prompt}" for prompt in prompts.split()])
-
-
 @when("the prompt {prompt} is asked by itself")
 @when('the prompt {prompt} is asked by itself with the key "{key}"')
 def _(context: Context, prompt: str, key: str | None = None) -> None:
     context.answer = context.actor.respond_sync(f"prompt {prompt}", key=key)
-
-
-@when("the run is cancelled and waited for")
-def _(context: Context) -> None:
-    context.run.cancel_sync()
-    context.run.wait_sync()
 
 
 @when("what failed in the run is retried")
@@ -113,35 +102,18 @@ def _(context: Context, numbers: str) -> None:
     context.provider.prune(runs=[context.runs[place].id for place in places])
 
 
-@then("the last run's answers to {prompts} can still be read")
-def _(context: Context, prompts: str) -> None:
-    again = list(context.run.results_sync())
-    for prompt in prompts.split():
-        place = context.asked.index(prompt)
-        assert again[place].unwrap() == context.results[place].unwrap()
-
-
 @when("the first request about the document A is asked by itself")
 def _(context: Context) -> None:
     document = cb.Document(f"A says: {'long text. ' * 2200}".encode())
     context.answer = context.actor.respond_sync(cb.ActorRequest("ask A 0", documents=[document]))
 
 
-def run_process(point: str, settings: str, prompts: str) -> subprocess.CompletedProcess[str]:
-    return programs.run(ASK, point, settings, prompts)
-
-
-@when("a process with {settings} asks {prompts} and dies at {point}")
-def _(context: Context, settings: str, prompts: str, point: str) -> None:
-    done = run_process(point, settings, prompts)
-    assert done.returncode == -signal.SIGKILL, (done.returncode, done.stderr)
+@when("a process with {settings:JsonObject} asks {prompts}, and dies at {point}")
+@when("another process with {settings:JsonObject} asks {prompts}")
+def _(context: Context, settings: Any, prompts: str, point: str = "") -> None:
+    done = programs.run(ASK, point, json.dumps(settings), prompts)
+    assert done.returncode == (-signal.SIGKILL if point else 0), (done.returncode, done.stderr)
     context.asked = prompts.split()
-
-
-@when("another process with {settings} asks the same")
-def _(context: Context, settings: str) -> None:
-    done = run_process("nowhere", settings, " ".join(context.asked))
-    assert done.returncode == 0, done.stderr
     context.told = [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
@@ -173,11 +145,6 @@ def _(context: Context) -> None:
     assert context.answer.reused and context.answer.cost == 0, context.answer
 
 
-@then("the answer is not reused")
-def _(context: Context) -> None:
-    assert not context.answer.reused and context.answer.cost, context.answer
-
-
 @then("the costs of the runs together are what the API's bill comes to")
 def _(context: Context) -> None:
     # Of this model a batch costs half a dollar for a million tokens in, and 2.5 for one out.
@@ -197,12 +164,6 @@ def _(context: Context) -> None:
     assert all(result.ok for result in context.results)
 
 
-@then("the last run is finished without a batch")
-def _(context: Context) -> None:
-    status = context.run.status()
-    assert status.finished and status.batches == (), status
-
-
 @then("equal prompts have equal answers, of which the first alone has cost something")
 def _(context: Context) -> None:
     first: dict[str, str] = {}
@@ -213,27 +174,6 @@ def _(context: Context) -> None:
             first[prompt] = text
             # Whether it was there already when it was asked for is another question.
             assert cost, (prompt, cost, reused)
-
-
-@then('the places {places} have failed with "{error_type}"')
-def _(context: Context, places: str, error_type: str) -> None:
-    failed = [
-        result.position
-        for result in context.results
-        if isinstance(result.error, cb.BatchRequestError) and result.error.error_type == error_type
-    ]
-    assert failed == [int(place) for place in places.split()], context.results
-
-
-@then("{count:d} of the run's requests are held")
-def _(context: Context, count: int) -> None:
-    assert context.run.status().counts.get(cb.RequestState.HELD) == count, context.run.status()
-
-
-@then("every request of the run is canceled")
-def _(context: Context) -> None:
-    status = context.run.status()
-    assert status.counts == {cb.RequestState.CANCELED: status.total}, status
 
 
 @then('the lines of "{name}" that are marked as reused are {count:d}')

@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from behave import then
-from behave.runner import Context
+from pages import agreement
 from tables import rule
 
-from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.usage import Usage
 from claude_batch.wire import error_table
 from claude_batch.wire.encoding import (
@@ -95,20 +93,6 @@ def _(
 @rule("changed params are encoded for a live call")
 def _(changes: dict[str, Any]) -> dict[str, Any]:
     return _encode({**GOOD, **changes}, batch=False)
-
-
-@then("params with a value that is no JSON, or more bytes than a batch may have, are refused")
-def _(_: Context) -> None:
-    for changes, words in (
-        ({"metadata": {"set": object()}}, "JSON"),
-        ({"system": "x" * 256_000_000}, "256,000,000"),
-    ):
-        try:
-            _encode({**GOOD, **changes})
-        except InvalidRequestError as error:
-            assert words in str(error), error
-        else:
-            raise AssertionError(words)
 
 
 @rule("params with betas and a profile get headers")
@@ -222,8 +206,8 @@ def _statuses(found: range) -> str:
     return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
-@then("docs/explanation/guarantees.md has every row of both tables of errors, with its source")
-def _(_: Context) -> None:
+@agreement("the tables of errors")
+def tables_of_errors() -> None:
     text = (Path(__file__).parents[2] / "docs/explanation/guarantees.md").read_text()
     for rows in (_table_of_errors(), _table_of_answers()):
         assert "\n".join(rows) in text, "\n".join(rows)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
-import time
-import urllib.parse
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 from behave import then, when
@@ -23,23 +20,11 @@ from claude_batch.cli.probe_server import probes
 from claude_batch.core.errors import LedgerError
 
 
-@when("a worker is started with probes")
-def _(context: Context) -> None:
-    start(context, 0)
-    until(lambda: context.worker.poll() is not None or re.search(r"works on", said(context)))
-    found = re.search(r"probes on port (\d+)", said(context))
-    assert found, said(context)
-    context.probes = f"http://127.0.0.1:{found[1]}"
-
-
-@when("a worker is started with probes on the port of the server")
-def _(context: Context) -> None:
-    start(context, urllib.parse.urlsplit(context.api.url).port or 0)
-
-
-def start(context: Context, port: int) -> None:
+@when("a worker is started with probes on {where}")
+def _(context: Context, where: str) -> None:
+    ports = {"a free port": 0, "the port of the server": urlsplit(context.api.url).port}
     context.said = Path(context.tmp) / "worker.txt"
-    command = [sys.executable, "-m", "claude_batch", "worker", "--health", str(port)]
+    command = [sys.executable, "-m", "claude_batch", "worker", "--health", str(ports[where])]
     with context.said.open("wb") as stream:
         context.worker = subprocess.Popen(command, stdout=stream, stderr=stream)
 
@@ -48,20 +33,13 @@ def start(context: Context, port: int) -> None:
         context.worker.wait()
 
     context.add_cleanup(stop)
+    until(lambda: context.worker.poll() is not None or "works on" in said(context))
+    if found := re.search(r"probes on port (\d+)", said(context)):
+        context.probes = f"http://127.0.0.1:{found[1]}"
 
 
 def said(context: Context) -> str:
     return context.said.read_text("utf-8")
-
-
-@when('sending is halted, because "{why}"')
-def _(context: Context, why: str) -> None:
-    with sqlite3.connect(os.environ["CLAUDE_BATCH_LEDGER"], timeout=30) as ledger:
-        ledger.execute(
-            "UPDATE workspaces SET halted = ?, halt_reason = 'credit', halt_message = ?,"
-            " next_probe = ?",
-            (time.time(), why, time.time() + 3600),
-        )
 
 
 @rule("its probes answer")
@@ -96,13 +74,11 @@ def _(ledger: str) -> dict[str, object]:
     }
 
 
-@when("the worker is terminated")
-def _(context: Context) -> None:
-    context.worker.send_signal(signal.SIGTERM)
-
-
 @then('it ends with {code:d} and says "{words}"')
-def _(context: Context, code: int, words: str) -> None:
+@then('it ends at {name:w} with {code:d} and says "{words}"')
+def _(context: Context, code: int, words: str, name: str | None = None) -> None:
+    if name is not None:
+        context.worker.send_signal(signal.Signals[name])
     assert context.worker.wait(60) == code, said(context)
     assert words in said(context), said(context)
     assert "Traceback" not in said(context), said(context)

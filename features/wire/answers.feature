@@ -49,34 +49,14 @@ Feature: What an answer or a document holds is read as far as it can be
       | /Type /Pages                                         | 0     |
       | << /Type /Catalog /Count 5 >>                        | 0     |
 
-  Scenario: An actor's prompts that share too little for the cache stay as they are
-    When 8 prompts of an actor with a short system prompt are looked at
-    Then the first 8 are as they were
-
-  Scenario: An actor's prompt that would be too large with its mark stays as it is
-    Given the largest body has 24100 bytes
-    When 8 prompts of an actor with a long system prompt are looked at
-    Then the first 8 are as they were
-
-  Scenario: Prompts that do not end their params are marked like any other request
-    When 8 prompts are looked at whose params do not end with them
-    Then the first 6 are as they were
-    And the others differ in the marks at system.0 alone, and share a number
-
-  Scenario: A message of documents alone is marked by the last of them
-    When 8 requests with these params are looked at
-      """
-      {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "LONG"}}]}, {"role": "assistant", "content": "N"}]}
-      """
-    Then the first 6 are as they were
-    And the others differ in the marks at messages.0.content.0 alone, and share a number
-
   Scenario: A prompt that is larger than a whole batch is refused, however it is encoded
-    Given a batch's body may have 1000 bytes
+    Given a limit of 1000 bytes in an encoded request
     Then prompts are encoded as an actor's others are, as follows
       | bytes | params | error                         |
       | 100   | 186    |                               |
       | 2000  |        | of a whole batch   |
 
   Scenario: Headers are shared by equal requests, and not without end
-    Then each of 1003 user profiles keeps headers of its own
+    Then headers of user profiles are kept as follows
+      | profiles | with their own headers | within the limit |
+      | 1003     | 1003                   | yes              |

@@ -57,7 +57,11 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | png of 9000 by 9000 | 5000   |
 
   Scenario: What was looked at is not looked at again, and little of it is remembered
-    Then a budget remembers the bounds of 3 PDFs at most
+    Given a limit of 3 PDFs whose bounds are remembered
+    Then bounds of PDFs are remembered as follows
+      | pdfs | remembered |
+      | 2    | 2          |
+      | 5    | 3          |
 
   Scenario: What may fill a model's whole window
     Then params come to tokens and searches as follows

@@ -34,33 +34,31 @@ Feature: The connection speaks as the official SDK does
     Given the environment of the connection:
       | variable          | value     |
       | ANTHROPIC_API_KEY | sk-of-key |
-    Then a connection with the key "" has no credential, and one without a key has "sk-of-key"
+    Then connections have credentials as follows
+      | key | credential |
+      | ""  | ""         |
+      | "a" | "a"        |
+      |     | sk-of-key  |
 
   Scenario: A base URL with a path keeps it
-    Given the base URL of the connection has the path "/gateway/anthropic"
-    And the environment of the connection:
-      | variable          | value     |
-      | ANTHROPIC_API_KEY | sk-of-key |
+    Given the environment of the connection:
+      | variable           | value                           |
+      | ANTHROPIC_API_KEY  | sk-of-key                       |
+      | ANTHROPIC_BASE_URL | http://THERE/gateway/anthropic  |
     When the connection and the SDK each send a call
     Then both calls have the same path and these same headers:
       | header        |
       | authorization |
 
-  Scenario Outline: A base URL is written as the SDK writes it, because ledgers hold it: <base url>
-    Given the environment of the connection:
-      | variable           | value      |
-      | ANTHROPIC_API_KEY  | sk-of-key  |
-      | ANTHROPIC_BASE_URL | <base url> |
-    Then the connection and the SDK write the base URL as "<written>"
-
-    Examples:
-      | base url                      | written                       |
-      | https://api.anthropic.com     | https://api.anthropic.com     |
-      | https://api.anthropic.com/    | https://api.anthropic.com/    |
-      | http://127.0.0.1:8799         | http://127.0.0.1:8799         |
-      | https://gateway.invalid/a     | https://gateway.invalid/a/    |
-      | https://gateway.invalid/a//   | https://gateway.invalid/a//   |
-      | https://GATEWAY.invalid:443/a | https://gateway.invalid/a/    |
+  Scenario: A base URL is written as the SDK writes it, because ledgers hold it
+    Then base URLs are written as follows
+      | given                         | by us                         | by the SDK                    |
+      | https://api.anthropic.com     | https://api.anthropic.com     | https://api.anthropic.com     |
+      | https://api.anthropic.com/    | https://api.anthropic.com/    | https://api.anthropic.com/    |
+      | http://127.0.0.1:8799         | http://127.0.0.1:8799         | http://127.0.0.1:8799         |
+      | https://gateway.invalid/a     | https://gateway.invalid/a/    | https://gateway.invalid/a/    |
+      | https://gateway.invalid/a//   | https://gateway.invalid/a//   | https://gateway.invalid/a//   |
+      | https://GATEWAY.invalid:443/a | https://gateway.invalid/a/    | https://gateway.invalid/a/    |
 
   Scenario: The token of a profile is the SDK's to fetch
     Given the environment of the connection:
@@ -76,20 +74,16 @@ Feature: The connection speaks as the official SDK does
       | anthropic-workspace-id |
       | anthropic-version      |
 
-  Scenario Outline: A proxy of the environment carries the call, unless the host is excepted
+  Scenario: A proxy of the environment carries the call, unless the host is excepted
     Given the environment of the connection:
       | variable          | value          |
       | ANTHROPIC_API_KEY | sk-of-key      |
       | http_proxy        | http://THERE   |
-      | no_proxy          | <no proxy>     |
-    When the connection sends a call to "<host>"
-    Then the recorded call asks for "<target>"
-
-    Examples:
-      | host                 | no proxy            | target                                      |
-      | api.example.invalid  |                     | http://api.example.invalid/v1/messages      |
-      | api.example.invalid  | other.invalid       | http://api.example.invalid/v1/messages      |
-      | THERE                | 127.0.0.1           | /v1/messages                                |
+    Then the targets of calls are as follows
+      | host                | no proxy      | target                                 |
+      | api.example.invalid |               | http://api.example.invalid/v1/messages |
+      | api.example.invalid | other.invalid | http://api.example.invalid/v1/messages |
+      | THERE               | 127.0.0.1     | /v1/messages                           |
 
   Scenario: What drives a run does not import the SDK
     When Python imports "claude_batch.providers.batch"

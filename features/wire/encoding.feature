@@ -15,7 +15,11 @@ Feature: Messages params are checked and encoded once
       |            | {"store": true}      | store        |
       |            | {"cache_hint": {}}   | cache_hint   |
       |            | {"context_hint": {}} | context_hint |
-    And params with a value that is no JSON, or more bytes than a batch may have, are refused
+      |            | {"system": "\ud800"} | JSON         |
+    Given a limit of 100 bytes in an encoded request
+    Then changed params are encoded for a batch as follows
+      | changes                                                      | error                              |
+      | {"system": "With these words there are more bytes of them."} | more than the 100 of a whole batch |
 
   Scenario: What is harmless is removed
     Then changed params are encoded for a batch as follows

@@ -79,7 +79,9 @@ Feature: Each error of the API means one thing, by one table
       | 529    | a proxy | no     |
 
   Scenario: The documentation prints the tables of errors as they are in the code
-    Then docs/explanation/guarantees.md has every row of both tables of errors, with its source
+    Then the pages agree with the code about
+      | subject              |
+      | the tables of errors |
 
   Scenario: How long to wait
     Then the headers of an answer ask to wait as follows

@@ -123,10 +123,10 @@ Feature: Live calls leave as fast as the API allows, and no faster
     Then 4 of them left, and the others wait for a call to end
 
   Scenario: a refusal without retry-after pauses longer each time, and an answer ends that
-    Given a pace, and callers that have at most 8 calls under way
-    Then refusals in a row pause for 1, 2, 4, 8, 16, 32, 60, 60 seconds
-    When a call is answered after the pause
-    Then refusals in a row pause for 1, 2 seconds
+    Then after each of these calls the next one waits as follows
+      | calls                                                                          | seconds                  |
+      | refused refused refused refused refused refused refused refused                | 1 2 4 8 16 32 60 60      |
+      | refused refused refused refused answered refused refused                       | 1 2 4 8 0 1 2            |
 
   Scenario: late refusals and answers of calls that left before a pause do not count for what follows
     Given a pace, and callers that have at most 4 calls under way
@@ -143,34 +143,20 @@ Feature: Live calls leave as fast as the API allows, and no faster
     Then 1 of them left, and the others wait for a call to end
 
   Scenario: a call that fails otherwise makes room, and one that never left takes nothing
-    Given a pace, and callers that have at most 1 call under way
-    When a call leaves at second 0, and is answered at second 0 with the limits
-      | name     | limit | remaining |
-      | requests | 60    | 2         |
-    And 1 call asks to leave at second 0
-    And a call does not leave after all
-    And 1 call asks to leave at second 0
-    And a call fails
-    And 1 call asks to leave at second 0
-    Then 1 of them left
-    When a call fails
-    And 1 call asks to leave at second 0
-    Then 0 of them left, and the others wait 1 seconds
+    Then after each of these calls the next one waits as follows
+      | left of 60 a minute | calls                | seconds |
+      | 2                   | unused unused unused | 0 0 0   |
+      | 2                   | failed failed        | 0 1     |
+      | 2                   | failed unused failed | 0 0 1   |
 
-  Scenario: against a server with limits a thousand calls lose neither time nor a turn
-    Given a server that allows 600 calls a minute, of which 60 are left
-    When 1000 calls of a pace with at most 50 under way are answered by it
-    Then it refused at most 0 of them, and they took at most 100 seconds, and at least 94
-
-  Scenario: where others use the same limits too, a refusal does not start a stampede
-    Given a server that allows 600 calls a minute, of which 20 are left, and others take half
-    When 500 calls of a pace with at most 50 under way are answered by it
-    Then it refused at most 60 of them, and after a refusal never more than 1 call came at once
+  Scenario: against a server with limits calls lose neither time nor a turn, and a refusal starts no stampede
+    Then calls of a pace, at most 50 under way, are answered as follows
+      | calls | a minute | left | for others | refused | seconds | at once after a refusal |
+      | 1000  | 600      | 60   | 0          | 0       | 96      | 0                       |
+      | 500   | 600      | 20   | 0.5        | 27      | 98      | 1                       |
 
   Scenario: one pace serves all calls of a process to one model with one key
-    Then paces are the same for the same server, key and model, and for nothing else
-    And a pace that nobody has any more is forgotten
-    And a forked child has paces of its own
+    Then a process has one pace for the same server, key and model, and for nothing else
 
   Scenario: The user's own limits hold in every minute
     Then after the calls of a log one more waits as follows

@@ -1,21 +1,17 @@
 Feature: Waits between two tries grow with the failures, to a limit
 
-  Scenario Outline: <work> waits longer after each failure
-    Then the wait of <work> is <first>, <second>, <fifth> and <hundredth> seconds after 1, 2, 5 and 100 failures
+  Scenario: Each kind of work waits longer after each failure
+    Then the waits after so many failures are, in seconds, as follows
+      | of        | 1         | 2       | 5       | 100   |
+      | SENDING   | 1         | 2       | 16      | 300   |
+      | STORING   | 0.25      | 0.5     | 4       | 75    |
+      | READING   | 0.2-0.4   | 0.4-0.6 | 3.2-3.4 | 8-8.2 |
+      | LIVE_CALL | 0.375-0.5 | 0.75-1  | 6-8     | 6-8   |
+      | PACE      | 1         | 2       | 16      | 60    |
 
-    Examples: by the failures alone
-      | work      | first     | second  | fifth   | hundredth |
-      | SENDING   | 1         | 2       | 16      | 300       |
-      | STORING   | 0.25      | 0.5     | 4       | 75        |
-      | READING   | 0.2-0.4   | 0.4-0.6 | 3.2-3.4 | 8-8.2     |
-      | LIVE_CALL | 0.375-0.5 | 0.75-1  | 6-8     | 6-8       |
-      | PACE      | 1         | 2       | 16      | 60        |
-
-  Scenario Outline: <work> waits as an answer asks, within a limit
-    Then the wait of <work> is <seconds> seconds after an answer that asks for <asked>
-
-    Examples: what is asked, and what is done
-      | work      | asked | seconds |
+  Scenario: A wait that an answer asks for is kept, within a limit
+    Then an answer's own wait is kept within a limit as follows
+      | of        | asked | seconds |
       | SENDING   | 7     | 7       |
       | SENDING   | 86400 | 3600    |
       | READING   | 0     | 0       |
