@@ -17,16 +17,13 @@ from tables import check_rows, equals, reached
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.events import RequestsAnswered
-from claude_batch.ledger.schema import (
-    batches,
-    calls,
-    contexts,
-    conversations,
 from claude_batch.ledger.backends.postgres_sql import processes
 from claude_batch.ledger.schema import (
     batches,
     calls,
     charges,
+    contexts,
+    conversations,
     files,
     lanes,
     leaving_files,
@@ -60,7 +57,6 @@ FACTS: dict[str, Select[Any]] = {
     "processes that wait for calls": select(calls.c.process),
     "calls that wait": select(calls.c.request_seq),
     "counts of runs": select(func.count()).select_from(runs),
-    "counts of results": select(func.count()).select_from(results),
     "labels of the runs": select(runs.c.label).where(runs.c.label.is_not(None)).order_by("label"),
     "counts of processes": select(func.count()).select_from(processes),
     "counts of results": select(func.count()).select_from(results),
