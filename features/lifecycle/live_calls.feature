@@ -268,7 +268,7 @@ Feature: Live calls of the ledger are made once, and survive the process
   Scenario: a disk that is full for a while loses no live answer
     Given a command's API
     And a command's file "asks.jsonl" of 3 prompts
-    When a command's process meets a full disk for a second at after_live_answer: run actor.yaml asks.jsonl --mode live -o out.jsonl
+    When a command's process meets a full disk for 1 second at after_live_answer: run actor.yaml asks.jsonl --mode live -o out.jsonl
     Then a command's process has ended with 0, without a traceback
     And the API got 3 live calls, and was paid 3 times
 

@@ -171,7 +171,8 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
 
   Scenario: A process that has the file open writes nothing while it is copied, and nothing after
     Given the ledger's URL is that of the server
-    When a process that has "ledger.db" open writes before the end of the command: ledger copy ledger.db
+    And a process has "ledger.db" open
+    When that process writes before the end of the command: ledger copy ledger.db
     Then the command line exits with 0
     And the server has each row of "ledger.db"
     And what that process writes is refused: was moved to postgresql://claude:***@

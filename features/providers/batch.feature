@@ -97,7 +97,9 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
   Scenario: A caller that leaves once its request is sent leaves it to be answered
     Given an API
     And a batch provider
-    When "given up" is asked, and its caller leaves once it is sent
+    When "given up" is asked in the background
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    When the caller of "given up" leaves
     Then in the ledger the states of the requests come to be ["succeeded"]
 
   Scenario: max_wait ends the wait, and the request stays
@@ -165,7 +167,7 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
     And a batch provider
     When 3 prompts are asked at once
     Then all 3 are answered
-    And the command line has put the key nowhere
+    And the key is nowhere in the ledger's files
 
   Scenario: A refused key is not tried again and again
     Given an API

@@ -143,11 +143,8 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | line                                                                    |
       | ━ 0 of 3 requests done                                                  |
       | ━ 2 of 3 requests done, cost so far \$0\.\d+ of \$20, about [0-3]s left |
-    And the terminal shows
-      """
-      is stored: 3 requests
-      waiting for: 1 batch at the API
-      """
+    And the terminal shows "is stored: 3 requests"
+    And the terminal shows "waiting for: 1 batch at the API"
 
   Scenario Outline: A function is given the progress of a run: by <way>
     Given an API that takes 1.5 seconds for a batch

@@ -632,3 +632,11 @@ def _(terminal: bool, stored: list[list[float]]) -> dict[str, str]:
             time.sleep(0.3)  # the spinner draws by itself
     told = re.findall(r"([\d,]+) requests are stored so far", errors.getvalue())
     return {"told": " ".join(dict.fromkeys(told))}
+
+
+@then("the key is nowhere in the ledger's files")
+def _(context: Context) -> None:
+    files = [path for path in context.tmp.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".db" for path in files), files
+    for path in files:
+        assert KEY.encode() not in path.read_bytes(), path

@@ -91,6 +91,11 @@ def _(warning: str) -> dict[str, object]:
     return {"line": told.getvalue(), "steers": bool(STEERING.search(told.getvalue()))}
 
 
+@then('the terminal shows "{words}"')
+def _(context: Context, words: str) -> None:
+    assert words in context.shown.replace("\n", ""), ascii(context.shown)
+
+
 @then('the terminal was not steered, and shows "{words}"')
 def _(context: Context, words: str) -> None:
     assert "Traceback" not in context.shown, context.shown

@@ -61,10 +61,14 @@ def _(context: Context, name: str) -> None:
     context.pid = os.getpid()
 
 
-@when('a process that has "{name}" open writes before the end of the command: {words}')
-def _(context: Context, name: str, words: str) -> None:
+@given('a process has "{name}" open')
+def _(context: Context, name: str) -> None:
     context.open = Ledger(name)
     context.add_cleanup(context.open.close)
+
+
+@when("that process writes before the end of the command: {words}")
+def _(context: Context, words: str) -> None:
     refusals: list[str] = []
 
     def write() -> None:
