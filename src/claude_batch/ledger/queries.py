@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
@@ -236,22 +237,29 @@ def answers_by_position(
 
     A transaction reads a page: about ``page_bytes``, and at most ``page_rows`` in hundreds.
     """
-    after = start - 1
     query, values = (_BY_POSITION, {}) if state is None else (_OF_STATE, {"state": state.value})
-    while True:
+
+    def read(after: int, tx: Connection) -> list[Answer]:
         page: list[Answer] = []
         size = 0
-        with ledger.read() as tx:
-            with closing(row_pages(tx, query, {"run": run_id, "after": after, **values})) as found:
-                for rows in found:
-                    answers = [_answer(row) for row in rows]
-                    page += answers
-                    size += sum([len(answer.raw or b"") + 200 for answer in answers])
-                    if size >= page_bytes or len(page) >= page_rows:
-                        break
-            page = _with_contexts(tx, page)
-        if not page:
-            return
+        with closing(row_pages(tx, query, {"run": run_id, "after": after, **values})) as found:
+            for rows in found:
+                answers = [_answer(row) for row in rows]
+                page += answers
+                size += sum([len(answer.raw or b"") + 200 for answer in answers])
+                if size >= page_bytes or len(page) >= page_rows:
+                    break
+        return _with_contexts(tx, page)
+
+    return _pages(ledger, read, start)
+
+
+def _pages(
+    ledger: Ledger, read: Callable[[int, Connection], list[_AnswerT]], start: int
+) -> Iterator[_AnswerT]:
+    """Yield what ``read`` returns of the requests after a position, page by page, until nothing."""
+    after = start - 1
+    while page := ledger.query(partial(read, after)):
         yield from page
         after = page[-1].position
 
@@ -282,31 +290,28 @@ def outputs_by_position(
     ledger: Ledger, run_id: str, *, start: int = 0, page_bytes: int = 1 << 20
 ) -> Iterator[Answer | Success]:
     """Return the requests of `answers_by_position`, of each success only what files show."""
-    after = start - 1
-    while True:
+
+    def read(after: int, tx: Connection) -> list[Answer | Success]:
         page: list[Answer | Success] = []
         others = False
         size = 0
-        with ledger.read() as tx:
-            values = {"run": run_id, "after": after}
-            with closing(row_pages(tx, _OUTPUTS, values)) as found:
-                for rows in found:
-                    page += map(Success._make, rows)
-                    raws = [row[4] or b"" for row in rows]
-                    others = others or b"" in raws
-                    size += sum(map(len, raws)) + 200 * len(raws)
-                    if size >= page_bytes:
-                        break
-            if others:
-                last = page[-1].position
-                rows = plain_rows(tx, _NO_OUTPUTS, {**values, "last": last})
-                answers = {answer.position: answer for answer in map(_answer, rows)}
-                page = [answers.get(each.position, each) for each in page]
-            page = _with_contexts(tx, page)
-        if not page:
-            return
-        yield from page
-        after = page[-1].position
+        values = {"run": run_id, "after": after}
+        with closing(row_pages(tx, _OUTPUTS, values)) as found:
+            for rows in found:
+                page += map(Success._make, rows)
+                raws = [row[4] or b"" for row in rows]
+                others = others or b"" in raws
+                size += sum(map(len, raws)) + 200 * len(raws)
+                if size >= page_bytes:
+                    break
+        if others:
+            last = page[-1].position
+            rows = plain_rows(tx, _NO_OUTPUTS, {**values, "last": last})
+            answers = {answer.position: answer for answer in map(_answer, rows)}
+            page = [answers.get(each.position, each) for each in page]
+        return _with_contexts(tx, page)
+
+    return _pages(ledger, read, start)
 
 
 def waiting_by_position(tx: Connection, run_id: str, *, start: int, limit: int) -> list[Answer]:

@@ -199,15 +199,27 @@ class Ledger:
         ):
             yield connection
 
-    def patiently(self, read: Callable[[], _T]) -> _T:
-        """Run a function that only reads; again if the ledger's server was lost meanwhile.
+    def query(self, question: Callable[[Connection], _T]) -> _T:
+        """Run a function in a read transaction; again as `patiently` does. Raises `LedgerError`."""
+
+        def read() -> _T:
+            with self.read() as tx:
+                return question(tx)
+
+        return self.patiently(read)
+
+    def patiently(self, work: Callable[[], _T]) -> _T:
+        """Run a function; again if the ledger's server was lost meanwhile.
+
+        The function only reads, or writes what may be written twice, because the answer of a COMMIT
+        may be lost.
 
         Raises `LedgerError` if it is not back within `PATIENCE` seconds.
         """
         end = time.monotonic() + PATIENCE
         while True:
             try:
-                return read()
+                return work()
             except LedgerError as error:
                 if not self.outlasts(error) or time.monotonic() > end:
                     raise

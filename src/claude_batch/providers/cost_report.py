@@ -134,8 +134,7 @@ def cost_of(
     Every result from the API counts, also those of requests that were sent again. ``counts`` are
     the run's requests by state, if the caller has just counted them.
     """
-    with ledger.read() as tx:
-        return cost_in(tx, run_id, by, counts)
+    return ledger.query(lambda tx: cost_in(tx, run_id, by, counts))
 
 
 def cost_in(

@@ -122,8 +122,7 @@ class ProgressReader:
 
     def read(self, status: RunStatus) -> Progress:
         """Return the progress of a run, given its current status."""
-        with self._ledger.read() as tx:
-            found = self.read_in(tx, status)
+        found = self._ledger.query(lambda tx: self.read_in(tx, status))
         if found.unpriced:
             return found
         return replace(

@@ -58,7 +58,7 @@ from claude_batch.providers.result_cursor import PAGE, Outcomes, ResultCursor, R
 from claude_batch.providers.run_rows import rows_of
 from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter, rest_after
 from claude_batch.providers.run_writer import Beside
-from claude_batch.providers.status import RunStatus, status_of
+from claude_batch.providers.status import RunStatus, status_in
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
 from claude_batch.providers.unknown_sendings import decide_unknown
 
@@ -162,14 +162,13 @@ class Run(Closing):
 
     def outstanding(self) -> Outstanding:
         """Return what a process needs to continue the run; cheaper than `status`."""
-        with self._engine.ledger.read() as tx:
-            return deliveries.outstanding_run(tx, self.id)
+        return self._engine.ledger.query(lambda tx: deliveries.outstanding_run(tx, self.id))
 
     def status(self) -> RunStatus:
         """Return the current status of the run; needs no API key."""
         driven = True if self._access.drives else None
         ledger = self._engine.ledger
-        return ledger.patiently(lambda: status_of(ledger, self.id, driven=driven))
+        return ledger.query(lambda tx: status_in(ledger, tx, self.id, driven=driven))
 
     def progress(self, status: RunStatus | None = None) -> Progress:
         """Return the run's progress: requests done by outcome, cost, budget, expected end.
@@ -524,8 +523,7 @@ class Run(Closing):
 
     def forms(self) -> Forms:
         """Return the formats and the folder of the run's output."""
-        with self._engine.ledger.read() as tx:
-            return deliveries.forms_of(tx, self.id)
+        return self._engine.ledger.query(lambda tx: deliveries.forms_of(tx, self.id))
 
     def set_forms(self, forms: Forms) -> None:
         """Store the formats and folder of the run's output, for the process that writes it."""
@@ -537,8 +535,13 @@ class Run(Closing):
 
         The same input submitted later is answered from the ledger in either case.
         """
-        with self._engine.ledger.write() as tx:
-            deliveries.mark_delivered(tx, self.id, self._engine.ledger.now())
+        ledger = self._engine.ledger
+
+        def mark() -> None:
+            with ledger.write() as tx:
+                deliveries.mark_delivered(tx, self.id, ledger.now())
+
+        ledger.patiently(mark)
 
     # What waits, written once for both kinds of callers ---------------------------------------
 
