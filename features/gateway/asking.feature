@@ -72,7 +72,7 @@ Feature: What a call can ask for beside the Messages API
     Then the calls have ended as follows
       | call | status | end   | claude-batch-reused | characters |
       | B    | 200    | whole | true                | 8388608    |
-    And the API has been sent 1 requests
+    And the API has been sent 1 request
 
   @long
   Scenario: One command shows the gateway working

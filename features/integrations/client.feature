@@ -90,8 +90,8 @@ Feature: Code on the SDK's client is batched without a change
       | asynchronous | models.list           | {}                                                                                | data.0.id    | claude-opus-5-5 |
       | asynchronous | messages.batches.list | {}                                                                                | data         | []              |
       | synchronous  | messages.count_tokens | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "hello"}]} | input_tokens | 9               |
-    And the API was called 2 times by POST /v1/messages/count_tokens
-    And the API was called 1 times by GET /v1/models
+    And the API was called 4 times by POST /v1/messages/count_tokens
+    And the API was called 2 times by GET /v1/models
     And the API has processed 0 requests, none twice
 
   Scenario: Other endpoints keep the SDK's retries
@@ -103,7 +103,7 @@ Feature: Code on the SDK's client is batched without a change
     Then other calls of a batched client return as follows
       | client       | call                  | arguments                                                                         | field        | value |
       | asynchronous | messages.count_tokens | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "hello"}]} | input_tokens | 9     |
-    And the API was called 3 times by POST /v1/messages/count_tokens
+    And the API was called 4 times by POST /v1/messages/count_tokens
 
   Scenario: Other endpoints keep the SDK's time-out
     Given the API has the faults

@@ -35,6 +35,7 @@ Feature: Failures are the API's own answers, and are not asked again
     And the API has processed 11 requests, none twice
 
   Scenario: A canceled request has a status that no retry layer repeats
+    Clients like the SDK, and layers over HTTP, repeat 408, 409, 425, 429, and all from 500 on.
     Given the batched client
     When the batched client asks with {"prompt": "[[sandbox:canceled]]"}
     Then the batched client fails with 499 request_canceled
@@ -42,7 +43,11 @@ Feature: Failures are the API's own answers, and are not asked again
       | field   | value                                       |
       | message | "…was canceled at the API…repeat the call…" |
     And the API has processed 1 requests, none twice
-    And the SDK's client, openai-style clients and HTTP retry layers do not repeat its status
+    And the SDK repeats a call by its status alone as follows
+      | status | repeated |
+      | 499    | no       |
+      | 504    | yes      |
+      | 429    | yes      |
 
   Scenario: A batch that another program cancels at the API is reported so, and not sent again
     Given an API for the batched client that takes 30 seconds

@@ -17,12 +17,12 @@ Feature: LangChain's ChatAnthropic is answered from batches
     When a LangChain model is asked in turn by invoke, stream
     Then a LangChain model has answered in each way
 
-  Scenario Outline: Two hundred prompts make one batch without an event loop: <way>
+  Scenario Outline: More prompts than LangChain has threads make one batch without an event loop: <way>
     Given an API for the batched client
     And a batch provider with {"linger": 1.5}
     And a LangChain model
-    When a LangChain model is asked 200 questions by <way>
-    Then each of 200 callers has the answer to its own question
+    When a LangChain model is asked 50 questions by <way>
+    Then each of 50 callers has the answer to its own question
     And the API has seen 1 batch
 
     Examples:
@@ -99,14 +99,14 @@ Feature: LangChain's ChatAnthropic is answered from batches
     And a LangChain model with {"model": "claude-opus-5-5"}
     When a LangChain model is asked in turn by ainvoke
     Then a LangChain model has answered in each way
-    And the warnings's fields are
+    And the log's fields are
       | field | value                       |
       | 0     | "…temperature…0.7…dropped…" |
       | 1     |                             |
 
   Scenario Outline: A live chat model is LangChain's own, with the provider's server and key
     Given an API for the batched client
-    And a live provider with <provider>
+    And a provider of live LangChain models with <provider>
     And a LangChain model with <settings>
     When a LangChain model is asked in turn by invoke
     Then a LangChain model has answered in each way

@@ -19,6 +19,10 @@ Feature: The sandbox is a server, a command and a thread
       | 0.path                   | "/v1/messages/batches" |
       | 0.headers.anthropic-beta | "some-beta"            |
     And the sandbox's answer contains no "sk-test"
+    When the sandbox is called with GET "/sandbox/clock"
+    Then the sandbox's answer has the fields
+      | field  | value  |
+      | offset | -600.0 |
     When the sandbox is called with DELETE "/sandbox/log"
     Then the sandbox's log has the calls
       | route | status | fault |
@@ -41,9 +45,9 @@ Feature: The sandbox is a server, a command and a thread
 
   Scenario: As a process it says where it listens, takes every option and ends well
     Then a process of the sandbox with a responder runs as follows
-      | options                                                                                                       | signal  | prints                                 | answer      | code | errors |
-      | --port 0 --latency 50ms --seed 7 --expires-after 24h --results-kept 29d                                       | SIGINT  | sandbox listening on http://127.0.0.1… | echo: hello | 0    |        |
-      | --port 0 --listed-after 50ms --queue-limit 1000 --clock-offset -5 --any-id --counts live --cancel-latency 25s | SIGTERM | sandbox listening on http://127.0.0.1… | echo: hello | 0    |        |
+      | options                                                                                                       | signal  | prints                                     | answer      | code | and then |
+      | --port 0 --latency 50ms --seed 7 --expires-after 24h --results-kept 29d                                       | SIGINT  | sandbox listening on http://127.0.0.1:PORT | echo: hello | 0    |          |
+      | --port 0 --listed-after 50ms --queue-limit 1000 --clock-offset -5 --any-id --counts live --cancel-latency 25s | SIGTERM | sandbox listening on http://127.0.0.1:PORT | echo: hello | 0    |          |
 
   Scenario: Wrong usage exits with 2 and one plain message
     Then the sandbox command exits as follows

@@ -251,6 +251,7 @@ def _(context: Context, count: int) -> None:
     assert found == count, found
 
 
+@then("the API has been sent {count:d} request")
 @then("the API has been sent {count:d} requests")
 def _(context: Context, count: int) -> None:
     """Equal ones among them: those are requests of their own."""

@@ -29,10 +29,10 @@ def _(context: Context, settings: dict[str, Any] | None = None) -> None:
     words = {"model": MODEL, "max_tokens": 500, **(settings or {})}
     with mock.patch.object(langchain, "_log") as log:
         context.model = context.provider.create_chat_model(**words)
-    context.warnings = [call.args[0] % call.args[1:] for call in log.warning.mock_calls]
+    context.log = [call.args[0] % call.args[1:] for call in log.warning.mock_calls]
 
 
-@given("a live provider with {settings:Json}")
+@given("a provider of live LangChain models with {settings:Json}")
 def _(context: Context, settings: dict[str, Any]) -> None:
     """An address that the provider is given is the API's; no other one leads there then."""
     if "base_url" in settings:

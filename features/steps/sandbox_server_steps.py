@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal as signals
 import socket
 import subprocess
@@ -67,10 +68,10 @@ def _(context: Context, options: str, signal: str) -> dict[str, object]:
     process.send_signal(getattr(signals, signal))
     out, errors = process.communicate(timeout=20)
     return {
-        "prints": line + out,
+        "prints": re.sub(r"\d+$", "PORT", line),
         "answer": getattr(message.content[0], "text", None),
         "code": process.returncode,
-        "errors": errors,
+        "and_then": out + errors,
     }
 
 
