@@ -209,8 +209,20 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     And 2 threads for middleware
     And middleware that counts its threads, and never returns for "Hang"
     And a batch provider that has it, with a time-out of 0.3 seconds
-    When 40 requests are asked through middleware at once, of which 3 hang
-    Then 37 of them are answered, on at most 2 threads, and the others do not return
+    When the prompts are asked at once
+      | prompt |
+      | Hang 1 |
+      | Hang 2 |
+      | Hang 3 |
+      | Go 1   |
+      | Go 2   |
+      | Go 3   |
+      | Go 4   |
+      | Go 5   |
+      | Go 6   |
+      | Go 7   |
+      | Go 8   |
+    Then 8 of them are answered, on at most 2 threads, and the others do not return
 
   Scenario: Middleware that asks another actor needs no thread that it holds itself
     Given an API

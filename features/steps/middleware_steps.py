@@ -398,17 +398,6 @@ def _(context: Context, prompt: str, how: str) -> None:
     assert context.answer.text
 
 
-@when("{count:d} requests are asked through middleware at once, of which {hanging:d} hang")
-def _(context: Context, count: int, hanging: int) -> None:
-    async def ask() -> list[Any]:
-        calls = [
-            context.actor.respond(f"{'Hang' if n < hanging else 'Go'} {n}") for n in range(count)
-        ]
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    context.outcomes = asyncio.run(ask())
-
-
 @then("{count:d} of them are answered, on at most {most:d} threads, and the others do not return")
 def _(context: Context, count: int, most: int) -> None:
     answered = [each for each in context.outcomes if isinstance(each, cb.ActorResponse)]
