@@ -289,7 +289,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
     Then the actor error says "invalid YAML"
 
   Scenario: a file nested too deeply is one message
-    Given an actor file that is nested 5000 levels deep
+    Given an actor file of the bytes "model: m\nx: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"
     When the actor file is loaded
     Then the actor error says "nested more than 100 levels deep"
 

@@ -106,7 +106,7 @@ Feature: LangChain's ChatAnthropic is answered from batches
 
   Scenario Outline: A live chat model is LangChain's own, with the provider's server and key
     Given an API for the batched client
-    And a provider of live LangChain models with <provider>
+    And a provider without batches, with <provider>
     And a LangChain model with <settings>
     When a LangChain model is asked in turn by invoke
     Then a LangChain model has answered in each way

@@ -150,6 +150,9 @@ Feature: Conversations that are asked live go on as those in batches do
     And the run's cost becomes what the API's bill of 4 answers comes to
     And the progress is 1 with the failures {}
     And the progress's cost is that of the run's report
+    And the progress's fields are
+      | field        | value |
+      | expected_end | null  |
 
   Scenario Outline: A process that dies in a live conversation asks no turn twice
     Given an API

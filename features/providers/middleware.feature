@@ -189,7 +189,9 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     Given an API
     And a plain middleware which never returns from after_response
     And a batch provider that has it
-    When "Hello" is asked, and its caller leaves while the middleware runs
+    When "Hello" is asked in the background
+    Then in the ledger the states of the requests come to be ["succeeded"]
+    When the caller of "Hello" leaves
     And the middleware returns again, and "Hello" is asked once more, awaited
     Then the API has been asked 1 requests
 
@@ -207,8 +209,20 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
     And 2 threads for middleware
     And middleware that counts its threads, and never returns for "Hang"
     And a batch provider that has it, with a time-out of 0.3 seconds
-    When 40 requests are asked through middleware at once, of which 3 hang
-    Then 37 of them are answered, on at most 2 threads, and the others do not return
+    When the prompts are asked at once
+      | prompt |
+      | Hang 1 |
+      | Hang 2 |
+      | Hang 3 |
+      | Go 1   |
+      | Go 2   |
+      | Go 3   |
+      | Go 4   |
+      | Go 5   |
+      | Go 6   |
+      | Go 7   |
+      | Go 8   |
+    Then 8 of them are answered, on at most 2 threads, and the others do not return
 
   Scenario: Middleware that asks another actor needs no thread that it holds itself
     Given an API

@@ -38,7 +38,7 @@ Feature: A document that many requests of a run share is uploaded once
     When 3 requests about "long.txt" are asked, cited
     Then the log has 1 line that says "is sent inside each request"
     And the log has 1 line that says "long.txt"
-    And the log has 1 line that says "403"
+    And the log has 1 line that says "(403 permission_error"
     And all 3 answers cite the beginning of "long.txt", 0 of them from the file
     When the API has no faults any more
     And the provider is made anew

@@ -78,11 +78,6 @@ def _(context: Context, escaped: str) -> None:
     _path(context).write_bytes(raw)
 
 
-@given("an actor file that is nested {levels:d} levels deep")
-def _(context: Context, levels: int) -> None:
-    _path(context).write_text("model: m\nx: " + "[" * levels + "]" * levels + "\n")
-
-
 def _load(context: Context, load: Any) -> None:
     context.actor = context.actors = context.actor_error = None
     try:

@@ -173,8 +173,8 @@ def in_calls(context: Context, asked: Sequence[cb.ActorRequest]) -> None:
     context.answers = [each for each in context.outcomes if isinstance(each, cb.ActorResponse)]
 
 
-def keyless(context: Context, count: int, name: str) -> list[cb.ActorRequest]:
-    return [replace(each, key=None) for each in questions(context, count, name)]
+def _without_keys(context: Context, asked: list[cb.ActorRequest]) -> None:
+    in_calls(context, [replace(each, key=None) for each in asked])
 
 
 def _in_the_other_order(context: Context, asked: list[cb.ActorRequest]) -> None:
@@ -187,13 +187,11 @@ def _in_the_other_order(context: Context, asked: list[cb.ActorRequest]) -> None:
 def _looking_for_answers(context: Context, asked: list[cb.ActorRequest]) -> None:
     context.provider.close()
     make_provider(context, reuse=True)
-    in_calls(context, [replace(each, key=None) for each in asked])
+    _without_keys(context, asked)
 
 
 CALLING: dict[str, Callable[[Context, list[cb.ActorRequest]], None]] = {
-    "at the same time": lambda context, asked: in_calls(
-        context, [replace(each, key=None) for each in asked]
-    ),
+    "at the same time": _without_keys,
     "at the same time, with an answer looked for": _looking_for_answers,
     "with keys": in_calls,
     "with keys, in the other order": _in_the_other_order,

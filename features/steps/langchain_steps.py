@@ -32,7 +32,7 @@ def _(context: Context, settings: dict[str, Any] | None = None) -> None:
     context.log = [call.args[0] % call.args[1:] for call in log.warning.mock_calls]
 
 
-@given("a provider of live LangChain models with {settings:Json}")
+@given("a provider without batches, with {settings:Json}")
 def _(context: Context, settings: dict[str, Any]) -> None:
     """An address that the provider is given is the API's; no other one leads there then."""
     if "base_url" in settings:

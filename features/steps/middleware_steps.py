@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import threading
 import time
@@ -397,30 +396,6 @@ def _(context: Context, prompt: str, how: str) -> None:
     context.middleware[0].may_return.set()
     context.execute_steps(f'When "{prompt}" is asked in this way: {how}')
     assert context.answer.text
-
-
-@when('"{prompt}" is asked, and its caller leaves while the middleware runs')
-def _(context: Context, prompt: str) -> None:
-    async def ask() -> None:
-        call = asyncio.create_task(context.actor.respond(prompt))
-        await asyncio.to_thread(context.middleware[0].called.wait, 60)
-        call.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await call
-        assert call.cancelled()
-
-    asyncio.run(ask())
-
-
-@when("{count:d} requests are asked through middleware at once, of which {hanging:d} hang")
-def _(context: Context, count: int, hanging: int) -> None:
-    async def ask() -> list[Any]:
-        calls = [
-            context.actor.respond(f"{'Hang' if n < hanging else 'Go'} {n}") for n in range(count)
-        ]
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    context.outcomes = asyncio.run(ask())
 
 
 @then("{count:d} of them are answered, on at most {most:d} threads, and the others do not return")

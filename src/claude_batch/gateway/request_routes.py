@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +27,9 @@ from claude_batch.lifecycle.waiters import CallFuture
 REQUESTS: Final = "/claude-batch/v1/requests/"
 
 REQUEST_ID: Final = "claude-batch-request-id"
+
+_MOST_READ: Final = 1000
+"""Read requests that are remembered."""
 
 _ID: Final = re.compile(r"request-([1-9][0-9]{0,17})")
 
@@ -82,6 +86,8 @@ class RequestRoute:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        # Requests whose answers were read, newest last: the ledger records it a moment later.
+        self._read: deque[int] = deque(maxlen=_MOST_READ)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call."""
@@ -139,5 +145,6 @@ class RequestRoute:
         headers = {**response.headers, REQUEST_ID: request_id}
         await held.send_whole(response.status_code, headers, response.content)
         # Once: a program may read it again and again.
-        if held.is_whole and call.is_untaken:
+        if held.is_whole and call.is_untaken and call.seq not in self._read:
+            self._read.append(call.seq)
             gateway.acknowledge(answer, True)
