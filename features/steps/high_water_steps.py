@@ -79,7 +79,8 @@ def _(context: Context, name: str) -> None:
     # As a file of its own: SQLite takes one that is written over for the one that it knew.
     for suffix in ("", "-wal", "-shm"):
         Path(f"{location()}{suffix}").unlink(missing_ok=True)
-    shutil.copy(name, location())
+    if name != "nothing":
+        shutil.copy(name, location())
 
 
 @then("the API has taken {count:d} batches, and processed no request twice")
@@ -166,6 +167,14 @@ def _(context: Context) -> None:
 def _(context: Context, words: str) -> None:
     with FileLock(f"{location()}.seat-1"):
         command(context, words)
+
+
+@when("a ledger is recovered while a process has it open")
+def _(context: Context) -> None:
+    context.open = opened(context)
+    time.sleep(0.2)
+    command(context, "ledger recover")
+    assert context.ended.exit_code == 0, context.errors
 
 
 @then("what that process writes is refused: {words}")
