@@ -152,7 +152,7 @@ Feature: Results are written as people want them
       wrote early.csv
       RUN is not finished: 2 requests have no result yet
       """
-    When the API's clock goes on by an hour
+    When the API's clock goes 1 hours on
     And a command runs: advance
     And a command runs: export RUN --format jsonl -o late.csv
     Then the command line exits with 0

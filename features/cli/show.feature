@@ -143,8 +143,7 @@ Feature: show prints one request from its prompt to its answer
     Then the terminal was not steered, and shows "has no run 'bad\udcff.yaml'"
 
   Scenario: Nothing that a user or a model wrote steers the terminal or looks like the command's words
-    Given an API whose answers are those of a hostile model
-    And a ledger with hostile texts in its prompts, keys, labels and actors
+    Given a ledger with hostile texts in its prompts, answers, keys, labels and actors
     When a command runs on a terminal: show run- 2
     Then the terminal was not steered, and shows "answer (claude-haiku-4-5-20251001, end_turn):  > * [x](y)"
     When a command runs on a terminal: show run- 3

@@ -4,7 +4,12 @@ Feature: Who may see the dashboard
   Scenario: A browser is told to forbid what could be smuggled in
     Given a ledger with runs for the dashboard
     And a dashboard of this ledger with {"allowed_hosts": ["dashboard.test"]}
-    Then each response of the dashboard forbids what is inline, foreign or framed
+    Then the dashboard's responses are as follows
+      | path            | status | gives |
+      | /               | 200    | {"content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", "x-content-type-options": "nosniff", "cache-control": "no-store"}   |
+      | /nothing        | 404    | {"content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", "x-content-type-options": "nosniff", "cache-control": "no-store"}   |
+      | /events?since=0 | 200    | {"content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", "x-content-type-options": "nosniff", "cache-control": "no-store"}   |
+      | /static/live.js | 200    | {"content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", "x-content-type-options": "nosniff"}                                |
     And the dashboard's responses are as follows
       | method | path    | headers                                 | status | words                                  |
       | GET    | /       | {"host": "localhost:1"}                 | 200    |                                        |
@@ -24,7 +29,13 @@ Feature: Who may see the dashboard
       | /                  | {"authorization": "Bearer a-token-of-enough-characters"}   | 200    | Overview                  |
       | /login             | {}                                                         | 200    | Token of this dashboard   |
       | /static/live.js    | {}                                                         | 200    | EventSource               |
-    And a browser sees pages after it has sent the token a-token-of-enough-characters
+    And the dashboard's responses are as follows
+      | method | path   | form                                      | status | words         | gives                                                      |
+      | GET    | /      | {}                                        | 303    |               | {"location": "/login"}                                     |
+      | POST   | /login | {"token": "another-token-of-characters"}  | 401    | not the token | {}                                                         |
+      | GET    | /      | {}                                        | 303    |               | {"location": "/login"}                                     |
+      | POST   | /login | {"token": "a-token-of-enough-characters"} | 303    |               | {"location": "/", "set-cookie": "…HttpOnly…SameSite=strict…"} |
+      | GET    | /      | {}                                        | 200    | Overview      | {}                                                         |
 
   Scenario: An address that other machines reach needs a token
     Given a ledger with runs for the dashboard

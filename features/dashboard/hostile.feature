@@ -3,8 +3,7 @@ Feature: What users and models wrote cannot do anything on a page
   Prompts, answers, keys and labels are shown as text, whatever they contain.
 
   Background:
-    Given an API whose answers are those of a hostile model
-    And a ledger with hostile texts in its prompts, keys, labels and actors
+    Given a ledger with hostile texts in its prompts, answers, keys, labels and actors
     And a dashboard of this ledger
 
   Scenario: Scripts, control characters and overrides of the writing direction are text
@@ -19,8 +18,14 @@ Feature: What users and models wrote cannot do anything on a page
       | /runs/<hostile>/requests/1  | \x1b[2J \u202egnp.exe                             |
 
   Scenario: An answer's Markdown is shown without links to scripts, and without pictures
-    Then the answer of request 1 on the dashboard has only links to https, and no picture
+    Then the Markdown of answers has links and elements as follows
+      | request | links                                                                     | elements                                                              |
+      | 1       | ["https://a.test/", "https://b.test/", "https://evil.test/who-reads.png"] | ["a", "code", "h3", "p", "table", "tbody", "td", "th", "thead", "tr"] |
 
   Scenario: An answer of 10 MB is cut on its page, and whole in its download
     Then the page of request 2 on the dashboard has at most 400 KB and takes at most 20 times the CPU of that of request 1
-    And the downloads of request 2 on the dashboard are whole
+    And the dashboard's responses are as follows
+      | path                                     | status | megabytes | words                             | gives                                                  |
+      | /runs/<hostile>/requests/2/result-1.json | 200    | 10        | {"custom_id"                      | {"content-disposition": "attachment; …"}               |
+      | /runs/<hostile>/results.jsonl            | 200    |           | "ok":true…"ok":true…"ok":false    | {}                                                     |
+      | /runs/<hostile>/results.csv              | 200    |           | id,ok,                            | {"content-type": "text/csv…"}                          |

@@ -6,7 +6,14 @@ Feature: A run whose requests share a prefix pays for it once
     When an actor with a long system prompt is asked 20 prompts in a run
     Then the first 6 requests are sent as they are without a cache, the others with a mark
     And 1 answers wrote to the cache for an hour, and 13 read from it
-    And the run's cost is what its answers come to, and its cache has saved something
+    And the results sum up to
+      | response.cost | response.usage.cache_read_input_tokens |
+      | 28823900      | 78078                                  |
+    And the run's fields are
+      | field                        | value    |
+      | cost.total.cost              | 28823900 |
+      | cost.total.tokens.cache_read | 78078    |
+      | cost.total.saved_by_cache    | 32132100 |
 
   Scenario: Without it they are sent exactly as given
     Given an API

@@ -57,13 +57,13 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       """
 
     Examples:
-      | state                 | words                                                                                                |
-      | storing               | still being stored, and none is sent before                                                     |
-      | running               | 1 batch at the API for                                                                              |
-      | parked                | no process drives it; continue with `claude-batch resume`                                                  |
-      | halted                | fix the cause, then run `claude-batch resume`; halted for                                            |
-      | queued                | queued; it will be sent automatically                                                           |
-      | unknown               | it is unknown whether the API accepted 1 batch with 1 request                                          |
+      | state                 | words                                                                                                          |
+      | storing               | still being stored, and none is sent before                                                                    |
+      | running               | 1 batch at the API for                                                                                         |
+      | parked                | no process drives it; continue with `claude-batch resume`                                                      |
+      | halted                | fix the cause, then run `claude-batch resume`; halted for                                                      |
+      | queued                | queued; it will be sent automatically                                                                          |
+      | unknown               | it is unknown whether the API accepted 1 batch with 1 request                                                  |
       | cancelling            | the run was cancelled: its batches at the API end soon, and the results so far are kept                        |
       | unknown and cancelled | the run was cancelled: its batches at the API end soon, and the results so far are kept; it is unknown whether |
 
@@ -124,10 +124,10 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       run-abcdefghij running: 990 succeeded, 10 packed of 1,000, 99.9 % done, failed: 3 expired, 1 api_error (1 batch)
       """
     And progress is put into words as follows
-      | fields                                                              | words                                                                                                                    |
-      | {}                                                                  | ["99.9 % done", "cost so far $0.0123 plus unpriced answers", "about 12m left", "failed: 3 expired, 1 api_error"]          |
-      | {"budget": 50000000, "failures": {}}                                | ["99.9 % done", "cost so far $0.0123 of $0.05 plus unpriced answers", "about 12m left"]                                 |
-      | {"cost": 0, "unpriced": 0, "expected_end": null, "failures": {}}    | ["99.9 % done"]                                                                                                          |
+      | fields                                                           | words                                                                                                            |
+      | {}                                                               | ["99.9 % done", "cost so far $0.0123 plus unpriced answers", "about 12m left", "failed: 3 expired, 1 api_error"] |
+      | {"budget": 50000000, "failures": {}}                             | ["99.9 % done", "cost so far $0.0123 of $0.05 plus unpriced answers", "about 12m left"]                          |
+      | {"cost": 0, "unpriced": 0, "expected_end": null, "failures": {}} | ["99.9 % done"]                                                                                                  |
 
   @slow
   Scenario: On a terminal a run shows a progress bar above its batches
@@ -155,15 +155,26 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | two                                              |
       | [[sandbox:errored:invalid_request_error]] broken |
       | [[sandbox:expired]] late                         |
-    Then progress went from 0 and an expected cost to 1 and the cost of the answers
+    Then the first progress's fields are
+      | field         | value    |
+      | done          | 0        |
+      | cost          | 0        |
+      | expected_cost | 10266000 |
+    And the results sum up to
+      | response.cost |
+      | 79000         |
     And the last progress's fields are
-      | field     | value                                          |
-      | completed | 4                                              |
-      | total     | 4                                              |
-      | outcomes  | {"errored": 1, "expired": 1, "succeeded": 2}   |
-      | failures  | {"expired": 1, "invalid_request_error": 1}     |
-      | budget    | null                                           |
-      | unpriced  | 0                                              |
+      | field                     | value                                        |
+      | done                      | 1                                            |
+      | cost                      | 79000                                        |
+      | expected_cost             | 79000                                        |
+      | to_dict.expected_cost_usd | 0.000079                                     |
+      | completed                 | 4                                            |
+      | total                     | 4                                            |
+      | outcomes                  | {"errored": 1, "expired": 1, "succeeded": 2} |
+      | failures                  | {"expired": 1, "invalid_request_error": 1}   |
+      | budget                    | null                                         |
+      | unpriced                  | 0                                            |
 
     Examples:
       | way                       |
@@ -203,11 +214,11 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
 
   Scenario: However often something changes, progress is reported twice a second at most
     Then progress is due as follows
-      | what                                  | looks at                          | each takes | due at         |
-      | after half a second                   | 0, 0.1, 0.4, 0.5, 0.9, 1.0        | 0          | 0, 0.5, 1.0    |
-      | after a look that took long, later    | 0, 0.5, 1.0, 2.4, 2.5, 3.0, 4.5   | 0.1        | 0, 0.5, 2.5, 4.5 |
-      | after a look that took very long      | 0, 0.5, 3.0, 5.5, 6.0             | 10         | 0, 0.5, 5.5    |
-      | without a change, after five seconds  | 0, 1 same, 4.9 same, 5 same, 6 same | 0        | 0, 5           |
+      | what                                 | looks at                            | each takes | due at           |
+      | after half a second                  | 0, 0.1, 0.4, 0.5, 0.9, 1.0          | 0          | 0, 0.5, 1.0      |
+      | after a look that took long, later   | 0, 0.5, 1.0, 2.4, 2.5, 3.0, 4.5     | 0.1        | 0, 0.5, 2.5, 4.5 |
+      | after a look that took very long     | 0, 0.5, 3.0, 5.5, 6.0               | 10         | 0, 0.5, 5.5      |
+      | without a change, after five seconds | 0, 1 same, 4.9 same, 5 same, 6 same | 0          | 0, 5             |
 
   Scenario: Live calls report their progress too
     Given an API
@@ -226,18 +237,18 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
 
   Scenario: What cannot be called with progress is refused
     Then progress functions are checked as follows
-      | progress  | error                                               |
-      | print     |                                                     |
-      | True      |                                                     |
-      | None      |                                                     |
-      | 5         | progress: 5 is not a function                       |
-      | async def | is an `async def`, and nothing awaits it            |
+      | progress  | error                                    |
+      | print     |                                          |
+      | True      |                                          |
+      | None      |                                          |
+      | 5         | progress: 5 is not a function            |
+      | async def | is an `async def`, and nothing awaits it |
 
   Scenario: progress=True shows the bar of the command line on a terminal and in a notebook
     Given an API that takes 2 seconds for a batch
     And a batch provider
     Then progress=True shows as follows
-      | where           | way                       | shown                                                             |
-      | on a terminal   | submit_sync and wait_sync | …0 of 3 requests done…3 of 3 requests done, cost so far $0.0…     |
-      | in a notebook   | respond_all               | …0 of 3 requests done…3 of 3 requests done, cost so far $0.0…     |
-      | without either  | a `with` block            | …running: 3…finished: 3 succeeded of 3, 100.0 % done…             |
+      | where          | way                       | shown                                                         |
+      | on a terminal  | submit_sync and wait_sync | …0 of 3 requests done…3 of 3 requests done, cost so far $0.0… |
+      | in a notebook  | respond_all               | …0 of 3 requests done…3 of 3 requests done, cost so far $0.0… |
+      | without either | a `with` block            | …running: 3…finished: 3 succeeded of 3, 100.0 % done…         |

@@ -137,7 +137,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And a command's file "asks.jsonl" of 4 prompts
     And a command's environment has CLAUDE_BATCH_MAX_REQUESTS = 2
     When a command runs: submit actor.yaml asks.jsonl
-    And the API's clock goes on by an hour
+    And the API's clock goes 1 hours on
     And a command runs: cancel RUN
     And a command runs while the API's clock goes on by an hour at a time: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
@@ -298,7 +298,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And a batch provider with {"max_attempts": 1}
     When "[[sandbox:errored:overloaded_error]] prompt" is asked in the background with the key "k"
     Then in the ledger the states of the batches come to be ["in_progress"]
-    When the API's clock goes on by an hour
+    When the API's clock goes 1 hours on
     Then in the ledger the states of the requests come to be ["errored"]
     When "another" is asked in the background
     Then in the ledger the states of the batches come to be ["collected", "in_progress"]

@@ -113,7 +113,7 @@ Feature: What failed in a run is asked again on order, and nothing else
       """
       RUN is being cancelled, and its batches have not ended
       """
-    When the API's clock goes on by an hour
+    When the API's clock goes 1 hours on
     And a command runs: resume RUN
     Then the output "out.jsonl" has the states canceled, canceled, canceled
     When a command runs: retry RUN

@@ -36,7 +36,7 @@ from claude_batch.ledger.charges import UNBOUNDED
 from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.schema import batches, charges, files, params, requests, results
+from claude_batch.ledger.schema import batches, charges, params, requests, results
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.budget_room import count_under_way, most_cost
 from claude_batch.lifecycle.packer import pack_due
@@ -71,15 +71,6 @@ def _(context: Context, count: int, name: str) -> None:
 @given('a document "{name}" of {pages:d} pages and {size:d} bytes')
 def _(context: Context, name: str, pages: int, size: int) -> None:
     (context.tmp / name).write_bytes(pdf("The harbour.", pages=pages, ballast=size))
-
-
-@when("the ledger has forgotten what its files come to, as one of an older version")
-def _(context: Context) -> None:
-    context.provider.close()
-    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
-    with ledger.write() as tx:
-        tx.execute(update(files).values(tokens=None))
-    ledger.close()
 
 
 @then("the API's bill is within ${limit}, and has answers")
@@ -303,13 +294,6 @@ def _(context: Context, held: str) -> None:
         assert "3 requests are held: the run's budget is $0.01" in str(error), error
         assert error.run_id == context.run.id and error.scope == "run", error
         assert not result.reused and result.answered is None, result
-
-
-@then("all 5 results are answers, of which the {old} are reused")
-def _(context: Context, old: str) -> None:
-    assert all(result.ok for result in context.results), context.results
-    reused = sorted(result.position + 1 for result in context.results if result.reused)
-    assert reused == [int(word) for word in old.split(",")], reused
 
 
 @when("the budget of a run that holds 3 of 5 requests is raised after the first held result")

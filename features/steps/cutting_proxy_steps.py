@@ -12,6 +12,7 @@ import psycopg
 from behave import given, step, then
 from behave.runner import Context
 from cutting_proxy import CuttingProxy
+from tables import rule
 
 WAITS = 0.3
 """Seconds after which a client that has no answer is taken to wait."""
@@ -106,9 +107,9 @@ def _(context: Context, how: str) -> None:
     changes[how]()
 
 
-@then("{count:d} bytes come back from the server as they were sent")
-def _(context: Context, count: int) -> None:
-    data = random.Random(17).randbytes(count)
+@rule("bytes that the server receives and returns are unchanged")
+def _(context: Context, bytes: int) -> bool:
+    data = random.Random(17).randbytes(bytes)
     with psycopg.connect(context.through) as connection:
         row = connection.execute("SELECT sha256(%s), %s", [data, data]).fetchone()
-    assert row == (hashlib.sha256(data).digest(), data)
+    return row == (hashlib.sha256(data).digest(), data)

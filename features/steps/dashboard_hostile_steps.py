@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -13,6 +12,7 @@ from behave.runner import Context
 from html_pages import read_html
 from sqlalchemy import update
 from staging import make_provider, start_api
+from tables import rule
 
 import claude_batch as cb
 from claude_batch.ledger.schema import runs
@@ -40,13 +40,9 @@ def _answer(params: dict[str, Any]) -> Any:
     return {"content": "answer " + _ANSWER}
 
 
-@given("an API whose answers are those of a hostile model")
+@given("a ledger with hostile texts in its prompts, answers, keys, labels and actors")
 def _(context: Context) -> None:
     start_api(context, responder=_answer)
-
-
-@given("a ledger with hostile texts in its prompts, keys, labels and actors")
-def _(context: Context) -> None:
     make_provider(context)
     actor = context.actor.configuration.model_copy(update={"options": {"max_tokens": 64_000}})
     requests = [
@@ -86,16 +82,17 @@ def _request_page(context: Context, number: int) -> str:
     return f"/runs/{context.dashboard_runs['hostile'].id}/requests/{number}"
 
 
-@then("the answer of request {number:d} on the dashboard has only links to https, and no picture")
-def _(context: Context, number: int) -> None:
-    body = context.browser.get(_request_page(context, number)).text
+@rule("the Markdown of answers has links and elements")
+def _(context: Context, request: int) -> dict[str, Any]:
+    """A picture's address is a link like any other: it is opened only by a person."""
+    body = context.browser.get(_request_page(context, request)).text
     answer = body.partition('<div class="markdown">')[2].partition("</section>")[0]
     links = re.findall(r'<a href="([^"]*)"([^>]*)>', answer)
-    # A picture's address is a link like any other: it is opened only by a person.
-    expected = ["https://a.test/", "https://b.test/", "https://evil.test/who-reads.png"]
-    assert [link for link, _ in links] == expected, links
     assert all('rel="noopener noreferrer nofollow"' in rest for _, rest in links), links
-    assert "<h3>Heading</h3>" in answer and "<table>" in answer and "<img" not in answer, answer
+    return {
+        "links": [link for link, _ in links],
+        "elements": sorted(set(re.findall(r"<([a-z0-9]+)", answer))),
+    }
 
 
 @then(
@@ -120,16 +117,3 @@ def _drawn(context: Context, number: int) -> tuple[str, float]:
         body = context.browser.get(f"{_request_page(context, number)}?again={again}").text
         taken.append(time.process_time() - began)
     return body, min(taken)
-
-
-@then("the downloads of request {number:d} on the dashboard are whole")
-def _(context: Context, number: int) -> None:
-    response = context.browser.get(f"{_request_page(context, number)}/result-1.json")
-    assert response.headers["content-disposition"].startswith("attachment; "), response.headers
-    message = json.loads(response.content)["result"]["message"]
-    assert len(message["content"][0]["text"]) > 0.9 * _LARGE
-    run = context.dashboard_runs["hostile"].id
-    lines = context.browser.get(f"/runs/{run}/results.jsonl").text.splitlines()
-    assert [json.loads(line)["ok"] for line in lines] == [True, True, False], len(lines)
-    table = context.browser.get(f"/runs/{run}/results.csv")
-    assert table.headers["content-type"].startswith("text/csv") and table.text.startswith("id,ok,")

@@ -31,6 +31,7 @@ from claude_batch.ledger.schema import (
     requests,
     results,
     runs,
+    strange_lines,
     tool_calls,
     workspaces,
 )
@@ -59,6 +60,7 @@ FACTS: dict[str, Select[Any]] = {
     "counts of runs": select(func.count()).select_from(runs),
     "labels of the runs": select(runs.c.label).where(runs.c.label.is_not(None)).order_by("label"),
     "counts of processes": select(func.count()).select_from(processes),
+    "counts of strange lines": select(func.count()).select_from(strange_lines),
     "counts of results": select(func.count()).select_from(results),
     "sums that budgets have spent": select(charges.c.spent),
     "sums that budgets have in doubt": select(charges.c.doubt),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from behave import then
 from behave.runner import Context
+from pages import agreement
 
 from claude_batch.core.outcome import Disposition, Next, Outcome, Standing, next_step
 from claude_batch.core.states import RequestState
@@ -55,8 +56,9 @@ def _words(cell: str) -> list[str]:
     return [word.strip() for word in cell.split(",") if word.strip()]
 
 
-@then("each outcome, with each disposition and all facts, leads where the documented table leads")
-def _(context: Context) -> None:
+@agreement("the table of outcomes")
+def table_of_outcomes() -> None:
+    """Compare each outcome, with each disposition and all facts."""
     rows = _rows()
     used: set[int] = set()
     for outcome, asks in product(Outcome, Disposition):

@@ -228,16 +228,16 @@ def _(calls: int, a_minute: int, left: int, for_others: float) -> dict[str, floa
 # --- whose a pace is ------------------------------------------------------------------------------
 
 
-@then("a process has one pace for the same server, key and model, and for nothing else")
-def _(context: Context) -> None:
-    mine = pace_of("http://a", "key", "m")
-    assert pace_of("http://a", "key", "m") is mine
-    others = [("http://b", "key", "m"), ("http://a", "other", "m"), ("http://a", "key", "n")]
-    assert all(pace_of(*each) is not mine for each in others)
-    pace_of("http://c", "key", "m").refusals = 7
-    gc.collect()
-    assert pace_of("http://c", "key", "m").refusals == 0, "nobody had it any more"
-    child = os.fork()
-    if child == 0:  # pragma: no cover - another process
-        os._exit(0 if pace_of("http://a", "key", "m") is not mine else 1)
-    assert os.waitpid(child, 0)[1] == 0
+@rule("a call has the pace of one to http://a with the key k and the model m")
+def _(server: str, key: str, model: str, when: str) -> bool:
+    mine = pace_of("http://a", "k", "m")
+    mine.refusals = 7
+    if when == "in a forked child":
+        child = os.fork()
+        if child == 0:  # pragma: no cover - another process
+            os._exit(pace_of(server, key, model) is mine)
+        return os.waitpid(child, 0)[1] != 0
+    if when == "once nobody has it any more":
+        del mine
+        gc.collect()
+    return pace_of(server, key, model).refusals == 7

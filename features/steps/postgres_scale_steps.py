@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import postgres_server
 import psycopg
@@ -10,6 +11,7 @@ import sqlalchemy
 from behave import given, then, when
 from behave.runner import Context
 from pages import page
+from tables import rule
 
 from claude_batch.ledger import schema
 
@@ -79,27 +81,22 @@ def _(context: Context, names: str, count: int) -> None:
         assert found == (count,), (table, found)
 
 
-@then("the row of a request is found in one partition")
-def _(context: Context) -> None:
-    sql = "EXPLAIN (FORMAT json) SELECT raw FROM results WHERE request_seq = 10000003"
+@rule("the results of requests are looked for in partitions")
+def _(context: Context, request: int) -> list[str]:
+    sql = f"EXPLAIN (FORMAT json) SELECT raw FROM results WHERE request_seq = {request}"
     ((plan,),) = context.rows.execute(sql).fetchall()
-    words = json.dumps(plan)
-    assert "results_10m" in words, words
-    assert "results_first" not in words, words
+    return sorted(set(re.findall(r'"Relation Name": "(\w+)"', json.dumps(plan))))
 
 
-@then("a second result of a sending, and one of no batch, are refused")
-def _(context: Context) -> None:
-    for row, error in (
-        ("10000003, 1, 1", psycopg.errors.UniqueViolation),
-        ("10000003, 2, 99", psycopg.errors.ForeignKeyViolation),
-    ):
-        try:
-            context.rows.execute(
-                f"""INSERT INTO results (request_seq, sending, batch_id, outcome, disposition, raw,
-                    input_tokens, output_tokens, cache_read_tokens, cache_5m_tokens,
-                    cache_1h_tokens, web_searches) VALUES ({row}, '', '', '', 0, 0, 0, 0, 0, 0)"""
-            )
-        except error:
-            continue
-        raise AssertionError(f"{row} was stored")
+@rule("further results are refused")
+def _(context: Context, request: int, sending: int, batch: int) -> dict[str, str]:
+    try:
+        context.rows.execute(
+            f"""INSERT INTO results (request_seq, sending, batch_id, outcome, disposition, raw,
+                input_tokens, output_tokens, cache_read_tokens, cache_5m_tokens, cache_1h_tokens,
+                web_searches)
+                VALUES ({request}, {sending}, {batch}, '', '', '', 0, 0, 0, 0, 0, 0)"""
+        )
+    except psycopg.IntegrityError as error:
+        raise ValueError(str(error)) from error
+    return {}

@@ -112,18 +112,6 @@ def _(context: Context, does: str, way: str) -> None:
     context.first_progress, context.last_progress = reported.calls[0], reported.calls[-1]
 
 
-@then("progress went from 0 and an expected cost to 1 and the cost of the answers")
-def _(context: Context) -> None:
-    first, last = context.first_progress, context.last_progress
-    assert (first.done, last.done, first.cost) == (0.0, 1.0, 0) and first.expected_cost > 0, first
-    assert (
-        last.cost
-        == last.expected_cost
-        == sum(result.response.cost for result in context.results if result.response)
-    ), last
-    assert json.loads(json.dumps(last.to_dict()))["expected_cost_usd"] == last.cost / 1e9
-
-
 @rule("progress is due")
 def _(what: str, looks_at: str, each_takes: float) -> dict[str, str]:
     reports = Reports(print)

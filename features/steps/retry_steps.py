@@ -50,11 +50,6 @@ def _(context: Context, sizes: str, paid: int) -> None:
     assert len(creates(context)) == len(sizes.split(" and then "))
 
 
-@when("the API's clock goes on by an hour")
-def _(context: Context) -> None:
-    context.api.advance_clock(3600.0)
-
-
 def change(*statements: str) -> None:
     for statement in statements:
         changed = ledgers_on_postgres.execute(os.environ["CLAUDE_BATCH_LEDGER"], statement)

@@ -156,7 +156,14 @@ Feature: Live calls leave as fast as the API allows, and no faster
       | 500   | 600      | 20   | 0.5        | 27      | 98      | 1                       |
 
   Scenario: one pace serves all calls of a process to one model with one key
-    Then a process has one pace for the same server, key and model, and for nothing else
+    Then a call has the pace of one to http://a with the key k and the model m as follows
+      | server   | key   | model | when                        | has it |
+      | http://a | k     | m     | meanwhile                   | yes    |
+      | http://b | k     | m     | meanwhile                   | no     |
+      | http://a | other | m     | meanwhile                   | no     |
+      | http://a | k     | n     | meanwhile                   | no     |
+      | http://a | k     | m     | in a forked child           | no     |
+      | http://a | k     | m     | once nobody has it any more | no     |
 
   Scenario: The user's own limits hold in every minute
     Then after the calls of a log one more waits as follows
