@@ -178,13 +178,6 @@ def _(context: Context) -> None:
     attempt(context, context.run.wait_sync)
 
 
-@when("the run is cancelled and marked delivered without a loop")
-def _(context: Context) -> None:
-    context.run.cancel_sync()
-    context.run.mark_delivered()
-    assert context.run.status().delivered is not None
-
-
 @rule("the run is opened")
 def _(context: Context, by: str) -> dict[str, str]:
     part = re.fullmatch(r"the (?:first (\d+) characters|whole) of its id", by)
