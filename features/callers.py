@@ -56,10 +56,6 @@ class Callers:
         counting.cancel()
         return passes
 
-    def prompts(self) -> list[str]:
-        """Prompts of the callers that have not left, in the order of their calls."""
-        return list(self._calls)
-
     def outcomes(self) -> list[Any]:
         """Await the callers that have not left; the answer or the error of each."""
 

@@ -179,6 +179,7 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     And the error is a EngineStoppedError that says
       """
       closed
+      create a new one
       """
 
   Scenario: A disk that is slower than the window leaves the end of an upload unsent

@@ -74,7 +74,7 @@ Feature: What was asked by somebody who has gone is not paid for twice
     Then the ledger holds 5 requests
     When a batch provider is opened
     And these prompts are asked: what is a knot?
-    Then the ledger comes to hold 1 requests
+    Then in the ledger the states of the requests come to be ["succeeded"]
 
   @file_ledger
   Scenario: The lock of a dead process is removed from beside the file

@@ -4,7 +4,7 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
     Given an API
     And <provider>
     When "what is a knot?" is asked, and its caller leaves while it is queued: <how>
-    Then its request comes to be canceled
+    Then in the ledger the states of the requests come to be ["canceled"]
     When these prompts are asked: what is a bend?
     Then all 1 are answered
     And the API has processed 1 requests in all
@@ -166,9 +166,7 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
   Scenario: Many calls that are cancelled at once are withdrawn together, and block nobody
     Given an API
     And a batch provider with {"linger": 600}
-    When 1000 prompts are asked in the background
-    Then the ledger comes to hold 1000 requests
-    When all of their callers leave at once
+    When the callers of 1000 queued calls leave at once
     Then they were withdrawn in at most 10 transactions, and their event loop was not blocked
     And in the ledger the calls that wait are []
     And the API was called 0 times by POST /v1/messages/batches

@@ -16,6 +16,7 @@ import ledgers_on_postgres
 import programs
 from behave import given, then, when
 from behave.runner import Context
+from callers import callers
 from sqlalchemy import select
 from staging import QUICK, ledger_values, until
 from tables import rule
@@ -42,15 +43,6 @@ def attempt(context: Context, work: Callable[[], Any]) -> None:
         context.outcomes = [error]
 
 
-def in_a_thread(context: Context, prompt: str) -> threading.Thread:
-    def ask() -> None:
-        attempt(context, lambda: context.actor.respond_sync(prompt))
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    return thread
-
-
 def rows(query: str) -> list[Any]:
     return ledgers_on_postgres.rows(os.environ["CLAUDE_BATCH_LEDGER"], query)
 
@@ -67,10 +59,10 @@ def _(context: Context, settings: dict[str, Any], prompt: str) -> None:
 
 @when("the ledger loses a table while a call waits")
 def _(context: Context) -> None:
-    thread = in_a_thread(context, "waits")
+    callers(context).ask({"waits": context.actor.respond("waits")})
     until(lambda: rows("SELECT 1 FROM requests"))
     execute("DROP TABLE batch_runs")
-    thread.join(30)
+    context.outcomes = callers(context).outcomes()
 
 
 @when("the disk refuses the ids of batches for a while")
@@ -81,11 +73,11 @@ def _(context: Context) -> None:
         "CREATE TRIGGER full BEFORE UPDATE OF remote_id ON batches "
         "BEGIN SELECT RAISE(FAIL, 'disk is full'); END",
     )
-    thread = in_a_thread(context, "accepted")
+    callers(context).ask({"accepted": context.actor.respond("accepted")})
     until(lambda: any(call["method"] == "POST" for call in context.api.log()))
     until(lambda: rows("SELECT 1 FROM batches WHERE state = 'submitting' AND armed IS NOT NULL"))
     execute("DROP TRIGGER full")
-    thread.join(30)
+    context.outcomes = callers(context).outcomes()
 
 
 @when("a process asks, forks, and its child asks with {whose} provider")
@@ -173,16 +165,10 @@ def _(context: Context, output: str) -> dict[str, list[str]]:
     return {"outputs_in_the_ledger": ledger_values(select(runs.c.output))}
 
 
-@when("the run is waited for without a loop")
-def _(context: Context) -> None:
-    attempt(context, context.run.wait_sync)
-
-
-@when("the run is cancelled and marked delivered without a loop")
-def _(context: Context) -> None:
-    context.run.cancel_sync()
-    context.run.mark_delivered()
-    assert context.run.status().delivered is not None
+@when("the run is {what} without a loop")
+def _(context: Context, what: str) -> None:
+    ways = {"waited for": context.run.wait_sync, "cancelled": context.run.cancel_sync}
+    attempt(context, ways[what])
 
 
 @rule("the run is opened")

@@ -76,11 +76,6 @@ def _(context: Context, count: int) -> None:
     assert _held() == count, _held()
 
 
-@then("the ledger comes to hold {count:d} requests")
-def _(context: Context, count: int) -> None:
-    until(lambda: _held() == count)
-
-
 @then("no lock of a dead process lies beside the ledger")
 def _(context: Context) -> None:
     ledger = Path(os.environ["CLAUDE_BATCH_LEDGER"])

@@ -22,6 +22,9 @@ import claude_batch as cb
 from claude_batch.lifecycle import observers as observers_module
 from claude_batch.providers.registry import default_registry
 
+SOON: dict[str, Any] = {**QUICK, "linger": 0.05}
+"""Settings for many objects that are asked one after the other."""
+
 YAML = """
 actors:
   one:
@@ -42,7 +45,7 @@ class Made(NamedTuple):
 def load(context: Context, name: str = "one", **settings: Any) -> cb.Actor:
     path = Path(context.tmp / "actors.yaml")
     path.write_text(YAML.replace("one:", "tests/one:").replace("two:", "tests/two:"))
-    return cb.load_actor(path, name=f"tests/{name}", **QUICK, **settings)
+    return cb.load_actor(path, name=f"tests/{name}", **SOON, **settings)
 
 
 def of_actor(actor: cb.Actor, others: tuple[Any, ...] = ()) -> Made:
@@ -98,21 +101,21 @@ def made(context: Context, what: str) -> Made:
             found = of_actor(managed, (other,))
         case "a loaded actor beside an actor of the registry":
             registered = cb.Actor(
-                configuration(), default_registry.for_actor(configuration(), **QUICK)
+                configuration(), default_registry.for_actor(configuration(), **SOON)
             )
             found = of_actor(load(context), (registered.provider,))
         case "a loaded actor before an actor of the registry":
             actor = load(context)
-            found = of_actor(actor, (default_registry.for_actor(configuration(), **QUICK),))
+            found = of_actor(actor, (default_registry.for_actor(configuration(), **SOON),))
         case "an actor of one's provider":
-            provider = cb.ClaudeBatchProvider(**QUICK)
+            provider = cb.ClaudeBatchProvider(**SOON)
             managed = cb.Actor(configuration(), provider)
             found = of_actor(managed, (provider,))
         case "an opened run":
             managed = cb.open_run(stored_run(context))
             found = of_run(managed)
         case "a run of one's provider":
-            provider = cb.ClaudeBatchProvider(**QUICK)
+            provider = cb.ClaudeBatchProvider(**SOON)
             found = of_run(provider.open_run(stored_run(context)), (provider,))
         case "a run of a loaded actor":
             actor = load(context)
@@ -122,20 +125,20 @@ def made(context: Context, what: str) -> Made:
             run = actor.submit_sync(["hello"])
             found = Made(run.provider, run.status, actor.close)
         case "a client":
-            client = cb.client_sync(**QUICK)
+            client = cb.client_sync(**SOON)
             found = of_client(client, client._client._transport._provider)
         case "a client of one's provider":
-            provider = cb.ClaudeBatchProvider(**QUICK)
+            provider = cb.ClaudeBatchProvider(**SOON)
             found = of_client(cb.client_sync(provider=provider), provider)._replace(
                 others=(provider,)
             )
         case "an http_client" | "an http_client of one's provider":
-            others = (cb.ClaudeBatchProvider(**QUICK),) if "provider" in name else ()
-            http = cb.http_client_sync(**({"provider": others[0]} if others else QUICK))
+            others = (cb.ClaudeBatchProvider(**SOON),) if "provider" in name else ()
+            http = cb.http_client_sync(**({"provider": others[0]} if others else SOON))
             client = anthropic.Anthropic(http_client=http)
             found = of_client(client, http._transport._provider)._replace(others=others)
         case "one's provider":
-            provider = cb.ClaudeBatchProvider(**QUICK)
+            provider = cb.ClaudeBatchProvider(**SOON)
             actor, managed = cb.Actor(configuration(), provider), provider
             found = Made(provider, lambda: actor.respond_sync("hello").text, provider.close)
         case _:

@@ -80,6 +80,7 @@ def _(context: Context) -> None:
     ):
         attempt(context, asked)
         context.outcomes.append(context.error)
+    assert len(set(map(str, context.outcomes))) == 1, context.outcomes
     # Neither of these waits for a change that never comes.
     engine.wake()
     assert engine.change_after(engine.version).result(0) == engine.version

@@ -31,10 +31,6 @@ def _states() -> list[str]:
     return ledger_values(select(requests.c.state).order_by(requests.c.seq))
 
 
-def _are(*states: str) -> Callable[[], bool]:
-    return lambda: _states() == list(states)
-
-
 def _stored(count: int = 1) -> bool:
     with contextlib.suppress(cb.LedgerError):  # nobody has made it yet
         return len(_states()) >= count
@@ -105,11 +101,6 @@ async def _left(context: Context, prompt: str, how: str, keywords: dict[str, Any
     await _leave(task)
 
 
-@then("its request comes to be canceled")
-def _(context: Context) -> None:
-    until(lambda: _states()[0] == "canceled")
-
-
 # Callers in the background
 
 
@@ -117,12 +108,6 @@ def _(context: Context) -> None:
 @when('"{prompt}" is asked in the background with the key "{key}"')
 def _(context: Context, prompt: str, key: str | None = None) -> None:
     callers(context).ask({prompt: context.actor.respond(prompt, key=key)})
-
-
-@when("{count:d} prompts are asked in the background")
-def _(context: Context, count: int) -> None:
-    prompts = [f"prompt {number}" for number in range(count)]
-    callers(context).ask({prompt: context.actor.respond(prompt) for prompt in prompts})
 
 
 @when('the caller of "{prompt}" leaves')
@@ -151,15 +136,17 @@ def _(context: Context, prompt: str, how: str, other: str) -> None:
     context.outcomes = asyncio.run(ask())
 
 
-@when("all of their callers leave at once")
-def _(context: Context) -> None:
+@when("the callers of {count:d} queued calls leave at once")
+def _(context: Context, count: int) -> None:
+    everybody, prompts = callers(context), [f"prompt {number}" for number in range(count)]
+    everybody.ask({prompt: context.actor.respond(prompt) for prompt in prompts})
+    until(lambda: _stored(count))
     ledger: Ledger = context.provider._engine.ledger
-    before, everybody = ledger.commits, callers(context)
-    prompts = everybody.prompts()
+    before = ledger.commits
 
     def leave() -> None:
         everybody.leave(*prompts)
-        until(_are(*["canceled"] * len(prompts)))
+        until(lambda: _states() == ["canceled"] * count)
 
     context.passes = everybody.passes_during(leave)
     context.commits = ledger.commits - before
