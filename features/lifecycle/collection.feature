@@ -112,7 +112,7 @@ Feature: Collection stores every line once, whatever the stream does
     And the status shows 2 requests lost
 
   Scenario: Results that nobody fetched in 29 days are said to be lost, and not sent again
-    Given an API
+    Given an API that takes 60 seconds for a batch
     And a batch provider with {"drive": false}
     When a run of these prompts is stored
       | prompt   |
