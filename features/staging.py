@@ -61,12 +61,15 @@ def unknown_command(*words: str, code: int = 0) -> str:
 
 
 _DIES = """
-import json, os, sys
+import importlib, json, os, sys
 # At once: what measures coverage may forget what is imported beside its own start.
 import toolbox
 import claude_batch as cb
 from claude_batch.core import crash_points
 point, prompts, tools, settings = map(json.loads, sys.argv[1:])
+for path, limit in json.loads(os.environ.get("LOWERED_LIMITS", "{}")).items():
+    module, _, name = path.rpartition(".")
+    setattr(importlib.import_module(module), name, limit)
 actor = cb.ActorConfiguration(
     name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True,
     tools=tools,
@@ -81,6 +84,12 @@ crash_points.on_reach = die
 provider.resume()
 run.wait_sync()
 """
+
+
+def lowered_limits() -> dict[str, int]:
+    """The limits that a scenario has lowered, which hold for its processes that die, too."""
+    found: dict[str, int] = json.loads(os.environ.get("LOWERED_LIMITS", "{}"))
+    return found
 
 
 def run_of_a_process_that_dies(

@@ -191,7 +191,7 @@ def _reached_or_error(whole: Any, path: str) -> Any:
 
 
 def _is_written(found: Any, cell: str) -> bool:
-    if found is _MISSING:
+    if found is _MISSING or found is None:
         return not cell
     if isinstance(found, BaseException):
         found = f"{type(found).__name__}: {found}"

@@ -50,20 +50,17 @@ Feature: A full disk stops the work cleanly and loses nothing
     Then the command line exits with 0
     And the API has processed each request once
 
-  Scenario Outline: An output that has no room says how to fetch the results: <words>
+  Scenario: An output that has no room says how to fetch the results
     Given a command's API
     And a command's file "asks.jsonl" of 5 prompts
-    When a command's process runs with its standard output on a full disk: <words>
-    Then a command's process has ended with 2, without a traceback
-    And a command's process has said: No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT
+    When a command runs: submit actor.yaml asks.jsonl
+    Then where a device is always full, a command in a shell ends with a code and says
+      | command                                             | code | says                                                                                            |
+      | claude-batch run actor.yaml asks.jsonl > /dev/full  | 2    | No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT |
+      | claude-batch run actor.yaml asks.jsonl -o /dev/full | 2    | No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT |
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
     And the API has processed each request once
-
-    Examples:
-      | words                                  |
-      | run actor.yaml asks.jsonl              |
-      | run actor.yaml asks.jsonl -o /dev/full |
 
   Scenario: A call that cannot be stored raises LedgerError, and later calls go on
     Given a command's API

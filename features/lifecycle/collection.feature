@@ -30,13 +30,14 @@ Feature: Collection stores every line once, whatever the stream does
 
   Scenario: A large batch is finished in parts, and a process that dies between them loses nothing
     Given an API
-    When a process with {"budget_usd": "900"} asks a run of 10500 prompts, and dies at between_slices
+    And a limit of 100 results that become final at once
+    When a process with {"budget_usd": "900"} asks a run of 150 prompts, and dies at between_slices
     Then in the ledger the states of the batches are ["ended"]
     When this process opens that run
     And the results are read in order
-    Then there are 10500 results in the order of the prompts
-    And in the ledger the numbers of requests that each transaction finished are [10000, 500]
-    And the API has processed 10500 requests, none twice
+    Then there are 150 results in the order of the prompts
+    And in the ledger the numbers of requests that each transaction finished are [100, 50]
+    And the API has processed 150 requests, none twice
     And the budgets account for the API's bill
 
   Scenario: Lines that are no results are kept and reported
@@ -112,7 +113,7 @@ Feature: Collection stores every line once, whatever the stream does
     And the status shows 2 requests lost
 
   Scenario: Results that nobody fetched in 29 days are said to be lost, and not sent again
-    Given an API
+    Given an API that takes 60 seconds for a batch
     And a batch provider with {"drive": false}
     When a run of these prompts is stored
       | prompt   |

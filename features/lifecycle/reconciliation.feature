@@ -374,7 +374,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And somebody else makes 1 batches of 2 requests
     And the ledger is advanced a few times
     And the API's clock goes 2 hours on
-    And somebody else's batches are deleted
+    And the sandbox is called with DELETE "/v1/messages/batches/{batch}"
     And the API has the faults
       """
       {"rules": [{"route": "retrieve", "nth": [1], "action": <answer>}]}

@@ -277,7 +277,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
 
   Scenario Outline: What a dead process was sending is sent again, unless its tail may have left: <point>
     Given an API
-    When a process with {} asks a run of 1 prompts, and dies at <point>
+    When a process with {"poll_interval": 0.05} asks a run of 1 prompts, and dies at <point>
     And this process opens that run
     And the provider resumes
     Then a batch of the run becomes <state>

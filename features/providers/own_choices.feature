@@ -169,6 +169,7 @@ Feature: One call, one run and one request decide for themselves
   Scenario: Groups are read page by page, through the middleware
     Given an API
     And a limit of 10 results in a page
+    And a limit of 10 requests that middleware takes at once
     And the middleware "first" and "second", which add their names
     And a batch provider that has it
     When a run of 25 prompts is submitted

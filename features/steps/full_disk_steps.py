@@ -13,7 +13,6 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from behave import given, then, when
@@ -74,13 +73,11 @@ def _unmeasured() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
 
 
-def run(
-    context: Context, script: str, point: str, seconds: float, words: str, **given: Any
-) -> None:
+def run(context: Context, script: str, point: str, seconds: float, words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script, point, str(seconds), *shlex.split(words)],
-        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60,
-        env={**_unmeasured(), "PYTHONPATH": SOURCES}, **{"stdout": subprocess.PIPE, **given},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        env={**_unmeasured(), "PYTHONPATH": SOURCES},
     )  # fmt: skip
     context.code, context.errors = done.returncode, done.stderr
     if found := re.search(r"run-\w{10}", done.stderr):
@@ -105,12 +102,6 @@ def _(context: Context, point: str, words: str, seconds: int = 0) -> None:
 def _(context: Context) -> None:
     words = "run actor.yaml asks.jsonl -o out.jsonl"
     run(context, POLL_NOTICES, "after_post_before_record", 1, words)
-
-
-@when("a command's process runs with its standard output on a full disk: {words}")
-def _(context: Context, words: str) -> None:
-    with open("/dev/full", "w") as full:
-        run(context, FULL, "never", 0, words, stdout=full)
 
 
 @then("a command's process has ended with {code:d}, without a traceback")

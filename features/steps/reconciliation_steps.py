@@ -33,21 +33,21 @@ def _(context: Context, blind: float, latency: float) -> None:
 
 def _others_batch(context: Context, count: int) -> None:
     with anthropic.Anthropic(api_key=KEY, base_url=context.api.url, max_retries=0) as client:
-        context.others.append(
-            client.messages.batches.create(
-                requests=[
-                    {
-                        "custom_id": f"theirs-{len(context.others)}-{n}",
-                        "params": {
-                            "model": "claude-haiku-4-5",
-                            "max_tokens": 9,
-                            "messages": [{"role": "user", "content": f"theirs {n}"}],
-                        },
-                    }
-                    for n in range(count)
-                ]
-            ).id
+        made = client.messages.batches.create(
+            requests=[
+                {
+                    "custom_id": f"theirs-{len(context.others)}-{n}",
+                    "params": {
+                        "model": "claude-haiku-4-5",
+                        "max_tokens": 9,
+                        "messages": [{"role": "user", "content": f"theirs {n}"}],
+                    },
+                }
+                for n in range(count)
+            ]
         )
+    context.others.append(made.id)
+    context.sandbox_batches.append(made.id)
 
 
 @when("somebody else makes {batches:d} batches of {count:d} requests")
@@ -187,13 +187,6 @@ def _(context: Context, days: int, whose: str = "") -> None:
 
 
 # Decisions
-
-
-@when("somebody else's batches are deleted")
-def _(context: Context) -> None:
-    with anthropic.Anthropic(api_key=KEY, base_url=context.api.url, max_retries=0) as client:
-        for batch_id in context.others:
-            client.messages.batches.delete(batch_id)
 
 
 @rule("decisions about the run's unknown requests change")

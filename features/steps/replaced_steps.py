@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import sys
 from unittest import mock
 
 from behave import given
 from behave.runner import Context
+from staging import lowered_limits
 
 LIMITS = {
     "bytes in a request with marks": "claude_batch.wire.caching._LARGEST",
@@ -17,6 +20,8 @@ LIMITS = {
     "PDFs whose bounds are remembered": "claude_batch.wire.bounds._REMEMBERED",
     "characters in a field": "claude_batch.cli.inputs._LONGEST_FIELD",
     "seconds for cancelled batches to end": "claude_batch.providers.run_waiter.CANCEL_GRACE",
+    "results that become final at once": "claude_batch.ledger.collected_batches.SLICE",
+    "requests that middleware takes at once": "claude_batch.providers.batch.REQUESTS_AT_ONCE",
     "results in a page": "claude_batch.providers.run.PAGE",
     "second that the preflight waits for an answer": "claude_batch.providers.preflight.PATIENCE",
     "result line that is stored at once": "claude_batch.lifecycle.collection.CHUNK_LINES",
@@ -34,6 +39,7 @@ def _(context: Context, count: int, what: str) -> None:
     patch = mock.patch(LIMITS[what], count)
     patch.start()
     context.add_cleanup(patch.stop)
+    os.environ["LOWERED_LIMITS"] = json.dumps({**lowered_limits(), LIMITS[what]: count})
 
 
 @given("the extra {name} is not installed")
