@@ -38,13 +38,14 @@ class Answer:
 
     @property
     def kind(self) -> str:
-        """Which call it answers: create, list, retrieve, results, cancel or live."""
+        """Which call it answers: create, list, retrieve, results, cancel, count_tokens or live."""
         path = self.path.partition("?")[0]
         if path == "/v1/messages":
             return "live"
         if path == "/v1/messages/batches":
             return "create" if self.method == "POST" else "list"
-        return path.rpartition("/")[2] if path.endswith(("/results", "/cancel")) else "retrieve"
+        last = path.rpartition("/")[2]
+        return last if last in ("results", "cancel", "count_tokens") else "retrieve"
 
     def json(self) -> Any:
         """The body, decoded."""

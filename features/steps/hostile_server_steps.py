@@ -151,7 +151,7 @@ def loose_counts(answer: Answer) -> None:
 
 @functools.cache
 def gigabyte() -> bytes:
-    packer = zlib.compressobj(wbits=31)
+    packer = zlib.compressobj(1, wbits=31)
     parts = [packer.compress(bytes(1 << 20)) for _ in range(1024)]
     return b"".join([*parts, packer.flush()])
 
@@ -342,7 +342,7 @@ main()
 
 def command(context: Context, *words: str, quick: bool = True) -> None:
     """Run the command to its end; what it printed, its exit code and its memory are kept."""
-    more = ["--poll-interval", "100ms", "--settling", "1s"] if quick else []
+    more = ["--poll-interval", "100ms", "--settling", "200ms"] if quick else []
     kept, begun = context.tmp / "memory", time.monotonic()
     done = programs.run(_COMMAND, str(kept), *words, *more, timeout=KILLED_AFTER)
     context.used = {
