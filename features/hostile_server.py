@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["Answer", "HostileServer", "Trick"]
+__all__ = ["DEEP", "MESSAGES", "Answer", "HostileServer", "Trick", "spelled"]
+
+DEEP = b"[" * 200_000 + b"]" * 200_000
 
 _OWN = ("content-length", "transfer-encoding", "connection", "date", "server", "content-encoding")
 
@@ -36,13 +38,14 @@ class Answer:
 
     @property
     def kind(self) -> str:
-        """Which call it answers: create, list, retrieve, results, cancel or live."""
+        """Which call it answers: create, list, retrieve, results, cancel, count_tokens or live."""
         path = self.path.partition("?")[0]
         if path == "/v1/messages":
             return "live"
         if path == "/v1/messages/batches":
             return "create" if self.method == "POST" else "list"
-        return path.rpartition("/")[2] if path.endswith(("/results", "/cancel")) else "retrieve"
+        last = path.rpartition("/")[2]
+        return last if last in ("results", "cancel", "count_tokens") else "retrieve"
 
     def json(self) -> Any:
         """The body, decoded."""
@@ -59,6 +62,35 @@ class Answer:
 
 
 Trick = Callable[[Answer], None]
+
+
+def tokens(count: float) -> Callable[[dict[str, Any]], object]:
+    return lambda message: message["usage"].update(input_tokens=count)
+
+
+MESSAGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "without content": lambda message: message.pop("content"),
+    "with a string as content": lambda message: message.update(content="text"),
+    "with a number as text": lambda message: message["content"][0].update(text=5),
+    "with a lone surrogate": lambda message: message["content"][0].update(text="\ud800"),
+    "with bytes that are no UTF-8": lambda message: message["content"][0].update(text="NO UTF-8"),
+    "with 10 ** 16 tokens": tokens(10**16),
+    "with fewer than no tokens": tokens(-5),
+    "with half a token": tokens(0.5),
+    "with 12.0 tokens": tokens(12.0),
+    "without usage": lambda message: message.pop("usage"),
+    "without a model": lambda message: message.update(model=None),
+    "nested 200,000 deep": lambda message: message.update(deep="DEEP"),
+    "deep, and with a line within": lambda message: message.update(
+        deep="DEEP", line={"custom_id": "x"}
+    ),
+}
+"""Changes of a Message that break the API's format, or bend it."""
+
+
+def spelled(value: Any) -> bytes:
+    """A value in JSON, with what JSON cannot hold."""
+    return json.dumps(value).encode().replace(b'"DEEP"', DEEP).replace(b"NO UTF-8", b"\xff")
 
 
 class HostileServer:

@@ -3,7 +3,7 @@ Feature: The README leads to a first run
   The two commands of the README work as they are printed, and so do the example programs.
 
   Scenario: a reader in a hurry finds both commands on the first screen
-    Then the beginning of the README has as follows
+    Then the first lines of the README have a text, as follows
       | lines | text                                     | found |
       | 30    | && .venv/bin/claude-batch run --sandbox  | yes   |
       | 30    | && .venv/bin/nox                         | yes   |

@@ -176,7 +176,6 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
     Examples:
       | calls    | what                        |
       | list     | a byte now and then         |
-      | create   | a byte now and then         |
       | retrieve | a byte now and then         |
       | results  | a byte now and then         |
       | list     | a 100 Continue now and then |

@@ -29,7 +29,7 @@ def first_command() -> str:
 # The two commands
 
 
-@rule("the beginning of the README has")
+@rule("the first lines of the README have a text,")
 def _(lines: int, text: str) -> dict[str, bool]:
     return {"found": text in "\n".join(README.splitlines()[:lines])}
 

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
-from typing import Any
 
 from behave import given, then, when
 from behave.runner import Context
-from hostile_server import Answer
+from hostile_server import MESSAGES, Answer, spelled
 from sqlalchemy import select
 from staging import KEY, ledger_values, make_provider
 
 import claude_batch as cb
 from claude_batch.ledger.schema import charges, results
-
-DEEP = b"[" * 200_000 + b"]" * 200_000
-
-MESSAGES: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "without content": lambda message: message.pop("content"),
-    "with a string as content": lambda message: message.update(content="text"),
-    "with a number as text": lambda message: message["content"][0].update(text=5),
-    "with a lone surrogate": lambda message: message["content"][0].update(text="\ud800"),
-    "with bytes that are no UTF-8": lambda message: message["content"][0].update(text="NONE"),
-    "with fewer than no tokens": lambda message: message["usage"].update(input_tokens=-5),
-    "without usage": lambda message: message.pop("usage"),
-    "nested 200,000 deep": lambda message: message.update(deep="DEEP"),
-    "deep, and with a line within": lambda message: message.update(
-        deep="DEEP", line={"custom_id": "x"}
-    ),
-}
 
 BODIES = {
     "with the page of a proxy": b"<html>Welcome</html>",
@@ -40,27 +21,22 @@ BODIES = {
 }
 
 
-def _trick(context: Context, body: Callable[[Answer], bytes]) -> None:
+@given("it answers live calls {how}")
+def _(context: Context, how: str) -> None:
     context.bodies = []
 
     def trick(answer: Answer) -> None:
-        if answer.kind == "live":
-            answer.body = body(answer)
-            context.bodies.append(answer.body)
+        if answer.kind != "live":
+            return
+        if how in MESSAGES:
+            message = answer.json()
+            MESSAGES[how](message)
+            answer.body = spelled(message)
+        else:
+            answer.body = BODIES[how]
+        context.bodies.append(answer.body)
 
     context.hostile.trick = trick
-
-
-@given("it answers live calls {how}")
-def _(context: Context, how: str) -> None:
-    def body(answer: Answer) -> bytes:
-        if how in BODIES:
-            return BODIES[how]
-        message = answer.json()
-        MESSAGES[how](message)
-        return json.dumps(message).encode().replace(b'"DEEP"', DEEP).replace(b"NONE", b"\xff")
-
-    _trick(context, body)
 
 
 @when("a prompt is asked live through the ledger")
