@@ -164,4 +164,4 @@ Feature: Results are written as people want them
     Then the command line exits with 2
 
   Scenario: An output line copies what the API sent
-    Then output lines hold content, usage and context byte for byte, and texts and costs in one form
+    Then output lines hold text, content, usage and context byte for byte, and costs in one form

@@ -27,6 +27,7 @@ Feature: What a call can ask for beside the Messages API
       | B    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {}                                   |
       | C    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {"prefer": "wait=30"}                |
       | D    |        | 5     | GET    | /claude-batch/v1/requests/request-1 | {}                                   |
+      | H    |        | D     | GET    | /claude-batch/v1/requests/request-1 | {}                                   |
       | E    | two    | A     |        | /v1/messages                        | {"prefer": "respond-async, wait=30"} |
       | F    |        |       | GET    | /claude-batch/v1/requests/request-9 | {}                                   |
       | G    |        |       | GET    | /claude-batch/v1/requests/run-1     | {}                                   |
@@ -36,6 +37,7 @@ Feature: What a call can ask for beside the Messages API
       | B    | 202    | no       | /claude-batch/v1/requests/request-1 | 1           | respond-async      |                 |
       | C    | 200    | yes      |                                     |             |                    |                 |
       | D    | 200    | yes      |                                     |             |                    |                 |
+      | H    | 200    | yes      |                                     |             |                    |                 |
       | E    | 200    | yes      |                                     |             |                    |                 |
       | F    | 404    | no       |                                     |             |                    | not_found_error |
       | G    | 404    | no       |                                     |             |                    | not_found_error |

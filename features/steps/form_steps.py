@@ -49,7 +49,7 @@ _CONTENT = (
 _USAGE = b'{"input_tokens":1.0, "new_field":{"x":1e3}}'
 
 
-@then("output lines hold content, usage and context byte for byte, and texts and costs in one form")
+@then("output lines hold text, content, usage and context byte for byte, and costs in one form")
 def _(context: Context) -> None:
     line = (
         b'{"custom_id":"c","result":{"type":"succeeded","message":{"id":"m","model":"haiku",'
@@ -60,7 +60,7 @@ def _(context: Context) -> None:
     priced = plain._replace(key="k", cost=1_000_145_000, via="live", reused=1, context=b'{"a": 1}')
     refused = priced._replace(state=RequestState.REFUSED, reused=None)
     same = (
-        b'"text":"a\xc3\xa9/\\"\\\\\\nb","content":%b,"stop_reason":"end_turn","model":"haiku","usage":%b,'
+        b'"text":"a\\u00e9\\/\\"\\\\\\nb","content":%b,"stop_reason":"end_turn","model":"haiku","usage":%b,'
         b'"batch_id":"msgbatch_1","attempt":2' % (_CONTENT, _USAGE)
     )
     written = b"".join(chunks([plain, priced, refused], "jsonl")).split(b"\n")
