@@ -54,7 +54,7 @@ Feature: A full disk stops the work cleanly and loses nothing
     Given a command's API
     And a command's file "asks.jsonl" of 5 prompts
     When a command runs: submit actor.yaml asks.jsonl
-    Then where a device is always full, a command in a shell ends with a code and says
+    Then a command in a shell ends with a code and says
       | command                                             | code | says                                                                                            |
       | claude-batch run actor.yaml asks.jsonl > /dev/full  | 2    | No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT |
       | claude-batch run actor.yaml asks.jsonl -o /dev/full | 2    | No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT |
