@@ -249,7 +249,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
       """
     And a batch provider with {"drive": false}
     When a run of 2 prompts is stored without driving
-    And the ledger is advanced in vain
+    And the ledger is advanced
     Then the run's state becomes halted
     And the API was called 0 times by POST /v1/messages/batches
 

@@ -279,7 +279,8 @@ def _(context: Context, prompts: Any, how: str, stop: int = 0) -> dict[str, obje
         "errors": sorted({str(result.error) for result in results if not result.ok}),
         "keys": [result.key for result in sorted(results, key=lambda each: each.position)],
         "in_order": positions == sorted(positions),
-        "complete": sorted(positions) == [*range(len(results))],
+        "complete": sorted(positions) == [*range(len(results))]
+        and all(each.answered == each.response.answered for each in results if each.response),
         "most_outstanding": max(outstanding),
         "most_at_the_server": max(at_the_server),
         "few_read": source.read < 20,

@@ -247,8 +247,11 @@ class Driver:
                 return False
             await self._poll_pass(seat)
             await self._conversations.finish(seat)
-            while await self._send_pass(seat) == 0.0 and not self._stopping:
-                pass
+            try:
+                while await self._send_pass(seat) == 0.0 and not self._stopping:
+                    pass
+            except _KeyRefused:
+                self.contact.made = False  # the halt is in the ledger; what else is due goes on
             await self._poll_pass(seat)
             await self._conversations.finish(seat)
             # Live answers arrive at once, and may need another turn.

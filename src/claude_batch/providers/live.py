@@ -686,7 +686,13 @@ class _Many:
             elif isinstance(error, InvalidRequestError) and key is None:
                 key = error.key
             return ActorResult(key=key, position=position, error=error, context=context)
-        return ActorResult(key=key, position=position, response=response, context=context)
+        return ActorResult(
+            key=key,
+            position=position,
+            response=response,
+            answered=response.answered,
+            context=context,
+        )
 
 
 async def _as_async(requests: Requests) -> AsyncGenerator[RequestLike, None]:

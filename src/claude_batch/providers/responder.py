@@ -275,7 +275,10 @@ def _result_of(asked: ActorRequest, response: ActorResponse) -> ActorResult:
         response = read_as(response, asked.output)
     except ActorError as error:
         return _failed(asked, error)
-    return ActorResult(key=asked.key, position=0, response=response, context=asked.context)
+    answered, context = response.answered, asked.context
+    return ActorResult(
+        key=asked.key, position=0, response=response, answered=answered, context=context
+    )
 
 
 def _failed(asked: ActorRequest, error: ActorError) -> ActorResult:
