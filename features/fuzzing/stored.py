@@ -104,7 +104,7 @@ class Collected:
             assert submissions.mark_submitted(
                 tx, batch_id, f"msgbatch_{batch_id}_{os.getpid()}", now=now, next_check=now
             )
-            collected_batches.mark_ended(tx, batch_id, counts=f'{{"succeeded":{LINES}}}', ended=now)
+            collected_batches.mark_ended(tx, [(batch_id, f'{{"succeeded":{LINES}}}', now)])
             row = batch_contents.batch(tx, batch_id)
         assert row.request_count == LINES, row
         return seat, row

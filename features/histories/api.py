@@ -13,6 +13,7 @@ import re
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -140,8 +141,8 @@ class SimulatedApi:
         self.seated: SimulatedClient | None = None
         """The client of the process that drives now."""
         self.on_pause: asyncio.Future[None] | None = None
-        self.paused: dict[asyncio.Task[Any], asyncio.Future[None]] = {}
-        """The passes that are held up in a call, with what lets each go on."""
+        self.paused: dict[asyncio.Task[Any], list[asyncio.Future[None]]] = {}
+        """The passes that are held up in calls, with what lets each call go on."""
 
     # The world -----------------------------------------------------------------------------
 
@@ -175,20 +176,24 @@ class SimulatedApi:
 
     async def pause(self) -> None:
         """Hold the call up until `wake`."""
-        task = asyncio.current_task()
-        assert task is not None
-        gate = self.paused[task] = asyncio.get_running_loop().create_future()
+        task = PASS.get()
+        gates = self.paused.setdefault(task, [])
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        gates.append(gate)
         if self.on_pause is not None and not self.on_pause.done():
             self.on_pause.set_result(None)
         try:
             await gate
         finally:
-            self.paused.pop(task, None)
+            gates.remove(gate)
+            if not gates and self.paused.get(task) is gates:
+                del self.paused[task]
 
     def wake(self) -> None:
         """Let go on what is held up."""
-        for gate in self.paused.values():
-            gate.set_result(None)
+        for gates in self.paused.values():
+            for gate in gates:
+                gate.set_result(None)
         self.paused = {}
 
     # What it tells -------------------------------------------------------------------------
@@ -254,6 +259,10 @@ _TYPES = {
     500: "api_error",
     529: "overloaded_error",
 }
+
+
+PASS: ContextVar[asyncio.Task[Any]] = ContextVar("PASS")
+"""The pass that makes a call, perhaps in another task: it fetches several results at once."""
 
 
 class SimulatedClient(BatchesClient):

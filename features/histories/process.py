@@ -24,7 +24,7 @@ from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle import collection, recovery
 from claude_batch.lifecycle import driver as driver_module
 from claude_batch.lifecycle.driver import Driver
-from histories.api import Crash, SimulatedApi, SimulatedClient
+from histories.api import PASS, Crash, SimulatedApi, SimulatedClient
 
 __all__ = ["Process", "copy_of", "in_memory", "staged"]
 
@@ -177,8 +177,13 @@ class Process:
         self._api.seated = self.client
 
     def _run(self, what: str, work: Coroutine[Any, Any, Any]) -> None:
-        task = self._loop.create_task(work)
-        self._wait(what, task)
+        async def make_pass() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            PASS.set(task)
+            await work
+
+        self._wait(what, self._loop.create_task(make_pass()))
 
     def _wait(self, what: str, task: asyncio.Task[Any]) -> None:
         while not task.done() and task not in self._api.paused:

@@ -31,6 +31,12 @@ Feature: A request more costs three rows, and neither a transaction nor a call o
     Then none of it grows with their number
     And in the ledger the lists that accepted batches keep are [null]
 
+  Scenario: Small batches that end together are collected by the same statements, however many they are
+    Given an API that takes 3600 seconds for a batch
+    When 3 batches end at the same time, and the pass that collects them is counted
+    And 20 batches end at the same time, and the pass that collects them is counted
+    Then none of it grows with their number
+
   Scenario: The end of a run wakes its own caller, however many others wait
     Given an API
     When 2 runs are waited for, one of them ends, and one look is counted

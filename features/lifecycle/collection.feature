@@ -40,6 +40,73 @@ Feature: Collection stores every line once, whatever the stream does
     And the API has processed 150 requests, none twice
     And the budgets account for the API's bill
 
+  Scenario: Small batches that end together are finished in one transaction
+    Given an API that takes 3600 seconds for a batch
+    And a batch provider with {"drive": false, "max_requests": 3}
+    When a run of 6 prompts is stored without driving
+    And the ledger is advanced
+    And both batches have ended
+    And everything that is due is advanced until the run is finished
+    Then in the ledger the numbers of requests that each transaction finished are [6]
+
+  Scenario: A batch whose results come late delays no other
+    Given an API that takes 3600 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1], "action": {"type": "delay", "seconds": 3}}]}
+      """
+    And a batch provider with {"drive": false, "max_requests": 3}
+    When a run of 6 prompts is stored without driving
+    And the ledger is advanced
+    And both batches have ended
+    And everything that is due is advanced until the run is finished
+    Then in the ledger the numbers of requests that each transaction finished are [3, 3]
+
+  Scenario: Small batches are judged each by its own results, and a bad one stops no other
+    Given an API that takes 3600 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [
+        {"route": "results", "nth": [1], "action": {"type": "cut_inside_line", "after_lines": 1}},
+        {"route": "results", "nth": [2], "action": {"type": "error", "status": 404}},
+        {"route": "results", "nth": [3], "action": {"type": "missing_lines", "count": 1}},
+        {"route": "results", "nth": [4], "action": {"type": "garbage_line", "count": 2}},
+        {"route": "results", "nth": [5], "action": {"type": "contradicting_lines", "count": 1}}]}
+      """
+    And a batch provider with {"drive": false, "max_requests": 3}
+    When a run of 24 prompts is stored without driving
+    And the ledger is advanced
+    And both batches have ended
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then there are 24 results in the order of the prompts
+    And the ledger keeps 2 strange lines
+    And the API has processed 24 requests, none twice
+
+  Scenario Outline: A process that dies <when> of small batches loses nothing
+    Given an API that takes 2 seconds for a batch
+    When a process with {"poll_interval": 3, "max_requests": 3} asks a run of 12 prompts, and dies at <point>
+    And this process opens that run
+    And the results are read in order
+    Then there are 12 results in the order of the prompts
+    And the API has processed 12 requests, none twice
+
+    Examples:
+      | when                 | point                     |
+      | before the judgement | between_results_and_state |
+      | after the judgement  | after_collected           |
+
+  Scenario: A batch whose results are larger than those of a small one is collected alone
+    Given an API that takes 3600 seconds for a batch
+    And a batch counts as small up to 1000 bytes of results
+    And a batch provider with {"drive": false, "max_requests": 3}
+    When a run of 6 prompts is stored without driving
+    And the ledger is advanced
+    And both batches have ended
+    And everything that is due is advanced until the run is finished
+    Then in the ledger the numbers of requests that each transaction finished are [3, 3]
+    And the API has processed 6 requests, none twice
+
   Scenario: Lines that are no results are kept and reported
     Given an API
     And the API has the faults

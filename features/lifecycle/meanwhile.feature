@@ -152,14 +152,28 @@ Feature: What happens between two steps of the driver is heeded by the next one
 
   Scenario: A driver that is stopped after one of two batches leaves the other for the next
     Given an API that takes 3600 seconds for a batch
-    And a batch provider with {"drive": false, "max_requests": 1}
-    When a run of 2 prompts is stored without driving
+    And a batch provider with {"drive": false, "max_requests": 101}
+    When a run of 202 prompts is stored without driving
     And the ledger is advanced
     And the API's clock goes 2 hours on
     And at the point after_collected the driver is stopped
     And the ledger is advanced a few times
-    Then the status shows 1 requests succeeded
+    Then the status shows 101 requests succeeded
     When the provider is closed
+    And another provider opens the run
+    And the results are read in order
+    Then there are 202 results in the order of the prompts
+    And the API has processed 202 requests, none twice
+
+  Scenario: A driver that is stopped as it stores the results of small batches judges these all the same
+    Given an API that takes 3600 seconds for a batch
+    And a batch provider with {"drive": false, "max_requests": 1}
+    When a run of 2 prompts is stored without driving
+    And the ledger is advanced
+    And both batches have ended
+    And at the point during_collect_chunk the driver is stopped
+    And the ledger is advanced
+    And the provider is closed
     And another provider opens the run
     And the results are read in order
     Then there are 2 results in the order of the prompts

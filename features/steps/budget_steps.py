@@ -189,7 +189,7 @@ def _(context: Context, how: str) -> None:
     with context.store.write() as tx:
         if "hides" in how:
             counts = json.dumps({"succeeded": 3})
-            collected_batches.mark_ended(tx, batch, counts=counts, ended=1.5)
+            collected_batches.mark_ended(tx, [(batch, counts, 1.5)])
             tx.execute(update(batches).values(remote_id="msgbatch_1"))
         collected_batches.add_results(tx, lines)
         stored = collected_batches.stored_counts(tx, context.batch)

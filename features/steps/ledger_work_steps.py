@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from behave import then, when
 from behave.runner import Context
@@ -22,6 +23,7 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import collected_batches
 from claude_batch.ledger.schema import batches, requests, results
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle import collection
 from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
 from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
 
@@ -136,6 +138,27 @@ def _(context: Context, count: int) -> None:
         context.work = {**getattr(context, "work", {}), count: Counter(work)}
     context.run.cancel_sync()
     context.provider.advance_sync()
+    context.provider.close()
+
+
+@when("{count:d} batches end at the same time, and the pass that collects them is counted")
+def _(context: Context, count: int) -> None:
+    # However slow this machine is, all are fetched before the first is stored.
+    with counted_work() as work, mock.patch.object(collection, "TOGETHER_SECONDS", 60.0):
+        make_provider(context, max_requests=1, drive=False)
+        prompts = [f"prompt {n} of {count}" for n in range(count)]
+        context.run = context.provider.store(context.actor.configuration, prompts)
+        assert context.provider.advance_sync()
+        context.api.advance_clock(3601)
+        time.sleep(4 * QUICK["poll_interval"])
+        calls = len(context.api.log())
+        work.clear()
+        assert context.provider.advance_sync()
+        found = Counter(work)
+    assert context.run.status().finished
+    found["API calls"] = len(context.api.log()) - calls - count  # each has results of its own
+    del found["writing statements"]  # and rows
+    context.work = {**getattr(context, "work", {}), count: found}
     context.provider.close()
 
 

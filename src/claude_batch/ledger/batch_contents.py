@@ -207,12 +207,12 @@ def policies(tx: Connection, lane_id: int, alone: str = "") -> dict[str, Record]
     return {row.id: row for row in rows}
 
 
-def retry_on(tx: Connection, batch_id: int) -> dict[str, str]:
-    """Return what the runs of a batch have retried beside the default, by run id."""
+def retry_on(tx: Connection, batch_ids: Sequence[int]) -> dict[str, str]:
+    """Return what the runs of these batches have retried beside the default, by run id."""
     rows = tx.execute(
         select(runs.c.id, runs.c.retry_on)
         .join(batch_runs, batch_runs.c.run_id == runs.c.id)
-        .where(batch_runs.c.batch_id == batch_id, runs.c.retry_on.is_not(None))
+        .where(batch_runs.c.batch_id.in_(batch_ids), runs.c.retry_on.is_not(None))
     )
     return {row.id: row.retry_on for row in rows}
 
@@ -230,13 +230,17 @@ def full_runs(tx: Connection) -> set[str]:
 
 def batch(tx: Connection, batch_id: int) -> Record:
     """Return one batch with its lane's headers and workspace."""
-    return tx.execute(
-        select(
-            batches, lanes.c.workspace_id, lanes.c.api_version, lanes.c.betas, lanes.c.user_profile
-        )
-        .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(batches.c.id == batch_id)
-    ).one()
+    return tx.execute(_batch.where(batches.c.id == batch_id)).one()
+
+
+def some_batches(tx: Connection, batch_ids: Sequence[int]) -> list[Record]:
+    """Return these batches as `batch` does, oldest first."""
+    return list(tx.execute(_batch.where(batches.c.id.in_(batch_ids)).order_by(batches.c.id)))
+
+
+_batch = select(
+    batches, lanes.c.workspace_id, lanes.c.api_version, lanes.c.betas, lanes.c.user_profile
+).join(lanes, lanes.c.id == batches.c.lane_id)
 
 
 def pack(

@@ -91,6 +91,12 @@ def any_charge(tx: Connection) -> bool:
     return tx.scalar(select(charges.c.run_id).limit(1)) is not None
 
 
+def charged_batches(tx: Connection, batch_ids: Sequence[int]) -> set[int]:
+    """Return those of these batches that have rows."""
+    mine = select(charges.c.batch_id).distinct().where(charges.c.batch_id.in_(batch_ids))
+    return set(tx.scalars(mine))
+
+
 def of_batch(batch_id: int) -> ColumnElement[bool]:
     """Return the condition for a batch's rows."""
     return charges.c.batch_id == batch_id

@@ -27,11 +27,12 @@ from sqlalchemy import (
 from claude_batch.core.outcome import Disposition, Next, Reason
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
-from claude_batch.ledger.charges import settle
+from claude_batch.ledger.charges import charged_batches, settle
 from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    former_members,
     lanes,
     requests,
     results,
@@ -200,20 +201,25 @@ def note_checks(tx: Connection, checks: Sequence[tuple[int, BatchState, float]])
         tx.execute(_NOTE_CHECK, [dict(zip(names, check, strict=True)) for check in checks])
 
 
-def mark_ended(tx: Connection, batch_id: int, *, counts: str, ended: float) -> None:
-    """Mark a batch as ended by the API. ``counts`` is its request_counts as JSON."""
-    tx.execute(
-        update(batches)
-        .where(batches.c.id == batch_id)
-        .values(
-            state=BatchState.ENDED,
-            counts=counts,
-            ended=ended,
-            next_check=None,
-            note=None,
-            not_found_since=None,
-        )
+_MARK_ENDED = (
+    update(batches)
+    .where(batches.c.id == bindparam("ended_id"))
+    .values(
+        state=BatchState.ENDED,
+        counts=bindparam("ended_counts"),
+        ended=bindparam("ended_at"),
+        next_check=null(),
+        note=null(),
+        not_found_since=null(),
     )
+)
+
+
+def mark_ended(tx: Connection, ends: Sequence[tuple[int, str, float]]) -> None:
+    """Mark batches as ended by the API: each one's id, request_counts as JSON, and time."""
+    if ends:
+        names = ("ended_id", "ended_counts", "ended_at")
+        tx.execute(_MARK_ENDED, [dict(zip(names, end, strict=True)) for end in ends])
 
 
 def note_fetch(
@@ -286,12 +292,12 @@ def give_slice(tx: Connection, batch_id: int, after: int, now: float) -> int | N
 
 
 def _with_success(batch_id: int) -> Any:
-    return and_(_with_result(batch_id), results.c.outcome == RequestState.SUCCEEDED)
+    return and_(_with_result([batch_id]), results.c.outcome == RequestState.SUCCEEDED)
 
 
 def _give(tx: Connection, which: Any, batch_id: int) -> int:
-    posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
-    return transitions.conclude(tx, which, sendings=requests.c.sendings + posts).total()
+    sendings = requests.c.sendings + _posts_of(batch_id)
+    return transitions.conclude(tx, which, sendings=sendings).total()
 
 
 def _settle_stored(tx: Connection, batch_id: int) -> None:
@@ -361,6 +367,34 @@ def gone_on(tx: Connection, batch_id: int) -> dict[str, int]:
     return {row.id: row.seq for row in rows}
 
 
+def receivers(tx: Connection, batch_ids: Sequence[int]) -> dict[int, dict[str, int]]:
+    """Return the requests that a line of each of these batches may belong to.
+
+    For each batch, row numbers by request id: those in it, and those that have left it. One
+    statement asks for all batches, so they should be small.
+    """
+    found: dict[int, dict[str, int]] = {batch_id: {} for batch_id in batch_ids}
+    mine = requests.c.batch_id.in_(batch_ids)
+    rows = list(tx.execute(select(requests.c.batch_id, requests.c.id, requests.c.seq).where(mine)))
+    rows += tx.execute(
+        select(former_members.c.batch_id, requests.c.id, requests.c.seq)
+        .join(former_members, former_members.c.request_seq == requests.c.seq)
+        .where(former_members.c.batch_id.in_(batch_ids))
+    )
+    rows += tx.execute(
+        select(results.c.batch_id, requests.c.id, requests.c.seq)
+        .join(results, results.c.request_seq == requests.c.seq)
+        .where(
+            results.c.batch_id.in_(batch_ids),
+            results.c.sending > REUSED,
+            requests.c.batch_id.is_distinct_from(results.c.batch_id),
+        )
+    )
+    for batch_id, identifier, seq in rows:
+        found[batch_id][identifier] = seq
+    return found
+
+
 @lru_cache
 def _upsert_results() -> Any:
     # The lines of a batch were answered when it ended; only live calls have a time of their own.
@@ -418,23 +452,40 @@ def add_strange_lines(tx: Connection, batch_id: int, lines: Iterable[tuple[bytes
         ).rowcount
 
 
+_UNDOCUMENTED = results.c.disposition == Disposition.UNDOCUMENTED
+_CERTAIN = and_(results.c.outcome == RequestState.SUCCEEDED, ~_UNDOCUMENTED)
+_COUNTS = (
+    func.count(),
+    # Sums instead of GROUP BY, which would sort the results.
+    *(func.sum(case((which, 1), else_=0)) for which in (_CERTAIN, _UNDOCUMENTED)),
+    func.max(case((results.c.disposition == Disposition.ACCOUNT, 1), else_=0)),
+)
+
+
 def stored_counts(tx: Connection, batch_id: int) -> Stored:
     """Return how many requests of a batch have a stored result, and how many have succeeded."""
-    undocumented = results.c.disposition == Disposition.UNDOCUMENTED
-    certain = and_(results.c.outcome == RequestState.SUCCEEDED, ~undocumented)
-    # Sums instead of GROUP BY, which would sort the results.
     total, *sums = tx.execute(
-        select(
-            func.count(),
-            *(func.sum(case((which, 1), else_=0)) for which in (certain, undocumented)),
-            func.max(case((results.c.disposition == Disposition.ACCOUNT, 1), else_=0)),
-        )
         # A double's copy of an answer is not a result of the batch.
-        .where(results.c.batch_id == batch_id, results.c.sending > REUSED)
+        select(*_COUNTS).where(results.c.batch_id == batch_id, results.c.sending > REUSED)
     ).one()
     # Sums of no rows are NULL.
     succeeded, doubtful, account = (value or 0 for value in sums)
     return Stored(total, succeeded, doubtful, bool(account))
+
+
+def stored_counts_of(tx: Connection, batch_ids: Sequence[int]) -> dict[int, Stored]:
+    """Return `stored_counts` of each of these batches."""
+    if len(batch_ids) == 1:
+        return {batch_ids[0]: stored_counts(tx, batch_ids[0])}
+    rows: Sequence[Any] = tx.execute(
+        select(results.c.batch_id, *_COUNTS)
+        .where(results.c.batch_id.in_(batch_ids), results.c.sending > REUSED)
+        .group_by(results.c.batch_id)
+    ).all()
+    found = dict.fromkeys(batch_ids, Stored(0, 0))
+    for batch_id, total, succeeded, doubtful, account in rows:
+        found[batch_id] = Stored(total, succeeded, doubtful, bool(account))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,6 +520,20 @@ class Collected:
         return reasons
 
 
+class Complete(NamedTuple):
+    """A batch of which nothing more is fetched, and what is known of its results."""
+
+    batch_id: int
+    stored: Stored
+    """The result of `stored_counts`."""
+    missing: RequestState
+    """State of requests without a line: ``lost``, or ``queued`` to send them again."""
+    contradicted: bool = False
+    """Whether some line hides a success.
+
+    A failure that would be retried may then have been billed, so it becomes ``lost``."""
+
+
 def finish_collection(
     tx: Connection,
     batch_id: int,
@@ -478,68 +543,104 @@ def finish_collection(
     now: float,
     contradicted: bool = False,
 ) -> Collected:
-    """Move every request of a batch to its final state, or queue it again.
+    """Move every request of a batch to its final state, or queue it again; see `Complete`."""
+    one = Complete(batch_id, stored, missing, contradicted)
+    return finish_collections(tx, [one], now)[batch_id]
 
-    ``stored`` is the result of `stored_counts`. ``missing`` is the state for requests without a
-    line: ``lost``, or ``queued`` to send them again.
 
-    ``contradicted``: some line hides a success. A failure that would be retried may then have been
-    billed, so it becomes ``lost``.
+def finish_collections(
+    tx: Connection, complete: Sequence[Complete], now: float
+) -> dict[int, Collected]:
+    """Move every request of some batches to its final state, or queue it again.
+
+    Several batches take no more statements than one, so they should be small.
     """
-    may_be_paid = missing is RequestState.LOST
-    of = select(batches.c.posts, batches.c.next_check).where(batches.c.id == batch_id)
-    row = tx.execute(of).one()
-    # Set by every incomplete fetch, also by one that broke off. It may have finished requests, and
-    # conversations among them have left the batch.
-    left = row.next_check is not None
-    settle(tx, batch_id, lost=may_be_paid, contradicted=contradicted, left=left)
-    sendings = requests.c.sendings + row.posts
-    given = _given_before(tx, batch_id) if left else 0
-    account_line: bytes | None = None
-    if stored.has_account_error and not contradicted:
-        account_line = tx.scalar(
-            select(results.c.raw)
-            .where(results.c.batch_id == batch_id, results.c.disposition == Disposition.ACCOUNT)
-            .limit(1)
-        )
+    ids = [each.batch_id for each in complete]
+    of = select(batches.c.id, batches.c.posts, batches.c.next_check).where(
+        _one_of(batches.c.id, ids)
+    )
+    rows = {row.id: row for row in tx.execute(of)}
+    # ``next_check`` is set by every incomplete fetch, also by one that broke off. It may have
+    # finished requests, and conversations among them have left the batch.
+    left = {batch_id for batch_id, row in rows.items() if row.next_check is not None}
+    charged = charged_batches(tx, ids)
+    given: dict[int, int] = {}
+    account_lines: dict[int, bytes | None] = {}
+    alike: dict[tuple[RequestState, bool], list[int]] = {}
+    for each in complete:
+        batch_id = each.batch_id
+        if batch_id in charged:
+            may_be_paid = each.missing is RequestState.LOST
+            settle(
+                tx,
+                batch_id,
+                lost=may_be_paid,
+                contradicted=each.contradicted,
+                left=batch_id in left,
+            )
+        if batch_id in left:
+            given[batch_id] = _given_before(tx, batch_id)
+        if each.stored.has_account_error and not each.contradicted:
+            account_lines[batch_id] = _account_line(tx, batch_id)
+        alike.setdefault((each.missing, each.contradicted), []).append(batch_id)
     # One stamp: results in the order of completion have the requests of a batch in input order.
     stamp = next_stamp(tx)
-    answered = transitions.conclude(
-        tx,
-        _with_result(batch_id),
-        contradicted=contradicted,
-        sendings=sendings,
-        due=now,
-        stamp=stamp,
-    )
-    missed = transitions.conclude(
-        tx,
-        _waiting(batch_id),
-        answer=None,
-        may_be_paid=may_be_paid,
-        sendings=sendings,
-        due=now,
-        stamp=stamp,
-    )
+    steps: dict[int, Counter[Next]] = {batch_id: Counter() for batch_id in ids}
+    for (missing, contradicted), members in alike.items():
+        posts = {rows[batch_id].posts for batch_id in members}
+        more = _posts_of(requests.c.batch_id) if len(posts) > 1 else posts.pop()
+        how: Any = {"sendings": requests.c.sendings + more, "due": now, "stamp": stamp}
+        answered: Any = {"contradicted": contradicted, **how}
+        missed: Any = {"answer": None, "may_be_paid": missing is RequestState.LOST, **how}
+        if len(members) == 1:
+            [batch_id] = members
+            steps[batch_id] += transitions.conclude(tx, _with_result(members), **answered)
+            steps[batch_id] += transitions.conclude(tx, _waiting(members), **missed)
+            continue
+        for moved in (
+            transitions.conclude_batches(tx, _with_result(members), **answered),
+            transitions.conclude_batches(tx, _waiting(members), **missed),
+        ):
+            for batch_id, counted in moved.items():
+                steps[batch_id] += counted
     tx.execute(
         update(batches)
-        .where(batches.c.id == batch_id)
+        .where(_one_of(batches.c.id, ids))
         .values(state=BatchState.COLLECTED, collected=now, next_check=None)
     )
-    return Collected(given, answered + missed, account_line)
+    return {
+        batch_id: Collected(given.get(batch_id, 0), steps[batch_id], account_lines.get(batch_id))
+        for batch_id in ids
+    }
 
 
-def _with_result(batch_id: int) -> Any:
-    """Join the requests that wait in a batch to their results of it."""
+def _account_line(tx: Connection, batch_id: int) -> bytes | None:
+    """Return a line of a batch with an error of the account."""
+    is_accounts = results.c.disposition == Disposition.ACCOUNT
+    mine = select(results.c.raw).where(results.c.batch_id == batch_id, is_accounts)
+    return tx.scalar(mine.limit(1))
+
+
+def _one_of(column: Any, ids: Sequence[int]) -> ColumnElement[bool]:
+    return column == ids[0] if len(ids) == 1 else column.in_(ids)
+
+
+def _posts_of(batch_id: Any) -> Any:
+    return select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
+
+
+def _with_result(batch_ids: Sequence[int]) -> Any:
+    """Join the requests that wait in batches to their results of them."""
+    of_batch = batch_ids[0] if len(batch_ids) == 1 else requests.c.batch_id
     return and_(
-        _waiting(batch_id),
+        _waiting(batch_ids),
         results.c.request_seq == requests.c.seq,
-        results.c.batch_id == batch_id,
+        results.c.batch_id == of_batch,
     )
 
 
-def _waiting(batch_id: int) -> Any:
-    return and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
+def _waiting(batch_ids: Sequence[int]) -> Any:
+    return and_(_one_of(requests.c.batch_id, batch_ids), requests.c.state == RequestState.PACKED)
 
 
 def _given_before(tx: Connection, batch_id: int) -> int:

@@ -365,10 +365,10 @@ class BatchSums(NamedTuple):
     cost: int
 
 
-def sums_of_batch(tx: Connection, batch_id: int) -> list[BatchSums]:
-    """Return the usage of a batch's results, by outcome, error type and model."""
-    alike = (results.c.outcome, results.c.error_type, results.c.model)
-    rows = tx.execute(
+def sums_of_batches(tx: Connection, batch_ids: Sequence[int]) -> dict[int, list[BatchSums]]:
+    """Return the usage of each batch's results, by outcome, error type and model."""
+    alike = (results.c.batch_id, results.c.outcome, results.c.error_type, results.c.model)
+    rows: Sequence[Any] = tx.execute(
         select(
             *alike,
             func.count(),
@@ -379,11 +379,14 @@ def sums_of_batch(tx: Connection, batch_id: int) -> list[BatchSums]:
             func.count(results.c.cost),
             func.coalesce(func.sum(results.c.cost), 0),
         )
-        .where(results.c.batch_id == batch_id, results.c.sending > REUSED)
+        .where(results.c.batch_id.in_(batch_ids), results.c.sending > REUSED)
         .group_by(*alike)
         .order_by(*alike)
-    )
-    return [BatchSums(*row) for row in rows]
+    ).all()
+    found: dict[int, list[BatchSums]] = {batch_id: [] for batch_id in batch_ids}
+    for batch_id, *sums in rows:
+        found[batch_id].append(BatchSums(*sums))
+    return found
 
 
 class AnswerRecord(NamedTuple):

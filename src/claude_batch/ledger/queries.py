@@ -423,14 +423,21 @@ def requests_of_batches(tx: Connection, run_id: str) -> dict[BatchState, int]:
 
 def runs_of_batch(tx: Connection, batch_id: int) -> list[Record]:
     """Return the runs that have requests in a batch: id, kind, actor and trace."""
-    return list(
-        tx.execute(
-            select(runs.c.id, runs.c.kind, runs.c.actor, runs.c.trace)
-            .join(batch_runs, batch_runs.c.run_id == runs.c.id)
-            .where(batch_runs.c.batch_id == batch_id)
-            .order_by(runs.c.created, runs.c.id)
-        )
+    return runs_of_batches(tx, [batch_id])[batch_id]
+
+
+def runs_of_batches(tx: Connection, batch_ids: Sequence[int]) -> dict[int, list[Record]]:
+    """Return `runs_of_batch` of each of these batches."""
+    rows = tx.execute(
+        select(batch_runs.c.batch_id, runs.c.id, runs.c.kind, runs.c.actor, runs.c.trace)
+        .join(batch_runs, batch_runs.c.run_id == runs.c.id)
+        .where(batch_runs.c.batch_id.in_(batch_ids))
+        .order_by(runs.c.created, runs.c.id)
     )
+    found: dict[int, list[Record]] = {batch_id: [] for batch_id in batch_ids}
+    for row in rows:
+        found[row.batch_id].append(row)
+    return found
 
 
 def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]:

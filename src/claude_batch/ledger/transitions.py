@@ -31,6 +31,7 @@ from sqlalchemy import (
     bindparam,
     case,
     exists,
+    func,
     literal,
     null,
     or_,
@@ -122,33 +123,20 @@ def conclude(
     Requests with the same outcome and the same facts about their run are moved together. Returns
     the number of requests by what followed.
     """
-    outcome: tuple[ColumnElement[Any], ...]
-    if answer is None:
-        outcome = literal(str(Outcome.MISSING)), literal(str(Disposition.FINAL))
-    else:
-        outcome = answer.c.outcome, answer.c.disposition
-    columns = (*outcome, *_FACTS)
+    columns = _deciding(answer)
     # DISTINCT instead of GROUP BY, which would sort the requests. The updates count them.
     groups: Sequence[Any] = tx.execute(
         select(*columns).distinct().where(which, _run.c.id == requests.c.run_id)
     ).all()
     alike: defaultdict[Next, list[Any]] = defaultdict(list)
     for group in groups:
-        ended, asks, *facts = group
-        standing = _standing(facts, is_late=is_late, contradicted=contradicted, paid=may_be_paid)
-        step = next_step(Outcome(ended), Disposition(asks), standing)
+        step = _step_of(group, is_late=is_late, contradicted=contradicted, may_be_paid=may_be_paid)
         alike[step].append(group)
     if stamp is None and any(step.state.is_final for step in alike):
         stamp = next_stamp(tx)
     moved: Counter[Next] = Counter()
     for step, members in alike.items():
-        mine = which
-        if len(alike) > 1:
-            same = (
-                and_(*(column == value for column, value in zip(columns, group, strict=True)))
-                for group in members
-            )
-            mine = and_(which, _run.c.id == requests.c.run_id, or_(*same))
+        mine = which if len(alike) == 1 else _among(which, columns, members)
         values = _after(step, answer, due, stamp)
         if step.counts:
             values["attempts"] = requests.c.attempts + attempts
@@ -156,6 +144,69 @@ def conclude(
             values["sendings"] = sendings
         moved[step] = _change(tx, mine, **values)
     return moved
+
+
+def conclude_batches(
+    tx: Connection,
+    which: Condition,
+    *,
+    answer: FromClause | None = results,
+    contradicted: bool = False,
+    may_be_paid: bool = True,
+    sendings: Any,
+    due: float,
+    stamp: int,
+) -> dict[int, Counter[Next]]:
+    """Do what `conclude` does for requests of several small batches, in as few statements.
+
+    Returns the number of requests by what followed, by batch.
+    """
+    of_each = (requests.c.batch_id, *_deciding(answer))
+    # A subquery, because PostgreSQL does not see that two parameters are equal.
+    named = [column.label(f"column_{place}") for place, column in enumerate(of_each)]
+    found = select(*named).where(which, _run.c.id == requests.c.run_id).subquery()
+    counted = tx.execute(select(*found.c, func.count()).group_by(*found.c)).all()
+    alike: defaultdict[Next, list[Any]] = defaultdict(list)
+    moved: defaultdict[int, Counter[Next]] = defaultdict(Counter)
+    for batch_id, *group, count in counted:
+        step = _step_of(group, contradicted=contradicted, may_be_paid=may_be_paid)
+        alike[step].append(group)
+        moved[batch_id][step] += count
+    for step, members in alike.items():
+        mine = which if len(alike) == 1 else _among(which, of_each[1:], members)
+        values = _after(step, answer, due, stamp)
+        if step.counts:
+            values["attempts"] = requests.c.attempts + 1
+        _change(tx, mine, sendings=sendings, **values)
+    return moved
+
+
+def _deciding(answer: FromClause | None) -> tuple[ColumnElement[Any], ...]:
+    """Return the columns that decide what follows: outcome, disposition and facts."""
+    if answer is None:
+        return literal(str(Outcome.MISSING)), literal(str(Disposition.FINAL)), *_FACTS
+    return answer.c.outcome, answer.c.disposition, *_FACTS
+
+
+def _step_of(
+    group: Sequence[Any], *, is_late: bool = False, contradicted: bool, may_be_paid: bool
+) -> Next:
+    """Return what follows for the requests whose `_deciding` columns have these values."""
+    ended, asks, *facts = group
+    standing = _standing(facts, is_late=is_late, contradicted=contradicted, paid=may_be_paid)
+    return next_step(Outcome(ended), Disposition(asks), standing)
+
+
+def _among(
+    which: Condition, columns: Sequence[ColumnElement[Any]], groups: Sequence[Any]
+) -> Condition:
+    """Return the condition for the requests of ``which`` whose columns have one of these values."""
+    distinct = dict.fromkeys(tuple(group) for group in groups)
+    same = (
+        and_(*(column == value for column, value in zip(columns, group, strict=True)))
+        for group in distinct
+    )
+    return and_(which, _run.c.id == requests.c.run_id, or_(*same))
 
 
 def _after(step: Next, answer: FromClause | None, due: float, stamp: int | None) -> dict[str, Any]:

@@ -51,6 +51,11 @@ from claude_batch.ledger.store import Record
 _FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
 
 
+def any_former(tx: Connection) -> bool:
+    """Return whether any request has ever left a batch undecided. Usually none has."""
+    return tx.scalar(select(former_members.c.request_seq).limit(1)) is not None
+
+
 def former(tx: Connection, batch_id: int) -> dict[str, int]:
     """Return the requests that left a batch undecided: row numbers by request id."""
     rows = tx.execute(
@@ -77,8 +82,8 @@ def give_answers(tx: Connection, batch_id: int, *, contradicted: bool = False) -
     kept and its cost counted. ``contradicted``: some line hides a success. Then a lost request
     stays lost instead of a failure that would allow it to be sent, and paid for, again.
     """
-    if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
-        return 0  # no request has ever left a batch
+    if not any_former(tx):
+        return 0
     line = and_(
         results.c.request_seq == requests.c.seq,
         results.c.batch_id == batch_id,
@@ -216,8 +221,8 @@ def _answered_earlier(tx: Connection, batch_id: int) -> ColumnElement[bool] | No
     Only requests that left another batch undecided can have been sent before. None if there are
     none.
     """
-    if tx.scalar(select(former_members.c.request_seq).limit(1)) is None:
-        return None  # the usual case, at no cost
+    if not any_former(tx):
+        return None
     sent_before = (
         select(former_members.c.request_seq)
         .join(requests, requests.c.seq == former_members.c.request_seq)

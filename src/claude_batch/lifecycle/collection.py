@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.outcome import Disposition, with_retry_on
@@ -15,13 +17,19 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.core.usage import Usage
 from claude_batch.core.user_functions import Classification, RequestFault, UserFunctions
-from claude_batch.ledger import batch_contents, collected_batches, halts, unknown_batches
-from claude_batch.ledger.collected_batches import Gap, NewResult, Stored
+from claude_batch.ledger import (
+    batch_contents,
+    charges,
+    collected_batches,
+    halts,
+    unknown_batches,
+)
+from claude_batch.ledger.collected_batches import Complete, Gap, NewResult, Stored
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.batch_list import prove, split_lines
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.event_reports import Reporter
-from claude_batch.lifecycle.polling import absence, gap_since
+from claude_batch.lifecycle.polling import MANY, absence, gap_since
 from claude_batch.money.prices import FREE, UNPRICED, Prices, prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
@@ -44,6 +52,17 @@ SPARE_LINES = 1000
 """A results stream with more lines than these allow is treated as endless.
 
 The limit is every result twice, and some spare lines."""
+
+SMALL_REQUESTS = 100
+SMALL_BYTES = 1 << 20
+"""Most requests of a batch that is collected together with others, and most bytes of its results.
+"""
+
+FETCHES_AT_ONCE = 8
+TOGETHER = 64
+TOGETHER_SECONDS = 0.05
+"""How small batches are collected: the results of how many are fetched at the same time, how many
+at most wait to be stored together, and for how long."""
 
 COMPLETE_FETCHES = 3
 """Number of complete fetches after which a missing result that was not billed is given up."""
@@ -120,6 +139,50 @@ def result_of(
     )
 
 
+_Strange: TypeAlias = list[tuple[bytes, str]]
+"""Lines that are no results of their batch, and the reason."""
+
+
+@dataclass(slots=True)
+class _Fetched:
+    """What came of the fetch of one batch's results."""
+
+    row: Any
+    is_whole: bool = True
+    """Whether the results were read to their end."""
+    note: str = ""
+    """Why they were not."""
+    not_found_since: float | None = None
+    is_missed: bool = False
+    """Whether the batch is believed to be gone from the API."""
+    is_refused: bool = False
+    """Whether the API refuses the results, and not for a passing reason."""
+    lines: list[bytes] = field(default_factory=list[bytes])
+    """The lines of a small batch; those of others are stored as they arrive."""
+    is_too_large: bool = False
+    """Whether the results are larger than those of a small batch."""
+
+
+class _Lacking(NamedTuple):
+    """What the results of a batch lack, as far as known, and in words."""
+
+    gap: Gap | None
+    words: str
+
+
+async def _bounded_lines(row: Any, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of a batch's results; raises `Unreachable` if there are far too many."""
+    most = LINES_PER_REQUEST * row.request_count + SPARE_LINES
+    count = 0
+    async for part in split_lines(chunks):
+        count += len(part)
+        if count > most:
+            raise Unreachable(
+                f"its results have more than {most:,} lines, for {row.request_count:,} requests"
+            )
+        yield part
+
+
 class Collection:
     """The collector of results of one workspace's ended batches."""
 
@@ -145,33 +208,167 @@ class Collection:
         """
         with self._ledger.read() as tx:
             row = batch_contents.batch(tx, batch_id)
+        await self._collect_alone(seat, row)
+
+    async def collect_all(
+        self,
+        seat: Seat,
+        batch_ids: Sequence[int],
+        *,
+        collected: Callable[[], object],
+        stopping: Callable[[], bool],
+    ) -> None:
+        """Do what `collect` does for several batches; the small ones are collected together.
+
+        ``collected`` is called whenever results may have been given to their requests. No further
+        batch is begun once ``stopping`` returns true. Raises `Deposed`.
+        """
+        with self._ledger.read() as tx:
+            rows = batch_contents.some_batches(tx, batch_ids)
+        small = [
+            row for row in rows if row.request_count <= SMALL_REQUESTS and row.adopted != "assumed"
+        ]
+        alone: list[Any] = rows
+        if len(small) >= MANY:
+            too_large = await self._collect_small(seat, small, collected, stopping)
+            done = {row.id for row in small} - too_large
+            alone = [row for row in rows if row.id not in done]
+        for row in alone:
+            if stopping():
+                break
+            await self._collect_alone(seat, row)
+            collected()
+
+    async def _collect_alone(self, seat: Seat, row: Any) -> None:
         if row.adopted == "assumed" and not await self._is_ours(seat, row):
             return
-        complete, note = True, ""
-        not_found_since: float | None = None
-        refused = missed = False
+        fetched = _Fetched(row)
         try:
             await self.fetch(seat, row)
         except (ApiError, Unreachable) as error:
-            complete, note = False, str(error)
-            if isinstance(error, ApiError):
-                refused = error.fault.from_api and not error.fault.passes
-                if error.fault.status == 404:
-                    not_found_since, missed = absence(
-                        row.not_found_since,
-                        row.next_check,
-                        self._client,
-                        self._settings,
-                        self._ledger.now(),
-                    )
-        counts = json.loads(row.counts or "{}")
+            self._note_failure(fetched, error)
+        await self._judge(seat, [fetched])
+
+    async def _collect_small(
+        self,
+        seat: Seat,
+        rows: Sequence[Any],
+        collected: Callable[[], object],
+        stopping: Callable[[], bool],
+    ) -> set[int]:
+        """Collect small batches, several in one transaction; return the ids of too large ones.
+
+        A batch whose fetch takes long delays no other.
+        """
+        loop = asyncio.get_running_loop()
+        waiting = deque(rows)
+        fetched: list[_Fetched] = []
+        too_large: set[int] = set()
+        has_some = asyncio.Event()
+        fetching = min(FETCHES_AT_ONCE, len(rows))
+
+        async def fetch_some() -> None:
+            nonlocal fetching
+            try:
+                while waiting and not stopping():
+                    one = await self._fetch_small(waiting.popleft())
+                    if one.is_too_large:
+                        too_large.add(one.row.id)
+                        continue
+                    fetched.append(one)
+                    if len(fetched) == 1:
+                        loop.call_later(TOGETHER_SECONDS, has_some.set)
+                    elif len(fetched) >= TOGETHER:
+                        has_some.set()
+            finally:
+                fetching -= 1
+                if not fetching:
+                    has_some.set()
+
+        tasks = [loop.create_task(fetch_some()) for _ in range(fetching)]
+        try:
+            while fetching or fetched:
+                await has_some.wait()
+                has_some.clear()
+                some, fetched = fetched, []
+                if some:
+                    await self._store_together(seat, some)
+                    await self._judge(seat, some)
+                    collected()
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return too_large | {row.id for row in waiting}
+
+    async def _fetch_small(self, row: Any) -> _Fetched:
+        """Fetch the results of a small batch into memory."""
+        fetched = _Fetched(row)
+        size = 0
+        try:
+            async with self._client.results(row.remote_id) as chunks:
+                async for part in _bounded_lines(row, chunks):
+                    fetched.lines += part
+                    size += sum(map(len, part))
+                    if size > SMALL_BYTES:
+                        fetched.is_too_large = True
+                        break
+        except (ApiError, Unreachable) as error:
+            self._note_failure(fetched, error)
+        return fetched
+
+    def _note_failure(self, fetched: _Fetched, error: ApiError | Unreachable) -> None:
+        """Note that a fetch broke off, and what its error says about the batch."""
+        fetched.is_whole, fetched.note = False, str(error)
+        if isinstance(error, ApiError):
+            fetched.is_refused = error.fault.from_api and not error.fault.passes
+            if error.fault.status == 404:
+                fetched.not_found_since, fetched.is_missed = absence(
+                    fetched.row.not_found_since,
+                    fetched.row.next_check,
+                    self._client,
+                    self._settings,
+                    self._ledger.now(),
+                )
+
+    async def _judge(self, seat: Seat, fetched: Sequence[_Fetched]) -> None:
+        """Finish the batches that are complete, and plan a further fetch of the others."""
+        ids = [each.row.id for each in fetched]
         with self._ledger.read() as tx:
-            stored = collected_batches.stored_counts(tx, batch_id)
-            gaps = row.request_count - stored.total
+            stored = collected_batches.stored_counts_of(tx, ids)
             # Requests that were sent again on order have left the batch; nobody waits for these
             # results.
-            owed = collected_batches.without_result(tx, batch_id) if gaps > 0 else 0
-        counted = int(counts.get("succeeded", 0))
+            owed = {
+                each.row.id: collected_batches.without_result(tx, each.row.id)
+                for each in fetched
+                if each.row.request_count > stored[each.row.id].total
+            }
+            # Their answers may decide about requests of each other.
+            apart = unknown_batches.any_former(tx)
+        complete: list[tuple[Any, Complete]] = []
+        for each in fetched:
+            judged = self._complete(each, stored[each.row.id], owed.get(each.row.id, 0))
+            if isinstance(judged, Complete):
+                complete.append((each.row, judged))
+            else:
+                self._fetch_again(seat, each, judged)
+        if not complete:
+            return
+        reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
+        for row, _ in complete:
+            await self._give_slices(seat, row)
+        for group in [[one] for one in complete] if apart else [complete]:
+            self._finish(seat, group)
+
+    def _complete(self, fetched: _Fetched, stored: Stored, owed: int) -> Complete | _Lacking:
+        """Return how to finish a batch, or what its results still lack.
+
+        ``owed``: number of requests that wait for a result of it.
+        """
+        row = fetched.row
+        gaps = row.request_count - stored.total
+        counted = int(json.loads(row.counts or "{}").get("succeeded", 0))
         # A success without a line is in a gap, or a line contradicts it. After a recovery, fewer
         # requests are known than the API counts.
         short = min(counted, row.request_count) - stored.succeeded - stored.undocumented
@@ -184,61 +381,70 @@ class Collection:
         # By the server's clock, because ours may have jumped. Recovered batches have no
         # ``server_time``.
         age = self._client.server_now() - (row.server_time or row.submitted or now)
-        outdated = refused and age >= RESULTS_KEPT_DAYS * 86400
+        outdated = fetched.is_refused and age >= RESULTS_KEPT_DAYS * 86400
         if outdated:
             _log.error(
                 "batch %s: its results were not fetched within the %d days that the API keeps them",
                 row.remote_id,
                 RESULTS_KEPT_DAYS,
             )
-        gone = missed or outdated
+        gone = fetched.is_missed or outdated
         gap: Gap | None = None
-        if complete and max(gaps, short) > 0:
+        if fetched.is_whole and max(gaps, short) > 0:
             gap = self._gap(row, max(gaps, short))
         is_over = gap is not None and (
             row.fetches + 1 >= COMPLETE_FETCHES and (not is_doubtful or gap.seen >= gap.until)
         )
         if max(gaps, short) > 0 and not gone and not is_over:
-            words = note or (
+            words = fetched.note or (
                 f"{gaps} of {row.request_count} results were not in the stream"
                 if gaps > 0
                 else f"{short} of {counted} successes were not in the stream"
             )
-            with self._ledger.write(seat) as tx:
-                collected_batches.note_fetch(
-                    tx,
-                    batch_id,
-                    gap=gap,
-                    next_check=now + fetch_wait(row, gap),
-                    note=words,
-                    not_found_since=not_found_since,
-                )
-                given = collected_batches.give_successes(tx, batch_id)
-            _log.info("batch %s: %s; fetched again", row.remote_id, words)
-            if given:
-                self._reporter.given(row)
-            return
-        reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
-        await self._give_slices(seat, row)
+            return _Lacking(gap, words)
+        return Complete(row.id, stored, missing, contradicted=short > max(gaps, 0))
+
+    def _fetch_again(self, seat: Seat, fetched: _Fetched, lacking: _Lacking) -> None:
+        """Plan another fetch of a batch; finish the requests whose success is stored."""
+        row, now = fetched.row, self._ledger.now()
         with self._ledger.write(seat) as tx:
-            unknown_batches.take_earlier_answers(tx, batch_id)
-            contradicted = short > max(gaps, 0)
-            collected = collected_batches.finish_collection(
+            collected_batches.note_fetch(
                 tx,
-                batch_id,
-                stored,
-                missing=missing,
-                now=now,
-                contradicted=contradicted,
+                row.id,
+                gap=lacking.gap,
+                next_check=now + fetch_wait(row, lacking.gap),
+                note=lacking.words,
+                not_found_since=fetched.not_found_since,
             )
-            unknown_batches.give_answers(tx, batch_id, contradicted=contradicted)
-            if collected.account_line is not None and collected.retried["account"]:
-                self._halt(tx, seat, collected.account_line, now)
-            warnings = warn_after(tx, batch_id, now)
+            given = collected_batches.give_successes(tx, row.id)
+        _log.info("batch %s: %s; fetched again", row.remote_id, lacking.words)
+        if given:
+            self._reporter.given(row)
+
+    def _finish(self, seat: Seat, complete: Sequence[tuple[Any, Complete]]) -> None:
+        """Finish complete batches, given by their rows, in one transaction."""
+        now = self._ledger.now()
+        warnings: list[str] = []
+        with self._ledger.write(seat) as tx:
+            # One question for all batches: usually no request has left one undecided.
+            any_former = unknown_batches.any_former(tx)
+            if any_former:
+                for row, _ in complete:
+                    unknown_batches.take_earlier_answers(tx, row.id)
+            done = collected_batches.finish_collections(tx, [each for _, each in complete], now)
+            if any_former:
+                for row, each in complete:
+                    unknown_batches.give_answers(tx, row.id, contradicted=each.contradicted)
+            for collected in done.values():
+                if collected.account_line is not None and collected.retried["account"]:
+                    self._halt(tx, seat, collected.account_line, now)
+            if charges.any_budget(tx):
+                for row, _ in complete:
+                    warnings += warn_after(tx, row.id, now)
         for words in warnings:
             _log.warning("%s", words, extra={"for_people": True})
         reach(CrashPoint.AFTER_COLLECTED)
-        self._reporter.collected(row, collected)
+        self._reporter.collected([(row, done[row.id]) for row, _ in complete])
 
     async def _give_slices(self, seat: Seat, row: Any) -> None:
         """Finish most requests of a large batch in short transactions.
@@ -303,8 +509,6 @@ class Collection:
 
     async def _store(self, seat: Seat | None, row: Any, chunks: AsyncIterator[bytes]) -> None:
         batch_id, ended = row.id, row.ended or self._ledger.now()
-        most = LINES_PER_REQUEST * row.request_count + SPARE_LINES
-        count = 0
         with self._ledger.read() as tx:
             # Nothing joins an ended batch, and requests that left it are still found by its row.
             members = (
@@ -312,15 +516,10 @@ class Collection:
                 | unknown_batches.former(tx, batch_id)
                 | collected_batches.gone_on(tx, batch_id)
             )
-            retry_on = batch_contents.retry_on(tx, batch_id)
+            retry_on = batch_contents.retry_on(tx, [batch_id])
         lines: list[bytes] = []
         size = 0
-        async for part in split_lines(chunks):
-            count += len(part)
-            if count > most:
-                raise Unreachable(
-                    f"its results have more than {most:,} lines, for {row.request_count:,} requests"
-                )
+        async for part in _bounded_lines(row, chunks):
             lines += part
             size += sum(map(len, part))
             if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
@@ -338,9 +537,53 @@ class Collection:
         ended: float,
         retry_on: Mapping[str, str],
     ) -> None:
+        new, strange = await self._decode(batch_id, members, lines, ended, retry_on)
+        # In request order: results arrive shuffled, and are read in order later.
+        new.sort(key=_request_of)
+        with self._ledger.write(seat) as tx:
+            collected_batches.add_results(tx, new)
+            if strange:
+                collected_batches.add_strange_lines(tx, batch_id, strange)
+        reach(CrashPoint.DURING_COLLECT_CHUNK)
+
+    async def _store_together(self, seat: Seat, fetched: Sequence[_Fetched]) -> None:
+        """Store the lines of several small batches in one transaction."""
+        having = [each for each in fetched if each.lines]
+        if not having:
+            return
+        ids = [each.row.id for each in having]
+        with self._ledger.read() as tx:
+            receivers = collected_batches.receivers(tx, ids)
+            retry_on = batch_contents.retry_on(tx, ids)
+        new: list[NewResult] = []
+        strange: list[tuple[int, _Strange]] = []
+        for each in having:
+            batch_id, ended = each.row.id, each.row.ended or self._ledger.now()
+            results, others = await self._decode(
+                batch_id, receivers[batch_id], each.lines, ended, retry_on
+            )
+            new += results
+            if others:
+                strange.append((batch_id, others))
+        new.sort(key=_request_of)
+        with self._ledger.write(seat) as tx:
+            collected_batches.add_results(tx, new)
+            for batch_id, others in strange:
+                collected_batches.add_strange_lines(tx, batch_id, others)
+        reach(CrashPoint.DURING_COLLECT_CHUNK)
+
+    async def _decode(
+        self,
+        batch_id: int,
+        members: Mapping[str, int],
+        lines: Sequence[bytes],
+        ended: float,
+        retry_on: Mapping[str, str],
+    ) -> tuple[list[NewResult], _Strange]:
+        """Return the results of a batch's lines, and the lines that are none, with the reason."""
         new: list[NewResult] = []
         faults: list[tuple[LineError, int]] = []
-        strange: list[tuple[bytes, str]] = []
+        strange: _Strange = []
         for raw in lines:
             try:
                 line = decode_line(raw)
@@ -364,13 +607,7 @@ class Collection:
             self._apply_retry_on(new, faults, retry_on)
         if self._functions.classify is not None:
             await self._classify(new, faults)
-        # In request order: results arrive shuffled, and are read in order later.
-        new.sort(key=_request_of)
-        with self._ledger.write(seat) as tx:
-            collected_batches.add_results(tx, new)
-            if strange:
-                collected_batches.add_strange_lines(tx, batch_id, strange)
-        reach(CrashPoint.DURING_COLLECT_CHUNK)
+        return new, strange
 
     def _apply_retry_on(
         self,

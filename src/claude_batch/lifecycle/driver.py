@@ -498,15 +498,16 @@ class Driver:
         """Collect the batches that have ended."""
         with self._ledger.read() as tx:
             ended = collected_batches.ended_batches(tx, seat.workspace_id, self._ledger.now())
-        for batch_id in ended:
-            if self._stopping:
-                break
-            await self._collection.collect(seat, batch_id)
-            self._changed()
-            self._live.wake()
-            self._conversations.wake()
-            self._wake_send.set()
-            self._keep_log_short()
+        await self._collection.collect_all(
+            seat, ended, collected=self._have_collected, stopping=lambda: self._stopping
+        )
+
+    def _have_collected(self) -> None:
+        self._changed()
+        self._live.wake()
+        self._conversations.wake()
+        self._wake_send.set()
+        self._keep_log_short()
 
     def _look_at_deadlines(self, seat: Seat) -> float:
         changed, again = self._deadlines.look(seat, self._ledger.now())

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from claude_batch.core.events import (
@@ -142,46 +143,51 @@ class Reporter:
             self.follow(run.id for run in runs if run.kind == "run")
 
     @_harmless()
-    def collected(self, row: Any, collected: Collected) -> None:
-        """Report what happened to the requests of a batch, given by its row."""
+    def collected(self, done: Sequence[tuple[Any, Collected]]) -> None:
+        """Report what happened to the requests of batches, given by their rows."""
         wants = self.observers.wants
         if wants(RunFinished) or wants(ResultsCollected):
-            self._sums(row, collected)
+            self._sums(done)
         if wants(RequestsRetried):
-            for reason, count in collected.retried.items():
-                self.observers.report(
-                    RequestsRetried(
-                        **self.here,
-                        requests=count,
-                        reason=reason,
-                        batch_id=row.remote_id,
+            for row, collected in done:
+                for reason, count in collected.retried.items():
+                    self.observers.report(
+                        RequestsRetried(
+                            **self.here,
+                            requests=count,
+                            reason=reason,
+                            batch_id=row.remote_id,
+                        )
                     )
-                )
         if wants(RequestsAnswered):
-            self.observers.report_each(RequestsAnswered, lambda: self._answered(row))
+            for row, _ in done:
+                self.observers.report_each(RequestsAnswered, partial(self._answered, row))
 
-    def _sums(self, row: Any, collected: Collected) -> None:
+    def _sums(self, done: Sequence[tuple[Any, Collected]]) -> None:
+        ids = [row.id for row, _ in done]
         with self._ledger.read() as tx:
-            runs = queries.runs_of_batch(tx, row.id)
-            self.follow(run.id for run in runs if run.kind == "run")
+            runs_of = queries.runs_of_batches(tx, ids)
+            self.follow({run.id for runs in runs_of.values() for run in runs if run.kind == "run"})
             if not self.observers.wants(ResultsCollected):
                 return
-            sums = cost_sums.sums_of_batch(tx, row.id)
-        self.observers.report(
-            ResultsCollected(
-                **self.here,
-                **_totals(sums),
-                batch=row.id,
-                batch_id=row.remote_id,
-                requests=row.request_count,
-                run_ids=tuple(run.id for run in runs),
-                final=collected.final,
-                missing=collected.lost + collected.retried["missing"],
-                submitted=row.submitted,
-                ended=row.ended,
-                traces=tuple(dict.fromkeys(run.trace for run in runs if run.trace is not None)),
+            sums_of = cost_sums.sums_of_batches(tx, ids)
+        for row, collected in done:
+            runs = runs_of[row.id]
+            self.observers.report(
+                ResultsCollected(
+                    **self.here,
+                    **_totals(sums_of[row.id]),
+                    batch=row.id,
+                    batch_id=row.remote_id,
+                    requests=row.request_count,
+                    run_ids=tuple(run.id for run in runs),
+                    final=collected.final,
+                    missing=collected.lost + collected.retried["missing"],
+                    submitted=row.submitted,
+                    ended=row.ended,
+                    traces=tuple(dict.fromkeys(run.trace for run in runs if run.trace is not None)),
+                )
             )
-        )
 
     def _answered(self, row: Any) -> Iterator[RequestsAnswered]:
         for page in cost_sums.results_of_batch(self._ledger, row.id):

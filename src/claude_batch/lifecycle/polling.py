@@ -156,7 +156,7 @@ class Polling:
                     with self._ledger.write(seat) as tx:
                         unknown_batches.take_earlier_answers(tx, row.id)
                         lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
-                    self._reporter.collected(row, lost)
+                    self._reporter.collected([(row, lost)])
                     return None
         except Unreachable as error:
             note = str(error)
@@ -198,9 +198,8 @@ class Polling:
             going.append((row.id, state, now + wait))
         with self._ledger.write(seat) as tx:
             collected_batches.note_checks(tx, going)
-            for event in ended:
-                counts = json.dumps(event.counts)
-                collected_batches.mark_ended(tx, event.batch, counts=counts, ended=event.ended)
+            ends = [(event.batch, json.dumps(event.counts), event.ended) for event in ended]
+            collected_batches.mark_ended(tx, ends)
             if ended:
                 # An ended batch frees room in the API's queue, so sendings that wait for room may
                 # retry.
