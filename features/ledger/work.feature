@@ -34,8 +34,15 @@ Feature: A request more costs three rows, and neither a transaction nor a call o
   Scenario: Small batches that end together are collected by the same statements, however many they are
     Given an API that takes 3600 seconds for a batch
     When 3 batches end at the same time, and the pass that collects them is counted
-    And 20 batches end at the same time, and the pass that collects them is counted
+    And 60 batches end at the same time, and the pass that collects them is counted
     Then none of it grows with their number
+
+  Scenario: More runs in one process take no more statements each
+    Given an API that takes 3600 seconds for a batch
+    When 4 runs are stored, sent, collected and read in one process, and counted
+    And 12 runs are stored, sent, collected and read in one process, and counted
+    And 48 runs are stored, sent, collected and read in one process, and counted
+    Then each run takes as many statements, however many others there are
 
   Scenario: The end of a run wakes its own caller, however many others wait
     Given an API

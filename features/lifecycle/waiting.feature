@@ -20,6 +20,12 @@ Feature: Callers and observers come and go while answers and events are on their
     Then all 1000 are answered
     And at most 100 calls began, and at most 100 were answered, in one pass
 
+  Scenario: A call that waits keeps few objects, because the garbage collector examines each of them
+    Given an API
+    And a batch provider with {"linger": "60s", "mode": "batch"}
+    When the objects that 50 and 550 waiting calls keep are counted
+    Then each waiting call keeps at most 10 objects that the garbage collector examines
+
   Scenario: Calls that begin together share a timer, and each ends in time
     Given an API that takes 30 seconds for a batch
     And a batch provider with {"max_wait": "600ms"}

@@ -162,6 +162,34 @@ def _(context: Context, count: int) -> None:
     context.provider.close()
 
 
+@when("{count:d} runs are stored, sent, collected and read in one process, and counted")
+def _(context: Context, count: int) -> None:
+    with counted_work() as work:
+        make_provider(context, drive=False)
+        runs = [
+            context.provider.store(
+                context.actor.configuration, [f"{n} of run {number} of {count}" for n in range(3)]
+            )
+            for number in range(count)
+        ]
+        assert context.provider.advance_sync()
+        context.api.advance_clock(3601)
+        time.sleep(4 * QUICK["poll_interval"])
+        assert context.provider.advance_sync()
+        assert all(result.ok for run in runs for result in run.results_sync())
+        found = work["reading statements"] + work["writing statements"]
+        context.statements_of_runs = {**getattr(context, "statements_of_runs", {}), count: found}
+        context.provider.close()
+
+
+@then("each run takes as many statements, however many others there are")
+def _(context: Context) -> None:
+    (few, first), (more, second), (most, third) = context.statements_of_runs.items()
+    of_each, of_each_more = (second - first) / (more - few), (third - second) / (most - more)
+    # With a step that looks at every run for each run, it would be three times as many.
+    assert 0 < of_each_more < 1.5 * of_each, context.statements_of_runs
+
+
 @when("{count:d} runs are waited for, one of them ends, and one look is counted")
 def _(context: Context, count: int) -> None:
     make_provider(context, drive=False)

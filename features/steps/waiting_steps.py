@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import threading
@@ -14,7 +15,7 @@ from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
-from sqlalchemy import select
+from sqlalchemy import func, select
 from staging import ledger_values, until
 from tables import rule
 
@@ -76,7 +77,7 @@ def _(context: Context, count: int) -> None:
     passes = 0
     context.begun, context.answered = Counter[int](), Counter[int]()
     responder = context.provider._responder
-    ask = responder._ask
+    ask = responder.ask
 
     def begin(*arguments: Any) -> CallFuture:
         context.begun[passes] += 1
@@ -100,7 +101,7 @@ def _(context: Context, count: int) -> None:
         context.outcomes = await asyncio.gather(*map(one, range(count)))
         counting.cancel()
 
-    with mock.patch.object(responder, "_ask", begin):
+    with mock.patch.object(responder, "ask", begin):
         asyncio.run(all_of_them())
 
 
@@ -109,6 +110,37 @@ def _(context: Context, most: int, most_answered: int) -> None:
     assert sum(context.begun.values()) == len(context.outcomes)
     assert max(context.begun.values()) <= most, context.begun
     assert max(context.answered.values()) <= most_answered, context.answered
+
+
+@when("the objects that {few:d} and {many:d} waiting calls keep are counted")
+def _(context: Context, few: int, many: int) -> None:
+    async def kept(count: int) -> int:
+        before = queued()
+        ask = context.actor.respond
+        tasks = [asyncio.create_task(ask(f"prompt {n} of {count}")) for n in range(count)]
+        while queued() < before + count:  # noqa: ASYNC110 - in the ledger, which has no event
+            await asyncio.sleep(0.05)
+        gc.collect()
+        found = len(gc.get_objects())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return found
+
+    def queued() -> int:
+        return ledger_values(select(func.count()).select_from(schema.requests))[0]
+
+    async def both() -> float:
+        await kept(few)  # what is made once
+        less = await kept(few)
+        return (await kept(many) - less) / (many - few)
+
+    context.objects = asyncio.run(both())
+
+
+@then("each waiting call keeps at most {most:d} objects that the garbage collector examines")
+def _(context: Context, most: int) -> None:
+    assert context.objects <= most, context.objects
 
 
 # Observers

@@ -24,7 +24,7 @@ from claude_batch.core.errors import (
 from claude_batch.core.settings import BatchProcessingMode, resolve_mode
 from claude_batch.integrations.http_answers import failure, response_of
 from claude_batch.integrations.messages_call import read_call, read_failure_ttl
-from claude_batch.lifecycle.waiters import CallFuture, take_turn
+from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.wire.encoding import EncodedRequest
 
 # Transport ----------------------------------------------------------------------------------------
@@ -231,7 +231,8 @@ class AsyncBatchTransport(httpx2.AsyncBaseTransport):
             return await self._live.send(
                 _with_live_timeout(request), stream=True, auth=None, follow_redirects=False
             )
-        await take_turn()
+        if (turn := turn_to_begin()) is not None:
+            await turn
         asked = self._desk.ask(request, await request.aread())
         if isinstance(asked, httpx2.Response):
             return asked

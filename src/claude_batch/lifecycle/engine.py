@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -465,7 +464,7 @@ class Engine:
         waiter = Waiter(future, call.seq, call.run_id, None, mode, keeps=True, acknowledges=True)
         self._waiting.add(waiter, seconds=mode.max_wait)
         future.stored(call.seq)
-        future.on_leave(partial(self._gone, waiter))
+        future.on_leave(self._gone, waiter)
         # It may have ended meanwhile.
         self._waiting.deliver()
 
@@ -523,12 +522,13 @@ class Engine:
         self._calls.report(self.observers)
         self.noticing.follow(self._calls.bounded)
         self._waiting.expect([c.encoded.params for c, _ in added if c.mode.mode == "batch"])
+        gone = self._gone  # one object for all of them
         for call, waiter in added:
             if call.talk is not None:
                 self.workbench.give(waiter.run_id, call.talk.tools, call.talk.judge)
             self._waiting.add(waiter, seconds=call.begun + call.mode.max_wait - self.ledger.now())
             call.future.stored(waiter.seq)
-            call.future.on_leave(partial(self._gone, waiter))
+            call.future.on_leave(gone, waiter)
         for door in self._doors.values():
             door.driver.wake()
         self._notify_callers()

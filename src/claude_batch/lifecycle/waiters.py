@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Literal
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from claude_batch.core.errors import ActorError
 from claude_batch.core.settings import BatchProcessingMode
@@ -27,6 +29,8 @@ from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.notices import SmallGroups
+
+_T = TypeVar("_T")
 
 # The answer of a call -----------------------------------------------------------------------------
 
@@ -44,11 +48,13 @@ class CallFuture:
     """The answer of a call, for one waiter. Thread-safe; settled or left, whichever is first."""
 
     __slots__ = (
+        "_caller",
         "_has_left",
-        "_lock",
+        "_left_by",
         "_on_leave",
         "_on_stored",
         "_outcome",
+        "_waits",
         "_wake",
         "departure",
         "joined",
@@ -57,12 +63,14 @@ class CallFuture:
 
     def __init__(self) -> None:
         """Begin without an outcome."""
-        self._lock = threading.Lock()
         self._outcome: Answer | Exception | None = None
         self._has_left = False
-        self._on_leave: Callable[[], object] | None = None
+        self._on_leave: Callable[[Any], object] | None = None
+        self._left_by: Any = None
         self._on_stored: Callable[[], object] | None = None
         self._wake: Callable[[], object] | None = None
+        self._waits: asyncio.Future[None] | None = None
+        self._caller: _CallerLoop | None = None
         self.departure: Departure = "withdraw"
         self.seq: int | None = None
         """Row number of the request; None until it is stored."""
@@ -73,13 +81,12 @@ class CallFuture:
 
     def settle(self, outcome: Answer | Exception) -> bool:
         """Set the outcome; return False if the caller has left or there is one already."""
-        with self._lock:
+        with _gate:
             if self.done():
                 return False
             self._outcome = outcome
-            self._on_leave = None
-        if self._wake is not None:
-            self._wake()
+            self._on_leave = self._left_by = None
+        self._wake_caller()
         return True
 
     def stored(self, seq: int) -> None:
@@ -88,13 +95,18 @@ class CallFuture:
         if self._on_stored is not None:
             self._on_stored()
 
-    def on_leave(self, callback: Callable[[], object]) -> None:
-        """Call a function once the caller leaves without an outcome, on the caller's thread."""
-        with self._lock:
-            if not self._has_left:
-                self._on_leave = callback
+    def on_leave(self, callback: Callable[[_T], object], waiter: _T) -> None:
+        """Call a function with ``waiter`` once the caller leaves without an outcome.
+
+        It is called on the caller's thread.
+        """
+        with _gate:
+            if self._outcome is not None:
                 return
-        callback()
+            if not self._has_left:
+                self._on_leave, self._left_by = callback, waiter
+                return
+        callback(waiter)
 
     # Its caller
 
@@ -107,16 +119,16 @@ class CallFuture:
 
     def leave(self, departure: Departure) -> bool:
         """Leave without the answer; return False if there is an outcome already."""
-        with self._lock:
+        with _gate:
             if self.done():
                 return False
             self.departure = departure
             self._has_left = True
-            callback = self._on_leave
+            callback, waiter = self._on_leave, self._left_by
+            self._on_leave = self._left_by = None
         if callback is not None:
-            callback()
-        if self._wake is not None:
-            self._wake()
+            callback(waiter)
+        self._wake_caller()
         return True
 
     def cancel(self) -> bool:
@@ -167,9 +179,13 @@ class CallFuture:
         Only the newest of these futures, or waits, is woken.
         """
         loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        self._wake_by(partial(_caller_loop(loop).post, waiter))
-        return waiter
+        waits: asyncio.Future[None] = loop.create_future()
+        with _gate:
+            self._wake, self._waits, self._caller = None, waits, _caller_loop(loop)
+            is_done = self.done()
+        if is_done:
+            self._wake_caller()
+        return waits
 
     def answer(self) -> Answer:
         """Block until the answer is there, and return or raise it; an interrupt withdraws."""
@@ -183,7 +199,7 @@ class CallFuture:
     async def answer_on_loop(self) -> Answer:
         """Await the answer, and return or raise it; cancelling the task withdraws."""
         try:
-            await self.wait_on_loop()
+            await self.on_loop()
         except (asyncio.CancelledError, GeneratorExit):
             # GeneratorExit: the coroutine was closed.
             self.cancel()
@@ -191,11 +207,30 @@ class CallFuture:
         return self.result()
 
     def _wake_by(self, wake: Callable[[], object]) -> None:
-        with self._lock:
-            self._wake = wake
+        with _gate:
+            self._wake, self._waits = wake, None
             is_done = self.done()
         if is_done:
             wake()
+
+    def _wake_caller(self) -> None:
+        # Read once: the caller may begin to wait in another way meanwhile, which looks itself.
+        waits, wake = self._waits, self._wake
+        if waits is not None and self._caller is not None:
+            self._caller.post(waits)
+        elif wake is not None:
+            wake()
+
+
+def _renew_gate() -> None:
+    global _gate
+    # One for all calls, because each object counts with ten thousand of them. A signal handler may
+    # enter it again.
+    _gate = threading.RLock()
+
+
+_renew_gate()
+os.register_at_fork(after_in_child=_renew_gate)
 
 
 AT_ONCE = 100
@@ -236,14 +271,15 @@ class _CallerLoop:
         if self._done:
             self._plan(asyncio.get_running_loop())
 
-    async def turn(self, loop: asyncio.AbstractEventLoop) -> None:
+    def turn(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None] | None:
         if not self._begun:
             loop.call_soon(self._next_pass, loop)
         self._begun += 1
-        if self._begun > AT_ONCE:
-            turn: asyncio.Future[None] = loop.create_future()
-            self._beginning.append(turn)
-            await turn
+        if self._begun <= AT_ONCE:
+            return None
+        turn: asyncio.Future[None] = loop.create_future()
+        self._beginning.append(turn)
+        return turn
 
     def _next_pass(self, loop: asyncio.AbstractEventLoop) -> None:
         self._begun = _wake_some(self._beginning)
@@ -271,10 +307,13 @@ def _caller_loop(loop: asyncio.AbstractEventLoop) -> _CallerLoop:
     return found
 
 
-async def take_turn() -> None:
-    """Wait until a call may begin, if many have begun in this pass of the event loop."""
+def turn_to_begin() -> asyncio.Future[None] | None:
+    """Return what a call must await before it begins, if many have begun in this pass of the loop.
+
+    No coroutine, because each object counts with ten thousand calls.
+    """
     loop = asyncio.get_running_loop()
-    await _caller_loop(loop).turn(loop)
+    return _caller_loop(loop).turn(loop)
 
 
 # Waiters ------------------------------------------------------------------------------------------
@@ -283,9 +322,12 @@ MANY_RUNS = 3
 """Number of runs with waiting calls from which one statement tells which of them have answers."""
 
 
-@dataclass(slots=True, eq=False)
-class Waiter:
-    """One caller that waits for one request."""
+class Waiter(msgspec.Struct, eq=False, gc=False):
+    """One caller that waits for one request.
+
+    Not examined by the garbage collector, because it is in no cycle once the wait has ended: its
+    future and its timeout then let go of it.
+    """
 
     future: CallFuture
     seq: int
@@ -299,7 +341,7 @@ class Waiter:
     """Whether the caller itself acknowledges the answer."""
     repeats: bool = False
     """Whether equal calls get the same failure again."""
-    timeout: _Timeout | None = field(default=None, init=False, repr=False)
+    timeout: _Timeout | None = None
 
 
 @dataclass(slots=True)
@@ -337,7 +379,10 @@ class Waiting:
     """Called with a waiter whose time is over."""
     _timeouts: dict[float, _Timeout] = field(default_factory=dict[float, _Timeout])
     _groups: SmallGroups = field(default_factory=SmallGroups)
-    _by_seq: dict[int, list[Waiter]] = field(default_factory=dict[int, list[Waiter]])
+    _by_seq: dict[int, Waiter | list[Waiter]] = field(
+        default_factory=dict[int, "Waiter | list[Waiter]"]
+    )
+    """A list only where several callers wait for a request."""
     _cursors: dict[str, _Cursor] = field(default_factory=dict[str, _Cursor])
 
     def expect(self, batched: Sequence[bytes]) -> None:
@@ -349,7 +394,11 @@ class Waiting:
 
     def add(self, waiter: Waiter, *, seconds: float) -> None:
         """Wait for a request, at most ``seconds`` and a fiftieth or a second more."""
-        self._by_seq.setdefault(waiter.seq, []).append(waiter)
+        others = self._by_seq.setdefault(waiter.seq, waiter)
+        if isinstance(others, list):
+            others.append(waiter)
+        elif others is not waiter:
+            self._by_seq[waiter.seq] = [others, waiter]
         self._cursors.setdefault(waiter.run_id, _Cursor()).waiting += 1
         loop = asyncio.get_running_loop()
         # Calls that begin together share a timer.
@@ -395,7 +444,10 @@ class Waiting:
         ]
 
     def _resolve(self, answer: Answer) -> None:
-        waiters = self._by_seq.pop(answer.seq, [])
+        found = self._by_seq.pop(answer.seq, None)
+        if found is None:
+            return
+        waiters = _listed(found)
         for waiter in waiters:
             self._release(waiter)
         settled = [waiter for waiter in waiters if waiter.future.settle(answer)]
@@ -424,8 +476,9 @@ class Waiting:
                 self.leave(waiter)
 
     def _remove(self, waiter: Waiter, on_last: Callable[[int], None]) -> None:
-        mine = self._by_seq.get(waiter.seq)
-        if mine is None or waiter not in mine:
+        found = self._by_seq.get(waiter.seq)
+        mine = [] if found is None else _listed(found)
+        if waiter not in mine:
             return
         mine.remove(waiter)
         self._release(waiter)
@@ -439,7 +492,7 @@ class Waiting:
 
     def of(self, workspace: object) -> list[Waiter]:
         """Return the waiters of one account."""
-        return [w for waiters in self._by_seq.values() for w in waiters if w.workspace is workspace]
+        return [waiter for waiter in self.all() if waiter.workspace is workspace]
 
     def __bool__(self) -> bool:
         """Return whether anybody waits."""
@@ -447,7 +500,7 @@ class Waiting:
 
     def all(self) -> list[Waiter]:
         """Return every waiter."""
-        return [waiter for waiters in self._by_seq.values() for waiter in waiters]
+        return [waiter for found in self._by_seq.values() for waiter in _listed(found)]
 
     def _release(self, waiter: Waiter) -> None:
         if (timeout := waiter.timeout) is not None:
@@ -457,3 +510,7 @@ class Waiting:
                 timeout.timer.cancel()
                 del self._timeouts[timeout.at]
         self._cursors[waiter.run_id].waiting -= 1
+
+
+def _listed(waiters: Waiter | list[Waiter]) -> list[Waiter]:
+    return waiters if isinstance(waiters, list) else [waiters]

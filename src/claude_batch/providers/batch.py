@@ -43,7 +43,7 @@ from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.tool_runner import Talk
-from claude_batch.lifecycle.waiters import CallFuture
+from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.money.estimates import Estimate
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.document_upload import Uploads
@@ -63,7 +63,7 @@ from claude_batch.providers.middleware_runner import (
 )
 from claude_batch.providers.preflight import preflight_of
 from claude_batch.providers.protocol import ProviderCapabilities
-from claude_batch.providers.responder import Responder, talk_of
+from claude_batch.providers.responder import NOTHING_BESIDE, Responder, talk_of
 from claude_batch.providers.result_cursor import merge, merge_sync
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
@@ -210,8 +210,24 @@ class ClaudeBatchProvider(Opened):
         an earlier request does not change it. With ``budget_usd``, the call raises
         `BudgetExceededError` before it is stored if it can cost more.
         """
+        if (turn := turn_to_begin()) is not None:
+            await turn
         asked = ActorRequest.of(request, key=key)
-        return await self._responder.respond(actor, asked, keep, settings)
+        if self.middleware_runner is not None:
+            return await self._responder.respond(actor, asked, keep, settings)
+        # Neither a coroutine nor the request lasts as long as the wait: with ten thousand calls,
+        # Python's garbage collector examines each object again and again.
+        output, context = asked.output, asked.context
+        beside = NOTHING_BESIDE if output is None and context is None else (output, context)
+        future = self._responder.ask(actor, asked, keep, settings)
+        del turn, asked, output, context
+        try:
+            await future.on_loop()
+        except (asyncio.CancelledError, GeneratorExit):
+            # GeneratorExit: the coroutine was closed.
+            future.cancel()
+            raise
+        return self._responder.answered(future, beside)
 
     def respond_sync(
         self,

@@ -6,9 +6,10 @@ import contextlib
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypedDict
 
 from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.output import OutputFormat
 from claude_batch.actor.request import ActorRequest, RequestEncoder, RequestEncoders, json_context
 from claude_batch.actor.response import ActorResponse, ActorResult, judge_of, read_as
 from claude_batch.core.errors import ActorError
@@ -20,13 +21,17 @@ from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers
 from claude_batch.lifecycle.tool_runner import Talk
-from claude_batch.lifecycle.waiters import CallFuture, take_turn
+from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.providers.document_upload import CallDocuments
 from claude_batch.providers.entrance import Entered, Entrance
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner, wait_on_a_loop
 from claude_batch.wire.encoding import EncodedRequest
+
+Beside: TypeAlias = tuple[OutputFormat[Any] | None, Any]
+"""What a caller wants an answer parsed as, and the context that it gave."""
+NOTHING_BESIDE: Beside = (None, None)
 
 
 class _ModeOf(Protocol):
@@ -41,6 +46,23 @@ class _Common(NamedTuple):
     encoder: RequestEncoder
     mode: BatchProcessingMode
     talk: Talk
+
+
+class _Details(TypedDict):
+    """What `Engine.call` is given beside the request."""
+
+    actor: str
+    key: str | None
+    mode: BatchProcessingMode
+    talk: Talk | None
+    trace: str | None
+    keep: bool
+    acknowledges: bool
+    context: bytes | None
+    failure_ttl: float | None
+    apart: Alone | str | None
+    tenant: str
+    new: bool
 
 
 class Responder:
@@ -69,15 +91,13 @@ class Responder:
     async def respond(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> ActorResponse:
-        """Send one request and await its answer, as `ClaudeBatchProvider.respond` does."""
+        """Send one request and await its answer, for a provider with middleware."""
         runner = self._middleware_runner
-        if runner is None:
-            answer = await self._answer(actor, asked, keep, settings)
-            return read_as(self._response(answer, asked), asked.output)
+        assert runner is not None
         try:
             asked = await runner.before(actor.name, asked)
-            answer = await self._answer(actor, asked, keep, settings)
-            response = self._response(answer, asked)
+            answer = await self.ask(actor, asked, keep, settings).answer_on_loop()
+            response = self._response(answer, asked.context)
             with self._acknowledged(answer):
                 response = await runner.after(actor.name, answer.key, response, _kept(answer))
                 result = _result_of(asked, response)
@@ -87,11 +107,10 @@ class Responder:
             raise
         return result.unwrap()
 
-    async def _answer(
-        self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
-    ) -> Answer:
-        await take_turn()
-        return await self._ask(actor, asked, keep, settings).answer_on_loop()
+    def answered(self, future: CallFuture, beside: Beside) -> ActorResponse:
+        """Return the response of a call that is done, or raise its error, without middleware."""
+        output, context = beside
+        return read_as(self._response(future.result(), context), output)
 
     def respond_sync(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
@@ -99,12 +118,12 @@ class Responder:
         """Send one request and wait for its answer on this thread; Ctrl-C withdraws it."""
         runner = self._middleware_runner
         if runner is None:
-            answer = self._ask(actor, asked, keep, settings).answer()
-            return read_as(self._response(answer, asked), asked.output)
+            answer = self.ask(actor, asked, keep, settings).answer()
+            return read_as(self._response(answer, asked.context), asked.output)
         try:
             asked = wait_on_a_loop(runner.before(actor.name, asked))
-            answer = self._ask(actor, asked, keep, settings).answer()
-            response = self._response(answer, asked)
+            answer = self.ask(actor, asked, keep, settings).answer()
+            response = self._response(answer, asked.context)
             with self._acknowledged(answer):
                 after = runner.after(actor.name, answer.key, response, _kept(answer))
                 result = _result_of(asked, wait_on_a_loop(after))
@@ -114,10 +133,10 @@ class Responder:
             raise
         return result.unwrap()
 
-    def _response(self, answer: Answer, asked: ActorRequest) -> ActorResponse:
+    def _response(self, answer: Answer, context: Any) -> ActorResponse:
         try:
             response = response_of(answer)
-            return response if asked.context is None else response.with_context(asked.context)
+            return response if context is None else response.with_context(context)
         except ActorError:
             if self._middleware_runner is not None:
                 self.acknowledge(answer, taken=True)
@@ -141,9 +160,10 @@ class Responder:
         if (entered := self._entrance.entered) is not None:
             entered.engine.acknowledge(answer.seq, taken=taken, failed=failed)
 
-    def _ask(
+    def ask(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> CallFuture:
+        """Queue a call for one request."""
         encoder, mode, talk = self._in_common(actor)
         if settings:
             mode = self._mode_of(actor, settings)
@@ -151,20 +171,33 @@ class Responder:
             talk = replace(talk, judge=judge_of(output))
         alone = settings.get("budget_usd") is not None
 
-        def call(encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest]) -> CallFuture:
-            return self.store(
-                encoded,
-                actor.name,
-                asked.key,
-                mode,
-                talk,
-                keep,
-                context=None if asked.context is None else json_context(asked.context),
-                apart=Alone() if alone else None,
-            )
+        encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest]
+        if self._drive and encoder.has_documents(asked):
+            encoded = self._placing(encoder, asked, actor, mode, talk, alone=alone)
+        else:
+            encoded = encoder.encode(asked)
+        return self.store(
+            encoded,
+            actor.name,
+            asked.key,
+            mode,
+            talk,
+            keep,
+            context=None if asked.context is None else json_context(asked.context),
+            apart=Alone() if alone else None,
+        )
 
-        if not (self._drive and encoder.has_documents(asked)):
-            return call(encoder.encode(asked))
+    def _placing(
+        self,
+        encoder: RequestEncoder,
+        asked: ActorRequest,
+        actor: ActorConfiguration,
+        mode: BatchProcessingMode,
+        talk: Talk,
+        *,
+        alone: bool,
+    ) -> Callable[[Engine, Door], EncodedRequest]:
+        """Return what uploads the documents of a request where that pays, and encodes it."""
 
         def placed(engine: Engine, door: Door) -> EncodedRequest:
             if alone:
@@ -179,7 +212,7 @@ class Responder:
                 talk=talk,
             )
 
-        return call(placed)
+        return placed
 
     def store(
         self,
@@ -203,52 +236,60 @@ class Responder:
         if acknowledges is None:
             acknowledges = self._middleware_runner is not None
 
-        def hand_over(engine: Engine, door: Door, encoded: EncodedRequest) -> None:
-            engine.call(
-                door,
-                encoded,
-                future,
-                actor=actor,
-                key=key,
-                mode=chosen,
-                talk=talk,
-                trace=trace,
-                keep=keep,
-                acknowledges=acknowledges,
-                context=context,
-                failure_ttl=failure_ttl,
-                apart=apart,
-                tenant=tenant,
-                new=new,
-            )
+        details = _Details(
+            actor=actor,
+            key=key,
+            mode=chosen,
+            talk=talk,
+            trace=trace,
+            keep=keep,
+            acknowledges=acknowledges,
+            context=context,
+            failure_ttl=failure_ttl,
+            apart=apart,
+            tenant=tenant,
+            new=new,
+        )
+        entered = self._entrance.entered
+        if entered is None or chosen.reuse or not isinstance(encoded, EncodedRequest):
+            self._store_later(encoded, future, details)
+            return future
+        try:
+            entered[0].call(entered[1], encoded, future, **details)
+        except Exception as error:
+            future.settle(error)
+        return future
+
+    def _store_later(
+        self,
+        encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest],
+        future: CallFuture,
+        details: _Details,
+    ) -> None:
+        """Queue a call once the provider has entered the ledger, and the request is encoded."""
+        reuse = details["mode"].reuse
 
         def prepare(engine: Engine, door: Door) -> EncodedRequest:
-            if chosen.reuse:
+            if reuse:
                 index_answers(engine.ledger)  # what was answered since the last look
             return encoded if isinstance(encoded, EncodedRequest) else encoded(engine, door)
 
         def ask(opening: Future[Entered]) -> None:
-            if future.is_withdrawn and not keep and key is None:
+            if future.is_withdrawn and not details["keep"] and details["key"] is None:
                 return  # nothing of it was stored
             with _settling(future):
                 engine, door = opening.result()
-                if isinstance(encoded, EncodedRequest) and not chosen.reuse:
-                    hand_over(engine, door, encoded)
+                if isinstance(encoded, EncodedRequest) and not reuse:
+                    engine.call(door, encoded, future, **details)
                     return
 
                 def prepared(done: Future[EncodedRequest]) -> None:
                     with _settling(future):
-                        hand_over(engine, door, done.result())
+                        engine.call(door, done.result(), future, **details)
 
                 engine.read(lambda: prepare(engine, door)).add_done_callback(prepared)
 
-        entered = self._entrance.entered
-        if entered is not None and isinstance(encoded, EncodedRequest) and not chosen.reuse:
-            with _settling(future):
-                hand_over(*entered, encoded)
-            return future
         self._entrance.opening().add_done_callback(ask)
-        return future
 
     def _in_common(self, actor: ActorConfiguration) -> _Common:
         """Return what all calls of an actor without settings of their own share, made once."""
