@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
@@ -301,10 +301,20 @@ _caller_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _CallerLoop] = WeakK
 
 
 def _caller_loop(loop: asyncio.AbstractEventLoop) -> _CallerLoop:
+    global _latest
+    last, found = _latest
+    if found is not None and last() is loop:
+        return found
     found = _caller_loops.get(loop)
     if found is None:
         found = _caller_loops[loop] = _CallerLoop()
+    _latest = ref(loop), found
     return found
+
+
+_latest: tuple[Callable[[], asyncio.AbstractEventLoop | None], _CallerLoop | None]
+_latest = (lambda: None), None
+"""The loop of the last call, and its calls: a lookup in the dictionary makes an object."""
 
 
 def turn_to_begin() -> asyncio.Future[None] | None:
