@@ -45,7 +45,7 @@ Feature: Collection stores every line once, whatever the stream does
     And a batch provider with {"drive": false, "max_requests": 3}
     When a run of 6 prompts is stored without driving
     And the ledger is advanced
-    And both batches have ended
+    And the API's clock goes 2 hours on
     And everything that is due is advanced until the run is finished
     Then in the ledger the numbers of requests that each transaction finished are [6]
 
@@ -58,7 +58,7 @@ Feature: Collection stores every line once, whatever the stream does
     And a batch provider with {"drive": false, "max_requests": 3}
     When a run of 6 prompts is stored without driving
     And the ledger is advanced
-    And both batches have ended
+    And the API's clock goes 2 hours on
     And everything that is due is advanced until the run is finished
     Then in the ledger the numbers of requests that each transaction finished are [3, 3]
 
@@ -76,7 +76,7 @@ Feature: Collection stores every line once, whatever the stream does
     And a batch provider with {"drive": false, "max_requests": 3}
     When a run of 24 prompts is stored without driving
     And the ledger is advanced
-    And both batches have ended
+    And the API's clock goes 2 hours on
     And everything that is due is advanced until the run is finished
     And the results are read in order
     Then there are 24 results in the order of the prompts
@@ -98,11 +98,11 @@ Feature: Collection stores every line once, whatever the stream does
 
   Scenario: A batch whose results are larger than those of a small one is collected alone
     Given an API that takes 3600 seconds for a batch
-    And a batch counts as small up to 1000 bytes of results
+    And a limit of 1000 bytes in the results of a small batch
     And a batch provider with {"drive": false, "max_requests": 3}
     When a run of 6 prompts is stored without driving
     And the ledger is advanced
-    And both batches have ended
+    And the API's clock goes 2 hours on
     And everything that is due is advanced until the run is finished
     Then in the ledger the numbers of requests that each transaction finished are [3, 3]
     And the API has processed 6 requests, none twice

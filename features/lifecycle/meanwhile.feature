@@ -170,7 +170,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     And a batch provider with {"drive": false, "max_requests": 1}
     When a run of 2 prompts is stored without driving
     And the ledger is advanced
-    And both batches have ended
+    And the API's clock goes 2 hours on
     And at the point during_collect_chunk the driver is stopped
     And the ledger is advanced
     And the provider is closed

@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 from behave import given, then, when
 from behave.runner import Context
@@ -22,7 +21,6 @@ from claude_batch.core.states import RequestState
 from claude_batch.ledger import submissions
 from claude_batch.ledger.collected_batches import Stored
 from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle import collection
 from claude_batch.lifecycle.collection import missing_state, split_lines
 from claude_batch.lifecycle.packer import due_of, pack_due, plan_cut, whole_cut
 from claude_batch.lifecycle.polling import age_of, is_due, missing_since
@@ -144,13 +142,6 @@ def _(runs: list[dict[str, Any]], now: float, why: str) -> float:
 
 
 # Collection
-
-
-@given("a batch counts as small up to {size:d} bytes of results")
-def _(context: Context, size: int) -> None:
-    patch = mock.patch.object(collection, "SMALL_BYTES", size)
-    patch.start()
-    context.add_cleanup(patch.stop)
 
 
 @rule("lines in chunks of any size are split")

@@ -24,6 +24,7 @@ LIMITS = {
     "requests that middleware takes at once": "claude_batch.providers.batch.REQUESTS_AT_ONCE",
     "results in a page": "claude_batch.providers.run.PAGE",
     "second that the preflight waits for an answer": "claude_batch.providers.preflight.PATIENCE",
+    "bytes in the results of a small batch": "claude_batch.lifecycle.collection.SMALL_BYTES",
     "result line that is stored at once": "claude_batch.lifecycle.collection.CHUNK_LINES",
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
