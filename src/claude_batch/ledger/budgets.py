@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from claude_batch.core.errors import BudgetScope
 from claude_batch.ledger import charges
-from claude_batch.ledger.schema import batch_runs, batches, budgets, runs
+from claude_batch.ledger.schema import batch_runs, budgets, runs
 from claude_batch.ledger.schema import charges as charges_table
 from claude_batch.ledger.store import Record
 
@@ -133,7 +133,7 @@ def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[t
     def concerned(scope: str, name: str) -> ColumnElement[bool]:
         if scope == "run":
             return batch_runs.c.run_id == name
-        return runs.c.actor == name if scope == "actor" else batches.c.day == day
+        return runs.c.actor == name if scope == "actor" else charges.of_day(day)
 
     return charges.uncounted(tx, or_(*(concerned(scope, name) for scope, name in of)))
 

@@ -403,6 +403,16 @@ def lose_calls(tx: Connection, seqs: Sequence[int]) -> None:
 # What was sent before its budget ------------------------------------------------------------------
 
 
+def of_day(day: int) -> ColumnElement[bool]:
+    """Return the condition for the batches whose costs count on a day, as `_DAY_OF_BATCH` has it.
+
+    Both halves are found by the index of days.
+    """
+    begin = day * DAY
+    created = and_(batches.c.created >= begin, batches.c.created < begin + DAY)
+    return or_(batches.c.day == day, and_(batches.c.day.is_(None), created))
+
+
 def uncounted(tx: Connection, of: ColumnElement[bool]) -> list[tuple[int, str]]:
     """Return the batches without charges of some of their runs, each with its state.
 
