@@ -155,6 +155,21 @@ Feature: A ledger on PostgreSQL
       | SET armed           | lose_answer |
       | COPY staged_results | lose_answer |
 
+  Scenario Outline: A command goes on if its link breaks while it reads <what>
+    Given a proxy before the PostgreSQL server
+    And a command's file "prompts.jsonl" of 3 prompts
+    And a COMMIT that has "<words>" fails by "lose_answer"
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the fault has happened
+    And the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+
+    Examples:
+      | what         | words                             |
+      | its progress | batches.ended - batches.submitted |
+      | its results  | THEN results.raw                  |
+      | its costs    | sum(results.web_searches)         |
+
   Scenario: The server restarts while a run waits
     Given a command's API with {"latency": 3}
     And a ledger on that server
