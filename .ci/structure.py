@@ -82,8 +82,11 @@ def lines(paths: Iterable[Path]) -> int:
     return sum(len(path.read_text("utf-8").splitlines()) for path in paths)
 
 
-def steps_used_once() -> tuple[int, int]:
-    """Step definitions that at most one line of a feature uses, and all of them."""
+def steps() -> tuple[int, int, int]:
+    """Step definitions that at most one line of a feature uses, all of them, and lines without one.
+
+    A line with several definitions is one without: Behave takes the first, and says nothing.
+    """
     sys.path.insert(0, str(ROOT / "features"))
     from behave.parser import parse_file
     from behave.step_registry import registry
@@ -91,17 +94,24 @@ def steps_used_once() -> tuple[int, int]:
 
     load()
     used: Counter[int] = Counter()
+    astray = 0
     for feature in sorted((ROOT / "features").rglob("*.feature")):
         lines_seen: set[tuple[int, int]] = set()
         for scenario in parse_file(str(feature)).walk_scenarios():
             for step in scenario.all_steps:
                 match = registry.find_match(step)
+                found = 0 if match is None else id(match.func)
                 # The lines of an outline's examples are one line of the feature.
-                if match is not None and (id(match.func), step.line) not in lines_seen:
-                    lines_seen.add((id(match.func), step.line))
-                    used[id(match.func)] += 1
+                if (found, step.line) in lines_seen:
+                    continue
+                lines_seen.add((found, step.line))
+                used[found] += 1
+                of_kind = (*registry.steps[step.step_type], *registry.steps["step"])
+                if len({id(each.func) for each in of_kind if each.match(step.name)}) != 1:
+                    print(f"{feature.relative_to(ROOT)}:{step.line}: no step, or several")
+                    astray += 1
     defined = {id(each.func) for kind in registry.steps.values() for each in kind}
-    return sum(used[each] <= 1 for each in defined), len(defined)
+    return sum(used[each] <= 1 for each in defined), len(defined), astray
 
 
 def measures() -> list[Measure]:
@@ -111,14 +121,15 @@ def measures() -> list[Measure]:
     own = [path for path in known.values() if "sandbox" not in path.parts]
     writers = [path for path in own if "update(requests)" in path.read_text("utf-8")]
     names = Counter(path.name for path in known.values() if not path.name.startswith("__"))
-    once, steps = steps_used_once()
+    once, defined, astray = steps()
     return [
         Measure("modules with `update(requests)` (trace and reserve included)", len(writers), 3),
         Measure("import circles", len(circles(graph)), 0),
         Measure("file names that occur twice", sum(n > 1 for n in names.values()), 0),
         Measure("lines of src/ without sandbox/", lines(own), 26_000, kept=False),
         Measure("files of the package", len(known), 155, kept=False),
-        Measure(f"step definitions used once, of {steps}", once, 350),
+        Measure(f"step definitions used once, of {defined}", once, 350),
+        Measure("lines of features without a step, or with several", astray, 0),
         Measure("lines of README.md", lines([ROOT / "README.md"]), 200),
     ]
 

@@ -16,7 +16,7 @@ Feature: With --allow-actions, pages change runs as the commands do
       | /runs/<knots>         | Change the budget |
       | /actors/tests%2Fasker | Change the budget |
       | /ledger               | Change the budget |
-    And the dashboard's responses are as follows
+    And the dashboard's responses are
       | method | path            | form | status | words                     |
       | POST   | /actions/cancel | {}   | 403    | This dashboard only reads |
       | POST   | /actions/other  | {}   | 403    | This dashboard only reads |
@@ -32,7 +32,7 @@ Feature: With --allow-actions, pages change runs as the commands do
       | one    |
       | two    |
     Given a dashboard of this ledger with {"allow_actions": true}
-    Then the dashboard's responses are as follows
+    Then the dashboard's responses are
       | method | path            | headers                                             | form                                         | status | words                |
       | POST   | /actions/cancel | {}                                                  | {"run": "<run>"}                             | 403    | This form is refused |
       | POST   | /actions/cancel | {}                                                  | {"run": "<run>", "form_token": "wrong"}      | 403    | This form is refused |
@@ -59,7 +59,7 @@ Feature: With --allow-actions, pages change runs as the commands do
       | one    |
       | two    |
     Given a dashboard of this ledger with {"allow_actions": true, "token": "a-token-of-enough-characters"}
-    Then the dashboard's responses are as follows
+    Then the dashboard's responses are
       | method | path            | form                                      | status | words        |
       | POST   | /actions/cancel | {"run": "<run>", "form_token": "<token>"} | 401    | log in first |
     And the status shows 2 requests queued

@@ -4,13 +4,13 @@ Feature: Who may see the dashboard
   Scenario: A browser is told to forbid what could be smuggled in
     Given a ledger with runs for the dashboard
     And a dashboard of this ledger with {"allowed_hosts": ["dashboard.test"]}
-    Then the dashboard's responses are as follows
+    Then the dashboard's responses are
       | path            | status | gives |
       | /               | 200    | {"content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", "x-content-type-options": "nosniff", "cache-control": "no-store"}   |
       | /nothing        | 404    | {"content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", "x-content-type-options": "nosniff", "cache-control": "no-store"}   |
       | /events?since=0 | 200    | {"content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", "x-content-type-options": "nosniff", "cache-control": "no-store"}   |
       | /static/live.js | 200    | {"content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", "x-content-type-options": "nosniff"}                                |
-    And the dashboard's responses are as follows
+    And the dashboard's responses are
       | method | path    | headers                                 | status | words                                  |
       | GET    | /       | {"host": "localhost:1"}                 | 200    |                                        |
       | GET    | /       | {"host": "Dashboard.test"}              | 200    |                                        |
@@ -21,7 +21,7 @@ Feature: Who may see the dashboard
   Scenario: With a token, a browser logs in first
     Given a ledger with runs for the dashboard
     And a dashboard of this ledger with {"token": "a-token-of-enough-characters"}
-    Then the dashboard's responses are as follows
+    Then the dashboard's responses are
       | path               | headers                                                    | status | words                     |
       | /                  | {}                                                         | 303    |                           |
       | /events            | {}                                                         | 401    | log in first              |
@@ -29,7 +29,7 @@ Feature: Who may see the dashboard
       | /                  | {"authorization": "Bearer a-token-of-enough-characters"}   | 200    | Overview                  |
       | /login             | {}                                                         | 200    | Token of this dashboard   |
       | /static/live.js    | {}                                                         | 200    | EventSource               |
-    And the dashboard's responses are as follows
+    And the dashboard's responses are
       | method | path   | form                                      | status | words         | gives                                                      |
       | GET    | /      | {}                                        | 303    |               | {"location": "/login"}                                     |
       | POST   | /login | {"token": "another-token-of-characters"}  | 401    | not the token | {}                                                         |

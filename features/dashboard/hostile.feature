@@ -24,7 +24,7 @@ Feature: What users and models wrote cannot do anything on a page
 
   Scenario: An answer of 10 MB is cut on its page, and whole in its download
     Then the page of request 2 on the dashboard has at most 400 KB and takes at most 20 times the CPU of that of request 1
-    And the dashboard's responses are as follows
+    And the dashboard's responses are
       | path                                     | status | megabytes | words                             | gives                                                  |
       | /runs/<hostile>/requests/2/result-1.json | 200    | 10        | {"custom_id"                      | {"content-disposition": "attachment; …"}               |
       | /runs/<hostile>/results.jsonl            | 200    |           | "ok":true…"ok":true…"ok":false    | {}                                                     |

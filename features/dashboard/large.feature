@@ -7,7 +7,7 @@ Feature: A run of a million requests opens as fast as a small one
       | run     | prompts                                                                     |
       | knots   | ["Name a knot.", "[[sandbox:errored:invalid_request_error]] fail"]          |
     And a dashboard of this ledger
-    Then the dashboard's responses are as follows
+    Then the dashboard's responses are
       | path                        | status | words         |
       | /                           | 200    | knots         |
       | /runs/<knots>               | 200    | Failures      |

@@ -39,7 +39,7 @@ Feature: The dashboard's pages show the ledger
       | /runs/<knots>?state=errored | knots-1    |
 
   Scenario: Pages that do not exist, and addresses that mean nothing
-    Then the dashboard's responses are as follows
+    Then the dashboard's responses are
       | path                       | status | words                                 |
       | /runs/run-nothing          | 404    | There is no such run                  |
       | /nothing                   | 404    | There is no such page                 |
@@ -73,6 +73,6 @@ Feature: The dashboard's pages show the ledger
     Then the dashboard's pages say
       | path          | words                                            |
       | /             | Overview the ledger…cannot be read…knots tests/asker finished |
-    And the dashboard's responses are as follows
+    And the dashboard's responses are
       | path          | status | words                                   |
       | /ledger       | 503    | The ledger cannot be read               |

@@ -25,7 +25,7 @@ Feature: A request's page shows each block of its prompt and its answer
       | run   | prompts          |
       | knots | ["Name a knot."] |
     And a dashboard of this ledger
-    Then the dashboard's responses are as follows
+    Then the dashboard's responses are
       | path                                   | status | words                                   |
       | /runs/<knots>/requests/0               | 404    | <knots> has no request                  |
       | /runs/<knots>/requests/2               | 404    | <knots> has no request                  |

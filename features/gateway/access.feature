@@ -68,7 +68,7 @@ Feature: Who may call the gateway, and how much
       | B    |        | ann   | A     | GET    | /claude-batch/v1/requests/request-1    |
       | C    |        | bob   | A     | GET    | /claude-batch/v1/requests/request-1    |
       | D    |        | bob   | A     | DELETE | /claude-batch/v1/requests/request-1    |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | error           |
       | A    | 200    |                 |
       | B    | 200    |                 |
@@ -114,7 +114,7 @@ Feature: Who may call the gateway, and how much
     When the gateway is called as follows
       | call | prompt |
       | A    | one    |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | answered |
       | A    | 200    | yes      |
 

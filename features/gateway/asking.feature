@@ -10,7 +10,7 @@ Feature: What a call can ask for beside the Messages API
       | C    | three  | /with/mode=live,label=hasty/v1/messages  | {}                                                                                                               |
       | D    | four   | /with/mode=live/v1/messages              | {"claude-batch-mode": "batch"}                                                                                   |
       | E    | five   | /v1/messages                             | {"claude-batch-budget-usd": "1", "claude-batch-label": "bounded", "claude-batch-deadline": "5h"}                 |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | answered | claude-batch-via | claude-batch-attempt | content-encoding |
       | A    | 200    | yes      | live             | 1                    |                  |
       | B    | 200    | yes      | batch            | 1                    |                  |
@@ -31,7 +31,7 @@ Feature: What a call can ask for beside the Messages API
       | E    | two    | A     |        | /v1/messages                        | {"prefer": "respond-async, wait=30"} |
       | F    |        |       | GET    | /claude-batch/v1/requests/request-9 | {}                                   |
       | G    |        |       | GET    | /claude-batch/v1/requests/run-1     | {}                                   |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | answered | location                            | retry-after | preference-applied | error           |
       | A    | 202    | no       | /claude-batch/v1/requests/request-1 | 1           | respond-async      |                 |
       | B    | 202    | no       | /claude-batch/v1/requests/request-1 | 1           | respond-async      |                 |
@@ -55,7 +55,7 @@ Feature: What a call can ask for beside the Messages API
       | B    |        | 1.5   | DELETE | /claude-batch/v1/requests/request-1 | {}                            |
       | C    |        | A     | GET    | /claude-batch/v1/requests/request-1 | {}                            |
       | D    |        | A     | DELETE | /claude-batch/v1/requests/request-1 | {}                            |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | error            |
       | A    | 499    | request_canceled |
       | B    | 202    |                  |
@@ -71,7 +71,7 @@ Feature: What a call can ask for beside the Messages API
     When the gateway is called as follows
       | call | prompt     |
       | B    | [[long:8]] |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | claude-batch-reused | characters |
       | B    | 200    | whole | true                | 8388608    |
     And the API has been sent 1 request
@@ -95,7 +95,7 @@ Feature: What a call can ask for beside the Messages API
       | A    | one    | ann   |
       | B    | two    | ann   |
       | C    | three  | bob   |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | answered |
       | A    | 200    | yes      |
       | B    | 200    | yes      |

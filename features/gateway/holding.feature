@@ -8,7 +8,7 @@ Feature: The gateway keeps a call alive until its batch has ended
       | call | prompt | stream |
       | A    | one    | no     |
       | B    | two    | yes    |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | answered | signs | content-type                     | claude-batch-via | claude-batch-cost-usd |
       | A    | 200    | whole | yes      | none  | application/json                 | batch            | 0.000039500           |
       | B    | 200    | whole | yes      | none  | text/event-stream; charset=utf-8 | batch            | 0.000039500           |
@@ -20,7 +20,7 @@ Feature: The gateway keeps a call alive until its batch has ended
       | call | prompt | stream |
       | A    | one    | no     |
       | B    | two    | yes    |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | answered | signs | cache-control          | x-accel-buffering | request | events                                                                                                   |
       | A    | 200    | whole | yes      | some  | no-cache, no-transform | no                | 1       |                                                                                                          |
       | B    | 200    | whole | yes      | some  | no-cache, no-transform | no                | 2       | ping message_start content_block_start content_block_delta content_block_stop message_delta message_stop |
@@ -33,7 +33,7 @@ Feature: The gateway keeps a call alive until its batch has ended
     When the gateway is called as follows
       | call | prompt | stream | headers                             |
       | A    | one    | yes    | {"user-agent": "claude-cli/2.1.90"} |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | answered | signs |
       | A    | 200    | whole | yes      | 1     |
 
@@ -43,7 +43,7 @@ Feature: The gateway keeps a call alive until its batch has ended
       | call | prompt   | stream |
       | A    | <prompt> | no     |
       | B    | <prompt> | yes    |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status   | end   | error  | x-should-retry | content-type     |
       | A    | <status> | whole | <type> | false          | application/json |
       | B    | <status> | whole | <type> | false          | application/json |
@@ -61,7 +61,7 @@ Feature: The gateway keeps a call alive until its batch has ended
     When the gateway is called as follows
       | call | prompt                                    | stream |
       | A    | [[sandbox:errored:invalid_request_error]] | yes    |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | error                 | answered |
       | A    | 200    | whole | invalid_request_error | no       |
 
@@ -73,7 +73,7 @@ Feature: The gateway keeps a call alive until its batch has ended
       | B    | [[sandbox:errored:invalid_request_error]] | A     | no     | {"x-stainless-retry-count": "1"}   |
       | C    | [[sandbox:errored:invalid_request_error]] | B     | yes    |                                    |
       | D    | [[sandbox:errored:invalid_request_error]] | C     | no     | {"claude-batch-failure-ttl": "0"}  |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end     | error                 | signs | claude-batch-reused | request |
       | A    | 200    | aborted |                       | some  |                     | 1       |
       | B    | 400    | whole   | invalid_request_error | none  | true                | 1       |
@@ -88,7 +88,7 @@ Feature: The gateway keeps a call alive until its batch has ended
       | A    | one    | no     |       |
       | B    | two    | yes    |       |
       | C    | three  | no     | 1.5   |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end     | error     | retry-after | x-should-retry |
       | A    | 200    | aborted |           |             |                |
       | B    | 200    | aborted |           |             |                |
@@ -100,7 +100,7 @@ Feature: The gateway keeps a call alive until its batch has ended
       | A    | one    | no     |
       | B    | two    | no     |
       | C    | three  | yes    |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | answered |
       | A    | 200    | whole | yes      |
       | B    | 200    | whole | yes      |

@@ -8,7 +8,7 @@ Feature: Which call joins which request
       | call | prompt | stream |
       | A    | one    | no     |
       | B    | one    | no     |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | answered | request |
       | A    | 200    | yes      | 1       |
       | B    | 200    | yes      | 2       |
@@ -21,7 +21,7 @@ Feature: Which call joins which request
       | A    | one    | yes    | 1.2    |       |
       | B    | one    | no     |        | A     |
       | C    | one    | no     |        | B     |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | answered | request |
       | A    | 200    | left  | no       | 1       |
       | B    | 200    | whole | yes      | 1       |
@@ -41,7 +41,7 @@ Feature: Which call joins which request
       | call | prompt | stream | leaves | after |
       | A    | one    | no     | 2      |       |
       | B    | one    | no     |        | 5     |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | answered | request | claude-batch-reused |
       | A    | 200    | left  | no       | 1       |                     |
       | B    | 200    | whole | yes      | 1       | true                |
@@ -52,7 +52,7 @@ Feature: Which call joins which request
     When the gateway is called as follows
       | call | prompt | stream | leaves |
       | A    | one    | no     | 1      |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | end  |
       | A    | left |
     And no call waits at the gateway
@@ -65,7 +65,7 @@ Feature: Which call joins which request
       | A    | one    | no     |       |                                  |
       | B    | one    | yes    | 1     | {"x-stainless-retry-count": "1"} |
       | C    | one    | no     | 1     | {"x-stainless-retry-count": "0"} |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | answered | request |
       | A    | 200    | yes      | 1       |
       | B    | 200    | yes      | 1       |
@@ -80,7 +80,7 @@ Feature: Which call joins which request
       | B    | one    | no     |       | 2.5    |                                  |
       | C    | one    | no     | 1     |        | {"x-stainless-retry-count": "1"} |
       | D    | one    | no     | 1     |        | {"x-stainless-retry-count": "2"} |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | answered | request |
       | C    | 200    | yes      | 1       |
       | D    | 200    | yes      | 2       |
@@ -95,7 +95,7 @@ Feature: Which call joins which request
       | C    | one    | no     | A     | {"idempotency-key": "k1"} |
       | D    | two    | no     | A     | {"idempotency-key": "k1"} |
       | E    | one    | no     | A     | {"idempotency-key": "k2"} |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | answered | error          | request |
       | A    | 200    | whole | yes      |                | 1       |
       | B    | 200    | whole | yes      |                | 1       |
@@ -111,7 +111,7 @@ Feature: Which call joins which request
       | A    | one    | no     | 1      |       |                                                           |
       | B    | one    | no     |        | A     | {"claude-batch-new": "true"}                              |
       | C    | one    | no     |        | A     | {"claude-batch-new": "true", "idempotency-key": "k"}      |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | error                 | request |
       | A    | 200    | left  |                       | 1       |
       | B    | 200    | whole |                       | 2       |
@@ -137,7 +137,7 @@ Feature: Which call joins which request
       | F    | [[sandbox:errored:invalid_request_error]] |        | D     | ann   |                           |
       | G    | two                                       |        |       | ann   | {"idempotency-key": "k1"} |
       | H    | three                                     |        | G     | bob   | {"idempotency-key": "k1"} |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | request | claude-batch-reused |
       | A    | 0      | left  | 1       |                     |
       | B    | 200    | whole | 2       |                     |

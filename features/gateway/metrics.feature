@@ -24,7 +24,7 @@ Feature: What the gateway counts, and whether it is ready
       | A    | one    | no     |       |                                  |
       | B    | one    | no     | 0.3   | {"x-stainless-retry-count": "1"} |
       | C    | two    | no     |       | {"claude-batch-mode": "live"}    |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | claude-batch-cost-usd |
       | A    | 200    | 0.000039500           |
       | B    | 200    | 0.000039500           |
@@ -66,7 +66,7 @@ Feature: What the gateway counts, and whether it is ready
       | call | prompt | after |
       | A    | one    |       |
       | B    | two    | A     |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status |
       | B    | 401    |
     And "/readyz" is 503 with "sending is halted (credentials)…"

@@ -81,7 +81,7 @@ Feature: What the gateway passes to the API
     When the gateway ends after 1 seconds of these calls
       | call | prompt | path                 | token |
       | A    | one    | /v1/messages/batches | ann   |
-    Then the calls have ended as follows
+    Then the calls have ended with
       | call | status | end   | x-should-retry |
       | A    | 503    | whole | false          |
     And the gateway has ended within 5 seconds

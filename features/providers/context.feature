@@ -59,7 +59,7 @@ Feature: A context travels beside a request, and comes back with its result
 
   Scenario Outline: Middleware sees the context, and keeps it: <how>
     Given an API
-    And middleware that notes contexts and makes requests and responses anew
+    And middleware which notes contexts and makes requests and responses anew
     And <who>
     When requests with contexts are asked, <how>
     Then each result and its response have the very context of their request

@@ -62,7 +62,7 @@ Feature: Functions of the user are called where they belong, and a fault in them
       """
       {"requests": [{"contains": "two", "outcome": "errored", "once": true, "error": {"type": "<error>"}}]}
       """
-    And a batch provider whose classify answers "<answer>"
+    And a batch provider whose classify answers "<answer>", with {}
     When a run of these prompts is submitted
       | prompt |
       | one    |
@@ -84,7 +84,7 @@ Feature: Functions of the user are called where they belong, and a fault in them
       """
       {"requests": [{"contains": "two", "outcome": "errored", "once": true, "error": {"type": "<error>"}}]}
       """
-    And a batch provider whose classify answers "<answer>"
+    And a batch provider whose classify answers "<answer>", with {}
     When a run of these prompts is submitted
       | prompt |
       | one    |
@@ -107,7 +107,7 @@ Feature: Functions of the user are called where they belong, and a fault in them
       {"requests": [{"contains": "two", "outcome": "errored", "once": true, "error": {"type": "overloaded_error"}}],
        "rules": [{"route": "messages", "nth": [2], "action": {"type": "error", "status": 400, "message": "no"}}]}
       """
-    And a <provider> provider whose classify <fault>
+    And a <provider> provider whose classify <fault>, with {}
     When the prompts "one, two, three" are asked, together
     Then <good> results are answers and <bad> are errors
     And the log says "<words>"
@@ -243,9 +243,9 @@ Feature: Functions of the user are called where they belong, and a fault in them
 
   Scenario: Providers of one ledger share their functions
     Given an API
-    And a batch provider whose classify answers "retry"
+    And a batch provider whose classify answers "retry", with {}
     When 1 prompts are asked at once
-    Given a batch provider whose classify answers "final"
+    Given a batch provider whose classify answers "final", with {}
     When 1 prompts are asked at once
     Then every call fails with ActorConfigurationError
     And the error is a ActorConfigurationError that says

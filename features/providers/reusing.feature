@@ -170,8 +170,8 @@ Feature: What was answered before is not paid for again, where that is asked for
 
   Scenario Outline: A process that dies <where> loses no double, and pays for none
     Given an API
-    When a process with {"dedupe": true, "reuse": true} asks 0 1 0 1 0, and dies at <point>
-    And another process with {"dedupe": true, "reuse": true} asks 0 1 0 1 0
+    When a process with {"dedupe": true, "reuse": true} asks for 0 1 0 1 0, and dies at <point>
+    And another process with {"dedupe": true, "reuse": true} asks for 0 1 0 1 0
     Then 2 requests have reached the API in all
     And equal prompts have equal answers, of which the first alone has cost something
 

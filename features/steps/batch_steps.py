@@ -337,7 +337,7 @@ def _(context: Context, name: str) -> None:
         assert word.strip() in str(context.error), str(context.error)
 
 
-@then("the error is a {name}")
+@then("the error is a {name:w}")
 def _(context: Context, name: str) -> None:
     assert isinstance(context.error, getattr(cb, name)), repr(context.error)
 

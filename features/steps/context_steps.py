@@ -163,7 +163,7 @@ class Noting:
         return cb.ActorResponse(response.raw, batch_id=response.batch_id)
 
 
-@given("middleware that notes contexts and makes requests and responses anew")
+@given("middleware which notes contexts and makes requests and responses anew")
 def _(context: Context) -> None:
     # Twice, because the second one must get the context that the first one has left out.
     context.middleware = [Noting(), Noting()]

@@ -74,7 +74,7 @@ def _(context: Context) -> None:
         assert not matches(said, row["words"]), said
 
 
-@then("the dashboard's responses are as follows")
+@then("the dashboard's responses are")
 def _(context: Context) -> None:
     """The column `gives` is of headers, of which none is of access control, or has the token."""
     for row in context.table:

@@ -212,7 +212,7 @@ def _(context: Context, seconds: float) -> None:
     context.gateway_calls = asyncio.run(play())
 
 
-@then("the calls have ended as follows")
+@then("the calls have ended with")
 def _(context: Context) -> None:
     ends: dict[str, Ended] = context.gateway_calls
     known: dict[str, str] = {}

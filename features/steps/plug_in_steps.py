@@ -198,11 +198,6 @@ def _(context: Context, kind: str, which: str, does: str, settings: dict[str, An
     provide(context, kind, **{which: deciding(context, does)}, **settings)
 
 
-@given("a {kind} provider whose classify {does}")
-def _(context: Context, kind: str, does: str) -> None:
-    context.execute_steps(f"Given a {kind} provider whose classify {does}, with {{}}")
-
-
 @then("classify was asked about {count:d} errors")
 def _(context: Context, count: int) -> None:
     assert len(context.asked_about) == count, context.asked_about

@@ -108,8 +108,8 @@ def _(context: Context) -> None:
     context.answer = context.actor.respond_sync(cb.ActorRequest("ask A 0", documents=[document]))
 
 
-@when("a process with {settings:JsonObject} asks {prompts}, and dies at {point}")
-@when("another process with {settings:JsonObject} asks {prompts}")
+@when("a process with {settings:JsonObject} asks for {prompts}, and dies at {point}")
+@when("another process with {settings:JsonObject} asks for {prompts}")
 def _(context: Context, settings: Any, prompts: str, point: str = "") -> None:
     done = programs.run(ASK, point, json.dumps(settings), prompts)
     assert done.returncode == (-signal.SIGKILL if point else 0), (done.returncode, done.stderr)
