@@ -35,10 +35,13 @@ pages, which takes a third more of the system's time; larger pages gain little a
 transactions write more.
 """
 
-_CACHE_KIB = 8000
-"""Memory for pages in each connection. A chunk of results changes more pages than fit into SQLite's
-2,000 KiB, so some would be written twice: storing 100,000 results takes a quarter more CPU.
+_CACHE_KIB, _LARGE_CACHE_KIB = 2000, 8000
+"""Memory for pages in a connection: SQLite's default, and while it inserts `_MANY_ROWS` or more.
+
+A chunk of results changes more pages than fit into the default, so some would be written twice:
+storing 100,000 results takes a quarter more CPU. Each connection of a process has a cache.
 """
+_MANY_ROWS = 1000
 
 _LOG_PAGES = 8192
 """Size in pages at which a commit moves the write-ahead log into the file: 64 MiB in new ledgers. A
@@ -77,6 +80,7 @@ class SqliteBackend(Backend):
             raise _unusable_url(location, error) from None
         event.listen(self.engine, "connect", _on_connect)
         event.listen(self.engine, "begin", _on_begin)
+        event.listen(self.engine, "checkin", _on_checkin)
 
     def _file(self, path: Path) -> Path:
         try:
@@ -184,6 +188,9 @@ class SqliteBackend(Backend):
             known = (statement, str(compiled), _for_a_block(str(compiled)))
             _inserts[id(statement)] = known
         _, of_row, of_block = known
+        if len(rows) >= _MANY_ROWS and not tx.info.get(_HAS_LARGE_CACHE):
+            tx.info[_HAS_LARGE_CACHE] = True
+            tx.exec_driver_sql(f"PRAGMA cache_size = -{_LARGE_CACHE_KIB}")
         rest = len(rows) % _BLOCK_ROWS
         whole = len(rows) - rest
         for start in range(0, whole, _BLOCK_ROWS):
@@ -324,7 +331,6 @@ def _on_connect(dbapi_connection: Any, _record: object) -> None:
         cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
         _keep_a_log(cursor)
         cursor.execute("PRAGMA synchronous = FULL")
-        cursor.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         if sys.platform == "darwin":
             cursor.execute("PRAGMA fullfsync = 1")
@@ -352,6 +358,15 @@ def _keep_a_log(cursor: sqlite3.Cursor) -> None:
             time.sleep(0.01)
         else:
             return
+
+
+_HAS_LARGE_CACHE = "claude_batch_large_cache"
+
+
+def _on_checkin(dbapi_connection: Any, record: Any) -> None:
+    # None: the connection was closed.
+    if dbapi_connection is not None and record.info.pop(_HAS_LARGE_CACHE, False):
+        dbapi_connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
 
 
 def _on_begin(connection: Connection) -> None:
