@@ -49,7 +49,7 @@ Feature: Python functions as tools of a model
       | container_1             | {"skills": []}   | {"skills": [], "id": "container_1"} |
 
   Scenario: The next turn does not repeat the unfinished calls of an answer that was cut off
-    Then the next turn after an answer that cannot be used tells the model of it as follows
+    Then the next turn after an answer that cannot be used says what is wrong with it as follows
       | answer | messages |
       | [{"type": "text", "text": "half"}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}] | [{"role": "assistant", "content": [{"type": "text", "text": "half"}]}, {"role": "user", "content": "again"}] |
       | [{"type": "text", "text": " "}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}] | [{"role": "user", "content": "again"}] |

@@ -253,7 +253,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       """
 
   Scenario: The progress of storing is printed at most once a second, on a terminal too
-    Then counts of stored requests are told as follows
-      | terminal | stored                                           | told        |
+    Then counts of stored requests are printed as follows
+      | terminal | stored                                           | printed     |
       | no       | [[0.5, 1000], [1, 2000], [1.9, 3000], [2.1, 4000]] | 2,000 4,000 |
       | yes      | [[0.5, 1000], [2.1, 4000]]                       | 4,000       |

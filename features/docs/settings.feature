@@ -9,7 +9,7 @@ Feature: A setting is declared once
       | the keywords of settings and their types |
 
   Scenario: a table that was changed by hand is restored
-    Then in a copy of the pages the settings' tables that say "27h" for "26h" are written anew
+    Then in a copy of the pages the settings' tables that say "27h" for "26h" are rewritten
 
   Scenario: The flags of a command are those of the table
     Then a command's flags, compared with the table's groups, are as follows

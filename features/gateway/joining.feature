@@ -122,7 +122,7 @@ Feature: Which call joins which request
     When the gateway is called as follows
       | call | prompt | stream | leaves | headers                                |
       | A    | one    | no     | 2      | {"claude-batch-on-disconnect": "drop"} |
-    Then the API is told to cancel the batch
+    Then the API receives a cancellation of the batch
 
   Scenario: Callers with different tokens share nothing
     Given a gateway over the sandbox with {"latency": 1.5, "hold": 30, "max_attempts": 1}

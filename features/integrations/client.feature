@@ -191,7 +191,7 @@ Feature: Code on the SDK's client is batched without a change
     Given an API for the batched client that takes 30 seconds
     And the batched client with {"on_disconnect": "drop"}
     When 1 waiting calls of the batched client share a batch, and one is cancelled
-    Then the API is told to cancel the batch
+    Then the API receives a cancellation of the batch
     When the batched client asks 1 times at once, with a time-out of 0.3 seconds and 3 retries, answers taking 30 seconds
     Then the batched client fails with 499 request_canceled
     And the batched client's ledger holds 2 requests

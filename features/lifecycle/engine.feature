@@ -141,7 +141,7 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     And a batch provider with {"max_wait": 3, "on_timeout": "cancel"}
     When 1 prompts are asked at once
     Then every call fails with BatchTimeoutError
-    And the API is told to cancel the batch
+    And the API receives a cancellation of the batch
 
   Scenario Outline: Whatever goes wrong inside, nobody is left waiting: <what>
     Given an API that takes 3600 seconds for a batch

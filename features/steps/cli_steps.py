@@ -613,9 +613,9 @@ def _(context: Context, words: str) -> None:
         command(context, words)
 
 
-@rule("counts of stored requests are told")
+@rule("counts of stored requests are printed")
 def _(terminal: bool, stored: list[list[float]]) -> dict[str, str]:
-    """The counts that are told of those that are reached at these seconds."""
+    """The counts that are printed of those that are reached at these seconds."""
     errors = Terminal() if terminal else io.StringIO()
     clock = iter([0.0, *(second for second, _ in stored)])
     now = mock.Mock(monotonic=lambda: next(clock))
@@ -631,7 +631,7 @@ def _(terminal: bool, stored: list[list[float]]) -> dict[str, str]:
         if terminal:
             time.sleep(0.3)  # the spinner draws by itself
     told = re.findall(r"([\d,]+) requests are stored so far", errors.getvalue())
-    return {"told": " ".join(dict.fromkeys(told))}
+    return {"printed": " ".join(dict.fromkeys(told))}
 
 
 @then("the key is nowhere in the ledger's files")

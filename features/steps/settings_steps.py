@@ -46,7 +46,7 @@ def up_to_date() -> None:
 
 
 @then(
-    'in a copy of the pages the settings\' tables that say "{wrong}" for "{right}" are written anew'
+    'in a copy of the pages the settings\' tables that say "{wrong}" for "{right}" are rewritten'
 )
 def _(context: Context, wrong: str, right: str) -> None:
     copy = copied(context.tmp)

@@ -107,7 +107,7 @@ def _(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@rule("the next turn after an answer that cannot be used tells the model of it")
+@rule("the next turn after an answer that cannot be used says what is wrong with it")
 def _(answer: list[dict[str, Any]]) -> dict[str, Any]:
     params = json.dumps({"messages": [{"role": "user", "content": "a"}]}).encode()
     message = json.dumps({"content": answer}).encode()

@@ -50,7 +50,7 @@ def _(context: Context, what: str) -> None:
         context.provider.close()
 
 
-@then("the API is told to cancel the batch")
+@then("the API receives a cancellation of the batch")
 def _(context: Context) -> None:
     until(lambda: any(call["path"].endswith("/cancel") for call in context.api.log()))
 
