@@ -45,9 +45,7 @@ def up_to_date() -> None:
         assert written(copied(Path(folder))) == "", "run `python .ci/settings_tables.py`"
 
 
-@then(
-    'in a copy of the pages the settings\' tables that say "{wrong}" for "{right}" are rewritten'
-)
+@then('in a copy of the pages the settings\' tables that say "{wrong}" for "{right}" are rewritten')
 def _(context: Context, wrong: str, right: str) -> None:
     copy = copied(context.tmp)
     page = copy / PAGE
