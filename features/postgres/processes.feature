@@ -20,6 +20,14 @@ Feature: Processes of several machines know who lives and who drives
     When the proxy is stalled
     Then process B can drive within 5 seconds
 
+  Scenario: A process that is cut off while it copies rows holds nobody up for longer than its lease
+    Given a proxy before the PostgreSQL server
+    And process A drives, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
+    And process B, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
+    When process A copies rows without an end
+    And the proxy is stalled
+    Then process B can drive within 5 seconds
+
   Scenario: A process whose event loop hangs lets another drive
     Given process A drives, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
     And process B, with "arm_window" 0.3

@@ -7,14 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+import psycopg
 from behave import given, then, when
 from behave.runner import Context
 from postgres_ledger_steps import end, wait_for
 from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
 from staging import ledger_values
 
 from claude_batch.core.errors import LedgerError
@@ -93,6 +96,22 @@ def _(context: Context, name: str, settings: str = "") -> None:
 def _(context: Context, name: str, doing: str) -> None:
     process = context.processes[name]
     {"driving": process.seat, "running": process.lock}[doing].release()
+
+
+@when("process {name:w} copies rows without an end")
+def _(context: Context, name: str) -> None:
+    stack = ExitStack()
+
+    def end() -> None:
+        tx.connection.driver_connection.close()  # else the end would wait for the stalled link
+        with suppress(LedgerError, psycopg.Error, DBAPIError):
+            stack.close()
+
+    context.add_cleanup(end)
+    tx: Any = stack.enter_context(context.processes[name].ledger.write())
+    cursor: Any = tx.connection.cursor()
+    cursor.execute("CREATE TEMP TABLE copied (number integer)")
+    stack.enter_context(cursor.copy("COPY copied FROM STDIN")).write("1\n")
 
 
 @then("process {name:w} can drive")

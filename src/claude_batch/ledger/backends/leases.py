@@ -26,7 +26,7 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.quantities import format_duration
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.backends.backend import Worker
-from claude_batch.ledger.backends.postgres_connections import PostgresConnections
+from claude_batch.ledger.backends.postgres_connections import PostgresConnections, application_of
 from claude_batch.ledger.backends.postgres_sql import processes, seats
 from claude_batch.ledger.backends.server_clock import ServerClock
 
@@ -45,6 +45,15 @@ _FORGET = 100.0
 _NOW = literal_column("CAST(extract(epoch FROM clock_timestamp()) AS float8)", Float)
 """The server's clock, the only one that all processes share."""
 
+# A process that is stopped while it copies rows is not idle, so no time-out of the server ends its
+# transaction, and the lock of all writes with it. Ends no session of another user of the server.
+_END_SESSIONS_OF_THE_DEAD = text(
+    "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a JOIN processes p "
+    f"ON a.application_name = '{application_of('')}' || p.name "
+    "WHERE p.expires < extract(epoch FROM clock_timestamp()) AND a.usename = current_user "
+    "AND a.datname = current_database() AND a.pid != pg_backend_pid()"
+)
+
 _log = logging.getLogger(__name__)
 
 
@@ -55,7 +64,7 @@ class Leases:
         """Keep the rows in the ledger's schema, and set the clock with each heartbeat."""
         self.connections = connections
         self._clock = clock
-        self.process: str = secrets.token_hex(8)
+        self.process: str = connections.process
         """This process's name, once it lives."""
         self._settings = LedgerSettings()
         self._agreed = ""
@@ -183,6 +192,7 @@ class Leases:
                     row.values(beat=_NOW, expires=_NOW + self._settings.take_over)
                 )
                 self._clock.read(lambda: server_time(connection))
+                connection.execute(_END_SESSIONS_OF_THE_DEAD)
                 return found.rowcount > 0
 
     def _give_seats_up(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -81,6 +82,11 @@ _KEEPALIVE = {
 """
 
 
+def application_of(process: str) -> str:
+    """Return the ``application_name`` of a process's sessions."""
+    return f"claude-batch {process}"
+
+
 class PostgresConnections:
     """Connections to one schema, shared by threads."""
 
@@ -94,6 +100,8 @@ class PostgresConnections:
         bare = url.difference_update_query(["password"]).set(drivername="postgresql")
         self.database: str = bare._replace(password=None).render_as_string()
         """The URL as PostgreSQL's own programs read it, which ask for the password."""
+        self.process: str = secrets.token_hex(8)
+        """The name of this process in the ledger."""
         lock = postgres_sql.lock_number(self.schema)
         self.channel: str = f"claude_batch_{lock & (1 << 64) - 1:x}"
         """Where commits are notified."""
@@ -104,7 +112,10 @@ class PostgresConnections:
             "channel": self.channel,
         }
         engine = create_engine(
-            url.update_query_dict({**_KEEPALIVE, **url.query}),
+            # By its name others end the sessions of a dead process.
+            url.update_query_dict(
+                {**_KEEPALIVE, **url.query, "application_name": application_of(self.process)}
+            ),
             hide_parameters=True,
             pool_pre_ping=True,
         )
