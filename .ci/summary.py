@@ -1,4 +1,4 @@
-"""Add up what a run of nox left under `build/`: slow features, sessions, and `N passed, N failed`.
+"""Add up what a run of nox left under `build/`: slow features, sessions, failures, and `N passed, N failed`.
 
 Scenarios come from Behave's JUnit files, tests from Robot's output.xml, and every other session of
 nox's report counts as one. A session of tests that failed without a failed test (it could not
@@ -16,6 +16,9 @@ from pathlib import Path
 
 SLOWEST = 10
 """How many of the slowest features are listed."""
+
+REASON = 20
+"""Lines of the reason why a test failed: what the log of a long run keeps is often only its end."""
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -82,6 +85,29 @@ def slowest(build: Path) -> Iterator[str]:
         yield f"{seconds:7.0f} s, {cpu:5.0f} s of CPU  {name}"
 
 
+def failures(build: Path) -> Iterator[str]:
+    """Each failed test's name and the end of its reason."""
+    for report in sorted(build.glob("junit/*/**/*.xml")):
+        for case in roots(report, "testcase"):
+            for reason in (*case.iter("failure"), *case.iter("error")):
+                yield failure(f"{case.get('classname')}: {case.get('name')}", reason.text)
+    for test in roots_if_any(build / "robot" / "output.xml", "test"):
+        status = test.find("status")
+        if status is not None and status.get("status") == "FAIL":
+            yield failure(f"{test.get('name')}", status.text)
+
+
+def failure(name: str, reason: str | None) -> str:
+    """One failed test, as it is printed."""
+    lines = [line for line in (reason or "").splitlines() if line.strip()]
+    return "\n    ".join([f"failed: {name}", *lines[-REASON:]])
+
+
+def roots_if_any(report: Path, tag: str) -> Iterator[ET.Element]:
+    """As `roots`; none where there is no report, because its session was not played."""
+    return roots(report, tag) if report.exists() else iter(())
+
+
 def is_tests(session: str) -> bool:
     """Whether a session's own tests are counted, rather than the session."""
     return session.startswith(("unit_tests", "integration_tests"))
@@ -118,6 +144,8 @@ def main(build: Path) -> int:
         print(f"{name:<20}{seconds.get(name, 0):6.0f} s  {counts}")
     total = sum(summary.values(), Counter[str]())
     tests = sum(outcomes[PASSED] for name, outcomes in summary.items() if is_tests(name))
+    for line in failures(build):
+        print(line)
     if not tests:
         print("no test ran")
     print(f"{total[PASSED]} passed, {total[FAILED]} failed")
