@@ -1,5 +1,6 @@
-"""Add up what a run of nox left under `build/`: slow features, sessions, failures, and `N passed, N failed`.
+"""Add up what a run of nox left under `build/`, with `N passed, N failed` as the last line.
 
+Above it are the slow features, the sessions, and each failure with its reason.
 Scenarios come from Behave's JUnit files, tests from Robot's output.xml, and every other session of
 nox's report counts as one. A session of tests that failed without a failed test (it could not
 start, say) counts as one failure. Exits with 1 if anything failed or no test ran.
@@ -13,6 +14,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 SLOWEST = 10
 """How many of the slowest features are listed."""
@@ -76,17 +78,24 @@ def durations(report: Path) -> dict[str, float]:
 
 def slowest(build: Path) -> Iterator[str]:
     """A line for each of the slowest features of a run, the longest first."""
-    times = [
-        (each["seconds"], each["cpu"], f"{report.parent.name}: {each['name']}")
-        for report in build.glob("junit/*/times.json")
-        for each in json.loads(report.read_text())
-    ]
-    for seconds, cpu, name in sorted(times, reverse=True)[:SLOWEST]:
-        yield f"{seconds:7.0f} s, {cpu:5.0f} s of CPU  {name}"
+    longest_first = sorted(features(build), key=lambda each: each["seconds"], reverse=True)
+    for each in longest_first[:SLOWEST]:
+        name = f"{each['session']}: {each['name']}"
+        yield f"{each['seconds']:7.0f} s, {each['cpu']:5.0f} s of CPU  {name}"
+
+
+def features(build: Path) -> Iterator[dict[str, Any]]:
+    """What `features/pool.py` wrote of each feature, with its session."""
+    for report in sorted(build.glob("junit/*/times.json")):
+        for each in json.loads(report.read_text()):
+            yield {**each, "session": report.parent.name}
 
 
 def failures(build: Path) -> Iterator[str]:
-    """Each failed test's name and the end of its reason."""
+    """Each failed feature and test by name, a test with the end of its reason."""
+    for each in features(build):
+        if not each["passed"]:
+            yield f"failed: {each['session']}: {each['name']}"
     for report in sorted(build.glob("junit/*/**/*.xml")):
         for case in roots(report, "testcase"):
             for reason in (*case.iter("failure"), *case.iter("error")):

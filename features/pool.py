@@ -8,9 +8,9 @@ too. Most features wait half of their time: while half a core is idle another wo
 to twice as many as `--processes` says.
 
 DIR gets a folder of JUnit files and the output of each feature, and `times.json`: the seconds of
-wall clock and of CPU (child processes included) of each feature. If few scenarios fail they are
-played once more, alone, because a busy machine may have left them no time; each that passes then is
-reported by name and counts as passed.
+wall clock and of CPU (child processes included) of each feature, and whether it passed. If few
+scenarios fail they are played once more, alone, because a busy machine may have left them no time;
+each that passes then is reported by name and counts as passed.
 
 Scenarios tagged @frameworks need what `nox -s frameworks` installs, those tagged @browser what
 `nox -s browser_tests` installs, and those tagged @airflow what `nox -s airflow` installs. By
@@ -296,12 +296,16 @@ def _name(place: Path | str) -> str:
     return f"{name}.{line}" if line else name
 
 
-def save_times(ended: Sequence[Played], file: IO[str]) -> None:
-    """Write seconds of wall clock and CPU of each feature, the longest first."""
-    longest_first = sorted(ended, key=lambda played: played.seconds, reverse=True)
+def save_times(ended: Sequence[Played], failed: Sequence[Played], file: IO[str]) -> None:
+    """Write of each feature the seconds of wall clock and CPU, and whether it passed."""
     times = [
-        {"name": each.play.name, "seconds": round(each.seconds, 1), "cpu": round(each.cpu, 1)}
-        for each in longest_first
+        {
+            "name": each.play.name,
+            "seconds": round(each.seconds, 1),
+            "cpu": round(each.cpu, 1),
+            "passed": each not in failed,
+        }
+        for each in sorted(ended, key=lambda played: played.seconds, reverse=True)
     ]
     json.dump(times, file, indent=1)
 
@@ -325,8 +329,6 @@ def main() -> int:
     quicken_coverage()
     pool = Pool(options.results, options.tags)
     ended = pool.run(chosen, options.processes)
-    with (options.results / "times.json").open("w", encoding="utf-8") as file:
-        save_times(ended, file)
     failed = [played for played in ended if not played.passed]
     second = [(played, pool.again(played)) for played in failed]
     if sum(len(play.places) for _, play in second if play is not None) <= FEW:
@@ -338,6 +340,8 @@ def main() -> int:
                 failed.remove(played)
             # A scenario that was played twice counts once.
             shutil.rmtree(options.results / play.name, ignore_errors=True)
+    with (options.results / "times.json").open("w", encoding="utf-8") as file:
+        save_times(ended, failed, file)
     if failed:
         print(f"features failed: {', '.join(played.play.name for played in failed)}")
     return 1 if failed else 0
