@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import json
 import os
 import signal
@@ -114,6 +115,7 @@ def _become(order: dict[str, Any]) -> NoReturn:
         os.dup2(os.open(path, flags), number)
     # Behave may have put something else in their place.
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    faulthandler.enable(sys.stderr)
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["env"])
