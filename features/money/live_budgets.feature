@@ -60,10 +60,10 @@ Feature: Live calls keep to budgets, each at the live price
     When a run of 1 prompts is stored at once
     And the results are read in order
     Then result 1 failed with SubmissionUnknownError
-    And what one call can cost live is kept, and nothing is reserved
+    And what 1 call can cost live is kept, and nothing is reserved
     When the run's lost requests are asked again
     And the results are read in order
-    Then what one call can cost live is kept, and nothing is reserved
+    Then what 1 call can cost live is kept, and nothing is reserved
 
   Scenario: What was under way when its process died stays set aside
     Given an API
@@ -78,7 +78,7 @@ Feature: Live calls keep to budgets, each at the live price
     And a batch provider with {"mode": "live", "budget_usd": "1", "live_retry": "<retry>", "max_attempts": <attempts>}
     When a run of 1 prompts is stored at once
     And the results are read in order
-    Then what one call can cost live is kept, and nothing is reserved
+    Then what 1 call can cost live is kept, and nothing is reserved
 
     Examples:
       | retry  | attempts |
@@ -105,6 +105,35 @@ Feature: Live calls keep to budgets, each at the live price
     And the results are read in order
     Then the API's bill is within $1, and has 6 answers
     And the budgets account for the API's bill
+
+  Scenario Outline: A budget that comes later counts what a failed live call may have cost: <retry>, <attempts>
+    Given an API
+    And the API answers live calls with the first {"type": "error", "status": 500, "processed": true}
+    And a batch provider with {"mode": "live", "live_retry": "<retry>", "max_attempts": <attempts>}
+    When a run of 1 prompts is stored at once
+    And the results are read in order
+    And a command runs: budget --daily 1
+    Then what 1 call can cost live is kept, and nothing is reserved
+
+    Examples:
+      | retry  | attempts |
+      | safe   | 3        |
+      | always | 3        |
+      | always | 1        |
+
+  Scenario: A budget that comes later counts each lost live call, also of a request that was asked again
+    Given an API
+    And the API answers the first 2 live calls with {"type": "drop_after"}
+    And a batch provider with {"mode": "live"}
+    When a run of 1 prompts is stored at once
+    And the results are read in order
+    And the run's lost requests are asked again
+    And the results are read in order
+    Then result 1 failed with SubmissionUnknownError
+    When the run's lost requests are asked again
+    And the results are read in order
+    And a command runs: budget --daily 1
+    Then what 2 calls can cost live is kept, and nothing is reserved
 
   Scenario: Live calls between two budgets are counted by the second one
     Given an API

@@ -141,6 +141,11 @@ def _(context: Context, fault: str, nth: int = 1) -> None:
     _live_fault(context, fault, nth=nth)
 
 
+@given("the API answers the first {times:d} live calls with {fault}")
+def _(context: Context, times: int, fault: str) -> None:
+    _live_fault(context, fault, times=times)
+
+
 def _live_fault(context: Context, fault: str, **selector: Any) -> None:
     rule = {"route": "messages", "action": json.loads(fault), **selector}
     context.api.set_faults({"rules": [rule]})

@@ -37,9 +37,10 @@ def _most_of(state: str | None = None) -> int:
     return sum(most_cost(prices_of(), body, now, batch=False) for body in ledger_values(query))
 
 
-@then("what one call can cost live is kept, and nothing is reserved")
-def _(context: Context) -> None:
-    assert _sums() == (_most_of(), 0), (_sums(), _most_of())
+@then("what {count:d} call can cost live is kept, and nothing is reserved")
+@then("what {count:d} calls can cost live is kept, and nothing is reserved")
+def _(context: Context, count: int) -> None:
+    assert _sums() == (count * _most_of(), 0), (_sums(), _most_of())
 
 
 @then("what each lost call can cost live is kept, and nothing is reserved")

@@ -505,22 +505,26 @@ def _is_contradicted(tx: Connection, batch_id: int) -> bool:
 
 
 def _count_calls(tx: Connection, batch_id: int) -> None:
-    def reserves(state: RequestState) -> Any:
-        of_calls = select(func.coalesce(func.sum(_RESERVE), 0)).where(
-            requests.c.batch_id == batch_runs.c.batch_id,
-            requests.c.run_id == batch_runs.c.run_id,
-            requests.c.state == state,
-        )
-        return of_calls.correlate(batch_runs).scalar_subquery()
+    def reserves(*which: ColumnElement[bool]) -> Any:
+        of_run = requests.c.run_id == batch_runs.c.run_id
+        total = select(func.coalesce(func.sum(_RESERVE), 0)).where(of_run, *which)
+        return total.correlate(batch_runs).scalar_subquery()
+
+    here = requests.c.batch_id == batch_runs.c.batch_id
+    # Calls that may have been billed, of requests that were tried again or have failed since.
+    former = requests.c.seq.in_(
+        select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
+    )
+    lost = and_(here, requests.c.state == RequestState.LOST)
 
     _insert(
         tx,
         select(
             batch_runs.c.batch_id,
             batch_runs.c.run_id,
-            reserves(RequestState.PACKED).label("reserved"),
+            reserves(here, requests.c.state == RequestState.PACKED).label("reserved"),
             _paid().label("spent"),
-            reserves(RequestState.LOST).label("doubt"),
+            reserves(or_(lost, former)).label("doubt"),
         )
         .where(batch_runs.c.batch_id == batch_id)
         .subquery(),

@@ -36,6 +36,7 @@ from claude_batch.ledger.portable_sql import contains
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    former_members,
     lanes,
     params,
     requests,
@@ -44,6 +45,7 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import is_double
+from claude_batch.ledger.unknown_batches import remember_former
 
 # Literals, so that SQLite can use the index of queued requests.
 _QUEUED = literal_column("requests.state") == literal_column("'queued'")
@@ -174,8 +176,15 @@ def request(tx: Connection, seq: int) -> Waiting | None:
     return None if row is None else Waiting(*row)
 
 
-def _holder(tx: Connection, lane_id: int, run_id: str, now: float) -> int:
-    """Return the batch that groups a run's live calls by lane and day, for the cost sums."""
+def _holder(tx: Connection, lane_id: int, run_id: str, seq: int, now: float) -> int:
+    """Return the batch that groups a run's live calls by lane and day, for the cost sums.
+
+    A request of which an earlier call may have been billed is grouped by another batch, so that
+    each such call is counted.
+    """
+    former = exists().where(
+        former_members.c.batch_id == batches.c.id, former_members.c.request_seq == seq
+    )
     found = tx.scalar(
         select(batches.c.id)
         .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
@@ -185,7 +194,9 @@ def _holder(tx: Connection, lane_id: int, run_id: str, now: float) -> int:
             batches.c.state == BatchState.LIVE,
             batches.c.created >= now - now % DAY,
             batches.c.created < now - now % DAY + DAY,
+            ~former,
         )
+        .order_by(batches.c.id)
         .limit(1)
     )
     if found is not None:
@@ -225,7 +236,7 @@ def claim(tx: Connection, found: Waiting, now: float, reserve: int | None) -> tu
     None: no budget applies.
     """
     seq = found.seq
-    batch_id = _holder(tx, found.lane_id, found.run_id, now)
+    batch_id = _holder(tx, found.lane_id, found.run_id, seq, now)
     sending = transitions.call(tx, seq, batch_id, reserve=reserve)
     tx.execute(
         update(batches)
@@ -260,12 +271,20 @@ def put_back(
     """
     if charges.any_charge(tx):
         charges.settle_call(tx, batch_id, seq, cost=None, answered=False, lost=may_be_paid)
+    if may_be_paid:
+        _remember_billed(tx, seq, batch_id)
     transitions.return_call(tx, _under_way(seq, batch_id), step)
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
         .values(request_count=batches.c.request_count - 1, note=note)
     )
+
+
+def _remember_billed(tx: Connection, seq: int, batch_id: int) -> None:
+    """Record a call that may have been billed, for a budget that is set later."""
+    one = select(requests.c.batch_id, requests.c.seq, requests.c.sendings)
+    remember_former(tx, one.where(_under_way(seq, batch_id)))
 
 
 class Ended(NamedTuple):
@@ -301,6 +320,8 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
     for end in ended:
         if end.result is not None:
             by_batch.setdefault(end.batch_id, []).append(end.result)
+        if end.may_be_paid and end.state is not RequestState.LOST:
+            _remember_billed(tx, end.seq, end.batch_id)
         if end.state is RequestState.LOST:
             # An error response to a call that may be billed is kept with the request.
             sending = None if end.result is None else end.result.sending

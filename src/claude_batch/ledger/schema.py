@@ -408,7 +408,9 @@ former_members: Table = Table(
     Column("request_seq", _Serial, primary_key=True),
     Column("sending", Integer, nullable=False),
 )
-"""Requests that left a batch whose POST may have been accepted. Late lines belong to them."""
+"""Requests that left a batch whose POST may have been accepted, to whom its late lines belong; and
+live calls that may have been billed, of requests that were tried again or have failed since.
+"""
 
 results: Table = Table(
     "results",

@@ -543,7 +543,9 @@ def _remember(tx: Connection, mine: ColumnElement[bool], sendings: ColumnElement
 
 def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     """Queue a run's lost requests again, at the risk of paying twice; return their number."""
-    # A collected batch may still bring the line of the earlier sending.
+    # A collected batch may still bring the line of the earlier sending. A live call brings nothing
+    # more, but a budget that is set later counts what it may have cost.
+    collected = and_(batches.c.state == BatchState.COLLECTED, batches.c.remote_id.is_not(None))
     remember_former(
         tx,
         select(requests.c.batch_id, requests.c.seq, requests.c.sendings)
@@ -551,8 +553,7 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
         .where(
             requests.c.run_id == run_id,
             requests.c.state == RequestState.LOST,
-            batches.c.state == BatchState.COLLECTED,
-            batches.c.remote_id.is_not(None),
+            or_(collected, batches.c.state == BatchState.LIVE),
         ),
     )
     lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
