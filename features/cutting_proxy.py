@@ -6,6 +6,7 @@
         proxy.cut()                                        # connections are reset, new ones refused
         proxy.stall()                                      # nothing passes, and nothing says so
         proxy.restore()
+        proxy.refuse(3, "the database system is starting up")  # the server, for new connections
 
 It reads just enough of the wire protocol to know which statements a transaction ran, in the simple
 and in the extended protocol: https://www.postgresql.org/docs/current/protocol-message-formats.html
@@ -98,6 +99,7 @@ class CuttingProxy:
         self._links: set[_Link] = set()
         self._rules: list[_Rule] = []
         self._is_cut = False
+        self._refusals: list[str] = []
         self._loop = asyncio.new_event_loop()
         self._flows = asyncio.Event()
         self._flows.set()
@@ -144,6 +146,10 @@ class CuttingProxy:
     def restore(self) -> None:
         """Pass everything on again, also what was sent while the proxy was stalled."""
         self._do(self._restore)
+
+    def refuse(self, times: int, words: str) -> None:
+        """Answer the next connections as a server that cannot take any now."""
+        self._do(lambda: self._refusals.extend([words] * times))
 
     def redirect(self, upstream: int) -> None:
         """Lead new connections to another server, such as a promoted standby."""
@@ -249,6 +255,11 @@ class CuttingProxy:
                 # What is encrypted cannot be read.
                 link.client.write(b"N")
                 continue
+            if self._refusals:
+                fields = f"SFATAL\0VFATAL\0C57P03\0M{self._refusals.pop()}\0\0".encode()
+                link.client.write(b"E" + struct.pack("!i", len(fields) + 4) + fields)
+                await link.client.drain()
+                return False
             link.server.write(head + body)
             return True
 

@@ -170,6 +170,19 @@ Feature: A ledger on PostgreSQL
       | its results  | THEN results.raw                  |
       | its costs    | sum(results.web_searches)         |
 
+  Scenario Outline: A command that begins while its server restarts waits for it: <words>
+    Given a proxy before the PostgreSQL server
+    And a command's file "prompts.jsonl" of 3 prompts
+    When the next 3 connections to the PostgreSQL server are refused: <words>
+    And a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with <code>
+    And the API was paid for <paid> requests
+
+    Examples:
+      | words                                            | code | paid |
+      | the database system is starting up               | 0    | 3    |
+      | the database system is not accepting connections | 3    | 0    |
+
   Scenario: The server restarts while a run waits
     Given a command's API with {"latency": 3}
     And a ledger on that server

@@ -107,6 +107,11 @@ def _(context: Context, how: str) -> None:
     changes[how]()
 
 
+@step("the next {count:d} connections to the PostgreSQL server are refused: {words}")
+def _(context: Context, count: int, words: str) -> None:
+    context.proxy.refuse(count, words)
+
+
 @rule("bytes that the server receives and returns are unchanged")
 def _(context: Context, bytes: int) -> bool:
     data = random.Random(17).randbytes(bytes)

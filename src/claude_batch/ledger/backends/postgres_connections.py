@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Generator
@@ -82,6 +83,10 @@ _KEEPALIVE = {
 """
 
 
+_RESTARTS = re.compile("the database system is (starting up|shutting down|in recovery mode)")
+"""What a server says for as long as it restarts. What it says of other reasons may never pass."""
+
+
 def application_of(process: str) -> str:
     """Return the ``application_name`` of a process's sessions."""
     return f"claude-batch {process}"
@@ -122,7 +127,7 @@ class PostgresConnections:
         event.listen(engine, "do_connect", self._connect)
         event.listen(engine, "begin", self._begin)
         self._reached = False
-        """Whether a connection was ever made; a wrong address is then not the cause."""
+        """Whether the server ever answered; a wrong address is then not the cause."""
         # Every transaction of a read sees one state, as in SQLite.
         self.engine: Engine = engine.execution_options(
             isolation_level="REPEATABLE READ",
@@ -131,13 +136,17 @@ class PostgresConnections:
         )
 
     def _connect(self, dialect: Any, _record: object, args: Any, options: Any) -> Any:
-        """Connect; wait for a server that restarts, or that another takes the place of."""
+        """Connect; wait for a server that restarts, or that another takes the place of.
+
+        A server that has never answered is not waited for: its address may be wrong.
+        """
         begun = time.monotonic()
         while True:
             try:
                 connection = dialect.connect(*args, **options)
             except psycopg.Error as error:
                 waited = time.monotonic() - begun
+                self._reached = self._reached or _RESTARTS.search(str(error)) is not None
                 if not self._reached or fault_of(error) != "unreachable" or waited > PATIENCE:
                     raise
                 time.sleep(RETRY)
