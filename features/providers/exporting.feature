@@ -93,7 +93,7 @@ Feature: Results as files, from Python
       {"prompt": "say: [1, 2]"}
       {"prompt": "say: 42"}
       """
-    When a command runs: run --model claude-haiku-4-5 asks.jsonl --results-dir kept
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl --results-dir kept --poll-interval 0.1s
     Then the command line exits with 0
     And the file "kept/000001.json" of JSON has
       | field  | value  |
