@@ -155,6 +155,25 @@ Feature: A ledger on PostgreSQL
       | SET armed           | lose_answer |
       | COPY staged_results | lose_answer |
 
+  Scenario Outline: A command goes on if its link breaks while it stores <what>: <fault>
+    Given a proxy before the PostgreSQL server
+    And a command's file "prompts.jsonl" of 3 prompts
+    And a COMMIT that has "<words>" fails by "<fault>"
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the fault has happened
+    And the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has processed each of 3 requests once
+
+    Examples:
+      | what         | words            | fault       |
+      | a run        | INSERT INTO runs | lose_answer |
+      | a run        | INSERT INTO runs | lose_commit |
+      | its requests | request_count=   | lose_answer |
+      | its requests | request_count=   | lose_commit |
+      | its end      | SET digest=      | lose_answer |
+      | its end      | SET digest=      | lose_commit |
+
   Scenario Outline: A command goes on if its link breaks while it reads <what>
     Given a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts

@@ -341,6 +341,11 @@ def add_requests(
     return first
 
 
+def stored_count(tx: Connection, run_id: str) -> int:
+    """Return how many requests of a run are stored; 0 if the run is gone."""
+    return tx.scalar(select(runs.c.request_count).where(runs.c.id == run_id)) or 0
+
+
 def _of(run_id: str, process: str | None) -> tuple[ColumnElement[bool], ...]:
     """Select a run, which one process stores if it is named."""
     return (runs.c.id == run_id, *(() if process is None else (runs.c.process == process,)))

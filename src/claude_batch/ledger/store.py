@@ -225,6 +225,18 @@ class Ledger:
                     raise
             time.sleep(RETRY)
 
+    def apply(self, change: Callable[[Connection], _T]) -> _T:
+        """Run a function in a write transaction; again as `patiently` does. Raises `LedgerError`.
+
+        The function changes the ledger once, however often it runs.
+        """
+
+        def write() -> _T:
+            with self.write() as tx:
+                return change(tx)
+
+        return self.patiently(write)
+
     def outlasts(self, error: LedgerError) -> bool:
         """Return whether a process can wait until the fault has passed, instead of ending."""
         return error.fault in self.backend.outlasts

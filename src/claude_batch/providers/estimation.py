@@ -127,9 +127,12 @@ def rules_seen(ledger: Ledger, actor: str, models: Iterable[str]) -> dict[str, R
 
     With too few answers, the API's token counts from before a run are used, for prompts only.
     """
-    with ledger.read() as tx:
-        seen = cost_sums.recent_usage(tx)
-        counted = {model: reservations.tokens_per_byte(tx, model) for model in models}
+    seen, counted = ledger.query(
+        lambda tx: (
+            cost_sums.recent_usage(tx),
+            {model: reservations.tokens_per_byte(tx, model) for model in models},
+        )
+    )
     rules: dict[str, Rule] = {}
     for model, ratio in counted.items():
         of_model = [row for row in seen if row.model.startswith(model)]
@@ -266,8 +269,7 @@ def expected_cost(
 
 def _add_stored(estimator: Estimator, ledger: Ledger, run_id: str, requests: int) -> None:
     places = sorted({requests * each // STORED_SAMPLE for each in range(STORED_SAMPLE)})
-    with ledger.read() as tx:
-        bodies = cost_sums.params_at(tx, run_id, places)
+    bodies = ledger.query(lambda tx: cost_sums.params_at(tx, run_id, places))
     for number, body in enumerate(bodies):
         # Each sampled request stands for those up to the next one.
         times = requests * (number + 1) // len(bodies) - requests * number // len(bodies)

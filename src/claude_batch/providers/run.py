@@ -97,8 +97,7 @@ class Run(Closing):
         self.owns_provider: bool = False
         """Whether closing the run closes the provider."""
         engine = entrance.engine()
-        with engine.ledger.read() as tx:
-            row = queries.find_run(tx, run_id)
+        row = engine.ledger.query(lambda tx: queries.find_run(tx, run_id))
         if row is None:
             raise RunNotFoundError(
                 f"the ledger {engine.ledger.location} has no run {run_id!r}; "
@@ -527,8 +526,7 @@ class Run(Closing):
 
     def set_forms(self, forms: Forms) -> None:
         """Store the formats and folder of the run's output, for the process that writes it."""
-        with self._engine.ledger.write() as tx:
-            deliveries.set_forms(tx, self.id, forms)
+        self._engine.ledger.apply(lambda tx: deliveries.set_forms(tx, self.id, forms))
 
     def mark_delivered(self) -> None:
         """Mark the run as delivered, so that `status` shows nothing outstanding.
@@ -536,12 +534,7 @@ class Run(Closing):
         The same input submitted later is answered from the ledger in either case.
         """
         ledger = self._engine.ledger
-
-        def mark() -> None:
-            with ledger.write() as tx:
-                deliveries.mark_delivered(tx, self.id, ledger.now())
-
-        ledger.patiently(mark)
+        ledger.apply(lambda tx: deliveries.mark_delivered(tx, self.id, ledger.now()))
 
     # What waits, written once for both kinds of callers ---------------------------------------
 

@@ -8,7 +8,7 @@ transient reason are retried, in the transaction that finds the run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,10 +150,10 @@ class RunWriter:
         )
         self._prices: Prices | None = None
         self._files = tokens_of_files(ledger)
-        with ledger.write() as tx:
-            self.run_id: str = enqueue.begin_run(tx, self.asked)
-            if budgets_of(tx, self.run_id, actor, today(self._now)):
-                self._prices = prices or prices_of()
+        # If a COMMIT's answer is lost, an empty run stays, which goes once this process has ended.
+        self.run_id: str = ledger.apply(lambda tx: enqueue.begin_run(tx, self.asked))
+        if ledger.query(lambda tx: budgets_of(tx, self.run_id, actor, today(self._now))):
+            self._prices = prices or prices_of()
 
     @property
     def count(self) -> int:
@@ -251,45 +251,53 @@ class RunWriter:
         if not self._pending:
             return
         pending, self._pending, self._pending_bytes = self._pending, [], 0
-        with self.ledger.write() as tx:
-            new: list[NewRequest] = []
-            headers, lane_id = None, 0
-            for position, (key, encoded, _, prefix, reserve) in enumerate(pending, self._stored):
-                if encoded.headers is not headers:  # neighbours usually share theirs
-                    headers = encoded.headers
-                    lane_id = self._lane(tx, headers)
-                new.append(
-                    NewRequest(
-                        new_request_id(), position, key, lane_id, encoded.params, prefix, reserve
-                    )
-                )
-            first = enqueue.add_requests(
-                tx,
-                self.run_id,
-                new,
-                created=self._now,
-                due=self._now,
-                prefixed=self._prefixed,
-                process=self.asked.process,
-            )
-            if self._known_apart:
-                kept = [(seq, each[2]) for seq, each in enumerate(pending, first) if each[2]]
-                held_requests.add_digests(tx, kept)
-            if self._contexts:
-                # Positions within this flush become row numbers.
-                shift = first - self._stored
-                enqueue.add_contexts(tx, [(shift + at, each) for at, each in self._contexts])
-                self._contexts.clear()
-                self._has_contexts = True
+        self._lanes = self.ledger.apply(lambda tx: self._store(tx, pending))
+        self._has_contexts = self._has_contexts or bool(self._contexts)
+        self._contexts.clear()
         self._stored += len(pending)
         if self._on_stored is not None:
             self._on_stored(self._stored)
         reach(CrashPoint.DURING_STORE_CHUNK)
 
-    def _lane(self, tx: Transaction, headers: LaneHeaders) -> int:
-        lane_id = self._lanes.get(headers)
+    def _store(self, tx: Transaction, pending: Sequence[_Pending]) -> dict[LaneHeaders, int]:
+        """Store requests once; return the lanes that are known then."""
+        # A copy: what this transaction inserts may be lost with it.
+        lanes = dict(self._lanes)
+        if enqueue.stored_count(tx, self.run_id) > self._stored:
+            return lanes  # they are stored; only the answer of the COMMIT was lost
+        new: list[NewRequest] = []
+        headers, lane_id = None, 0
+        for position, (key, encoded, _, prefix, reserve) in enumerate(pending, self._stored):
+            if encoded.headers is not headers:  # neighbours usually share theirs
+                headers = encoded.headers
+                lane_id = self._lane(tx, headers, lanes)
+            new.append(
+                NewRequest(
+                    new_request_id(), position, key, lane_id, encoded.params, prefix, reserve
+                )
+            )
+        first = enqueue.add_requests(
+            tx,
+            self.run_id,
+            new,
+            created=self._now,
+            due=self._now,
+            prefixed=self._prefixed,
+            process=self.asked.process,
+        )
+        if self._known_apart:
+            kept = [(seq, each[2]) for seq, each in enumerate(pending, first) if each[2]]
+            held_requests.add_digests(tx, kept)
+        if self._contexts:
+            # Positions within this flush become row numbers.
+            shift = first - self._stored
+            enqueue.add_contexts(tx, [(shift + at, each) for at, each in self._contexts])
+        return lanes
+
+    def _lane(self, tx: Transaction, headers: LaneHeaders, lanes: dict[LaneHeaders, int]) -> int:
+        lane_id = lanes.get(headers)
         if lane_id is None:
-            lane_id = self._lanes[headers] = enqueue.ensure_lane(
+            lane_id = lanes[headers] = enqueue.ensure_lane(
                 tx,
                 self._workspace_id,
                 headers.api_version,
@@ -325,36 +333,44 @@ class RunWriter:
             self._look_ahead()
             self._spare(anew=new)
         reach(CrashPoint.BEFORE_STORED)
-        with self.ledger.write() as tx:
-            known = None if new else enqueue.run_by_digest(tx, digest)
-            if known is None:
-                enqueue.finish_storing(
-                    tx,
-                    self.run_id,
-                    digest=digest,
-                    stored=self.ledger.now(),
-                    prefixed=self._prefixed,
-                    process=self.asked.process,
-                )
-            else:
-                if self._has_contexts:
-                    enqueue.move_contexts(tx, self.run_id, known.id)
-                enqueue.drop_run(tx, self.run_id)
-                enqueue.declare_budgets(tx, known.id, self.asked)
-                if self._output is not None:
-                    # The caller may want the output elsewhere this time.
-                    deliveries.set_output(tx, known.id, self._output)
-                self.rerun = retries.rerun(tx, known.id, self._now)
-            self.stamp = queries.last_stamp(tx)
+        known, self.rerun, self.stamp = self.ledger.apply(lambda tx: self._finish(tx, digest, new))
         reach(CrashPoint.AFTER_STORED)
         self._is_new = known is None
-        run_id = self.run_id if known is None else str(known.id)
+        run_id = self.run_id if known is None else known
         if self.rerun is not None:
             self._found = run_id
             report_rerun(run_id, self.rerun)
         if self._workbench is not None and self._talk is not None:
             self._workbench.give(run_id, self._talk.tools, self._talk.judge)
         return run_id
+
+    def _finish(
+        self, tx: Transaction, digest: str, new: bool
+    ) -> tuple[str | None, Rerun | None, int]:
+        """Return the id of the earlier run, what it holds, and the stamp; None for a new run."""
+        known = None if new else enqueue.run_by_digest(tx, digest)
+        rerun = None
+        # It is this run itself if only the answer of the COMMIT was lost.
+        if known is None or known.id == self.run_id:
+            known = None
+            enqueue.finish_storing(
+                tx,
+                self.run_id,
+                digest=digest,
+                stored=self.ledger.now(),
+                prefixed=self._prefixed,
+                process=self.asked.process,
+            )
+        else:
+            if self._has_contexts:
+                enqueue.move_contexts(tx, self.run_id, known.id)
+            enqueue.drop_run(tx, self.run_id)
+            enqueue.declare_budgets(tx, known.id, self.asked)
+            if self._output is not None:
+                # The caller may want the output elsewhere this time.
+                deliveries.set_output(tx, known.id, self._output)
+            rerun = retries.rerun(tx, known.id, self._now)
+        return None if known is None else str(known.id), rerun, queries.last_stamp(tx)
 
     def report(self, engine: Engine) -> None:
         """Notify the engine, and for a new run the observers, that the run waits to be sent."""
@@ -380,19 +396,22 @@ class RunWriter:
         engine.wake()
 
     def _is_known(self, digest: str) -> bool:
-        with self.ledger.read() as tx:
-            return enqueue.run_by_digest(tx, digest) is not None
+        return self.ledger.query(lambda tx: enqueue.run_by_digest(tx, digest)) is not None
 
     def _look_ahead(self) -> None:
         """Run the preflight check; its token counts improve estimates."""
         if self._preflight is None:
             return
-        with self.ledger.read() as tx:
-            shapes = self._preflight.shapes
-            known = reservations.counted_shapes(tx, self._workspace_id, shapes)
+        shapes = self._preflight.shapes
+        known = self.ledger.query(
+            lambda tx: reservations.counted_shapes(tx, self._workspace_id, shapes)
+        )
         if counted := self._preflight.check(self._count, known):
-            with self.ledger.write() as tx:
-                reservations.add_token_counts(tx, self._workspace_id, counted, self.ledger.now())
+            now = self.ledger.now()
+            # Counts that are stored twice change no estimate.
+            self.ledger.apply(
+                lambda tx: reservations.add_token_counts(tx, self._workspace_id, counted, now)
+            )
 
     def _spare(self, *, anew: bool) -> None:
         """Find requests that need not be sent, and requests that must wait for the cache.
