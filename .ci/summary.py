@@ -100,21 +100,17 @@ def failures(build: Path) -> Iterator[str]:
         for case in roots(report, "testcase"):
             for reason in (*case.iter("failure"), *case.iter("error")):
                 yield failure(f"{case.get('classname')}: {case.get('name')}", reason.text)
-    for test in roots_if_any(build / "robot" / "output.xml", "test"):
-        status = test.find("status")
-        if status is not None and status.get("status") == "FAIL":
-            yield failure(f"{test.get('name')}", status.text)
+    for output in build.glob("robot/output.xml"):
+        for test in roots(output, "test"):
+            status = test.find("status")
+            if status is not None and status.get("status") == "FAIL":
+                yield failure(f"{test.get('name')}", status.text)
 
 
 def failure(name: str, reason: str | None) -> str:
     """One failed test, as it is printed."""
     lines = [line for line in (reason or "").splitlines() if line.strip()]
     return "\n    ".join([f"failed: {name}", *lines[-REASON:]])
-
-
-def roots_if_any(report: Path, tag: str) -> Iterator[ET.Element]:
-    """As `roots`; none where there is no report, because its session was not played."""
-    return roots(report, tag) if report.exists() else iter(())
 
 
 def is_tests(session: str) -> bool:

@@ -20,7 +20,7 @@ Feature: Processes of several machines know who lives and who drives
     When the proxy is stalled
     Then process B can drive within 5 seconds
 
-  Scenario: A process that is cut off while it copies rows holds nobody up for longer than its lease
+  Scenario: A process that is cut off while it copies rows keeps others from writing no longer than its lease
     Given a proxy before the PostgreSQL server
     And process A drives, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
     And process B, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1

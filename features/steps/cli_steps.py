@@ -630,8 +630,8 @@ def _(terminal: bool, stored: list[list[float]]) -> dict[str, str]:
             tell(int(count))
         if terminal:
             time.sleep(0.3)  # the spinner draws by itself
-    told = re.findall(r"([\d,]+) requests are stored so far", errors.getvalue())
-    return {"printed": " ".join(dict.fromkeys(told))}
+    printed = re.findall(r"([\d,]+) requests are stored so far", errors.getvalue())
+    return {"printed": " ".join(dict.fromkeys(printed))}
 
 
 @then("the key is nowhere in the ledger's files")

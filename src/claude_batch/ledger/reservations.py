@@ -88,10 +88,10 @@ _CALLED = _OF_BATCH.where(
     or_(requests.c.state == RequestState.PACKED, requests.c.state == RequestState.LOST)
 )
 
-Source = Literal["batch", "former", "lost", "failed", "lane", "calls", "former_calls"]
-"""Requests of a batch, requests that left it, requests lost in it, requests with a failure as its
-result, requests queued in a lane, live calls under way or lost, or live calls that may have been
-billed and were tried again, or have failed.
+Source = Literal["batch", "former", "lost", "failed", "lane", "calls"]
+"""Requests of a batch, requests that left it or whose live call may have been billed, requests lost
+in it, requests with a failure as its result, requests queued in a lane, or live calls under way or
+lost.
 """
 
 _SOURCES: dict[str, Any] = {
@@ -101,7 +101,6 @@ _SOURCES: dict[str, Any] = {
     "failed": _FAILED,
     "lane": _QUEUED,
     "calls": _CALLED,
-    "former_calls": _FORMER,
 }
 
 

@@ -149,8 +149,8 @@ def count_under_way(
         uncounted = budgets.uncounted(tx, of, today(now))
     for batch_id, state in uncounted:
         if groups_live_calls(state):
-            for source in ("calls", "former_calls"):
-                _reserve_all(ledger, seat, prices, source, batch_id, now)
+            for source in ("calls", "former"):
+                _reserve_all(ledger, seat, prices, source, batch_id, now, batch=False)
         elif state == BatchState.COLLECTED:
             for source in ("lost", "former", "failed"):
                 _reserve_all(ledger, seat, prices, source, batch_id, now)
@@ -168,6 +168,8 @@ def _reserve_all(
     source: reservations.Source,
     identifier: int,
     now: float,
+    *,
+    batch: bool = True,
 ) -> None:
     after, known = 0, tokens_of_files(ledger)
     while True:
@@ -175,7 +177,6 @@ def _reserve_all(
             page = reservations.unreserved(tx, source, identifier, after)
         if not page:
             return
-        batch = source not in ("calls", "former_calls")
         reserves = [
             (seq, _most_cost_or_none(prices, body, now, known, batch=batch)) for seq, body in page
         ]
