@@ -63,6 +63,8 @@ def staged(folder: Path) -> Generator[Path]:
             patch.object(collection, "CHUNK_LINES", 1),
             # And every batch is large.
             patch.object(collected_batches, "SLICE", 1),
+            # What is collected together must not depend on how fast the machine is.
+            patch.object(collection, "TOGETHER_SECONDS", 0.0),
             patch.object(recovery, "SENDING", lambda _: 0.0),
             patch.dict(os.environ, CLAUDE_BATCH_STATE_DIR=str(folder / "state")),
         ):
