@@ -21,6 +21,8 @@ from claude_batch.ledger.backends.backend import (
     PATIENCE,
     RETRY,
     Backend,
+    FetchClaim,
+    Fetches,
     ProcessLock,
     Query,
     SeatLock,
@@ -82,7 +84,7 @@ def exists_on_server(location: str) -> bool:
 
 
 class Deposed(Exception):
-    """Another process took the leader lock; the transaction was rolled back."""
+    """Another process took the leader lock, or the claim; the transaction was rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +275,22 @@ class Ledger:
                 if epoch != seat.epoch:
                     raise Deposed
             yield connection
+
+    @contextmanager
+    def write_for_driver(self, claim: FetchClaim) -> Generator[Connection]:
+        """Begin a write transaction, as `write` does, for results that the driver left to a claim.
+
+        Raises `Deposed` if the claim does not hold any more.
+        """
+        with self.write() as tx:
+            if not self.fetches.holds(tx, claim):
+                raise Deposed
+            yield tx
+
+    @property
+    def fetches(self) -> Fetches:
+        """Which process fetches the results of which batch."""
+        return self.backend.fetches
 
     def now(self) -> float:
         """Return the time that all processes of the ledger share, in seconds since the epoch.

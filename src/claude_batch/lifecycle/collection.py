@@ -7,11 +7,14 @@ import json
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.outcome import Disposition, with_retry_on
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
@@ -24,8 +27,9 @@ from claude_batch.ledger import (
     halts,
     unknown_batches,
 )
+from claude_batch.ledger.backends.backend import FetchClaim
 from claude_batch.ledger.collected_batches import Complete, Gap, NewResult, Stored
-from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.batch_list import prove, split_lines
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.event_reports import Reporter
@@ -139,6 +143,9 @@ def result_of(
     )
 
 
+Writing: TypeAlias = Callable[[], AbstractContextManager[Transaction]]
+"""Begins a write transaction, with the check that the writer still may."""
+
 _Strange: TypeAlias = list[tuple[bytes, str]]
 """Lines that are no results of their batch, and the reason."""
 
@@ -168,6 +175,11 @@ class _Lacking(NamedTuple):
 
     gap: Gap | None
     words: str
+
+
+def _may_be_shared(row: Any) -> bool:
+    """Return whether a process that does not drive may fetch the results of a batch."""
+    return row.request_count > SMALL_REQUESTS and row.adopted != "assumed"
 
 
 async def _bounded_lines(row: Any, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
@@ -217,11 +229,12 @@ class Collection:
         *,
         collected: Callable[[], object],
         stopping: Callable[[], bool],
-    ) -> None:
+    ) -> bool:
         """Do what `collect` does for several batches; the small ones are collected together.
 
         ``collected`` is called whenever results may have been given to their requests. No further
-        batch is begun once ``stopping`` returns true. Raises `Deposed`.
+        batch is begun once ``stopping`` returns true. Returns whether another process still fetches
+        one of them. Raises `Deposed`.
         """
         with self._ledger.read() as tx:
             rows = batch_contents.some_batches(tx, batch_ids)
@@ -233,18 +246,61 @@ class Collection:
             too_large = await self._collect_small(seat, small, collected, stopping)
             done = {row.id for row in small} - too_large
             alone = [row for row in rows if row.id not in done]
+        self._offer(seat, alone[1:])
+        elsewhere = False
         for row in alone:
             if stopping():
                 break
-            await self._collect_alone(seat, row)
+            by = self._ledger.fetches.withdraw(row.id) if _may_be_shared(row) else "driver"
+            if by == "other":
+                elsewhere = True
+                continue
+            await self._collect_alone(seat, row, is_stored=by == "done")
             collected()
+        return elsewhere
 
-    async def _collect_alone(self, seat: Seat, row: Any) -> None:
+    def _offer(self, seat: Seat, rows: Sequence[Any]) -> None:
+        """Offer the large batches that have to wait to the other processes of the ledger."""
+        # The user's function may be in this process alone.
+        if self._functions.classify is None:
+            large = [row.id for row in rows if _may_be_shared(row)]
+            if large:
+                self._ledger.fetches.offer(seat.workspace_id, large)
+
+    async def fetch_for_driver(self, claim: FetchClaim) -> None:
+        """Store the results of a batch that the driver of its workspace has offered.
+
+        The driver fetches it itself after an error of the API, and decides what the error means.
+        """
+        offer = True
+        try:
+            with self._ledger.read() as tx:
+                row = batch_contents.batch(tx, claim.batch_id)
+            try:
+                await self.fetch(partial(self._ledger.write_for_driver, claim), row)
+            except (ApiError, Unreachable) as error:
+                _log.info("batch %s: %s; left to the driver", row.remote_id, error)
+                offer = False
+                return
+            with self._ledger.write_for_driver(claim) as tx:
+                self._ledger.fetches.finish(tx, claim)
+            _log.info("batch %s: its results were fetched for the driver", row.remote_id)
+        except Deposed:
+            _log.info("batch %d: the driver fetches it itself", claim.batch_id)
+        except LedgerError as error:
+            # This process's own work meets the same error, and handles it.
+            _log.info("batch %d: %s", claim.batch_id, error)
+        finally:
+            self._ledger.fetches.leave(claim, offer=offer)
+
+    async def _collect_alone(self, seat: Seat, row: Any, *, is_stored: bool = False) -> None:
+        """Do what `collect` does; ``is_stored``: the results were fetched already."""
         if row.adopted == "assumed" and not await self._is_ours(seat, row):
             return
         fetched = _Fetched(row)
         try:
-            await self.fetch(seat, row)
+            if not is_stored:
+                await self.fetch(partial(self._ledger.write, seat), row)
         except (ApiError, Unreachable) as error:
             self._note_failure(fetched, error)
         await self._judge(seat, [fetched])
@@ -498,16 +554,15 @@ class Collection:
         # No answer, or nothing readable: the next steps are the same as for every batch.
         return True
 
-    async def fetch(self, seat: Seat | None, row: Any) -> None:
+    async def fetch(self, writing: Writing, row: Any) -> None:
         """Store the results that the API holds for a batch, given by its row; judge nothing.
 
-        Works without the leader lock if ``seat`` is `None`. Raises `ApiError` or `Unreachable`,
-        also midway.
+        Raises `ApiError` or `Unreachable`, also midway, and what ``writing`` raises.
         """
         async with self._client.results(row.remote_id) as chunks:
-            await self._store(seat, row, chunks)
+            await self._store(writing, row, chunks)
 
-    async def _store(self, seat: Seat | None, row: Any, chunks: AsyncIterator[bytes]) -> None:
+    async def _store(self, writing: Writing, row: Any, chunks: AsyncIterator[bytes]) -> None:
         batch_id, ended = row.id, row.ended or self._ledger.now()
         with self._ledger.read() as tx:
             # Nothing joins an ended batch, and requests that left it are still found by its row.
@@ -523,14 +578,14 @@ class Collection:
             lines += part
             size += sum(map(len, part))
             if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
-                await self._store_chunk(seat, batch_id, members, lines, ended, retry_on)
+                await self._store_chunk(writing, batch_id, members, lines, ended, retry_on)
                 lines, size = [], 0
         if lines:
-            await self._store_chunk(seat, batch_id, members, lines, ended, retry_on)
+            await self._store_chunk(writing, batch_id, members, lines, ended, retry_on)
 
     async def _store_chunk(
         self,
-        seat: Seat | None,
+        writing: Writing,
         batch_id: int,
         members: Mapping[str, int],
         lines: Sequence[bytes],
@@ -540,7 +595,7 @@ class Collection:
         new, strange = await self._decode(batch_id, members, lines, ended, retry_on)
         # In request order: results arrive shuffled, and are read in order later.
         new.sort(key=_request_of)
-        with self._ledger.write(seat) as tx:
+        with writing() as tx:
             collected_batches.add_results(tx, new)
             if strange:
                 collected_batches.add_strange_lines(tx, batch_id, strange)

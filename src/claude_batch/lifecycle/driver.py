@@ -124,6 +124,7 @@ class Driver:
         self._disk_fault: LedgerError | None = None
         self._send_task: asyncio.Task[None] | None = None
         self._poll_task: asyncio.Task[None] | None = None
+        self._fetch_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
         self._prices = prices_of(settings.prices)
@@ -207,6 +208,9 @@ class Driver:
                 self._stopping, self._disk_fault = self._closing, None
                 self._wake_poll.clear()
                 await self._sleep(self._wake_poll, SEAT_RETRY)
+        if self._fetch_task is not None:
+            self._fetch_task.cancel()
+            await asyncio.gather(self._fetch_task, return_exceptions=True)
         await self._conversations.let_tools_end()
 
     async def _drive_until_left(self) -> None:
@@ -227,6 +231,7 @@ class Driver:
             self._wake_poll.clear()
             with self._sit() as seat:
                 if seat is None:
+                    self._fetch_offered()
                     await self._conversations.run_given_tools()
                     await self._sleep(self._wake_poll, SEAT_RETRY)
                     continue
@@ -237,6 +242,18 @@ class Driver:
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
                     self.contact.made = False
+
+    def _fetch_offered(self) -> None:
+        """Fetch a batch that the driver of the workspace has offered.
+
+        In a task, because this process must stay able to take the leader lock.
+        """
+        if self._fetch_task is not None and not self._fetch_task.done():
+            return
+        claim = self._ledger.fetches.claim(self.workspace_id)
+        if claim is not None:
+            self._fetch_task = asyncio.create_task(self._collection.fetch_for_driver(claim))
+            self._fetch_task.add_done_callback(lambda _: self._wake_poll.set())
 
     async def advance(self) -> bool:
         """Make one pass over all due work; False means that another process holds the lock."""
@@ -470,14 +487,17 @@ class Driver:
     async def _poll_pass(self, seat: Seat) -> float:
         """Cancel, check and collect what is due; return the seconds until the next pass."""
         again = self._look_at_deadlines(seat)
+        fetched_elsewhere = False
         # A pass follows each sending, and usually no batch is due then.
         if self._until_due(seat) == 0.0:
             await self._observe(seat)
-            await self._collect(seat)
+            fetched_elsewhere = await self._collect(seat)
             # The collected results may have ended a run, or left work for the live API.
             again = self._look_at_deadlines(seat)
         self.reporter.measure(seat.workspace_id)
-        return min(again, self._keep_log_short(), self._until_due(seat))
+        # No write tells that the process that fetches a batch has died.
+        due = SEAT_RETRY if fetched_elsewhere else self._until_due(seat)
+        return min(again, self._keep_log_short(), due)
 
     def _until_due(self, seat: Seat) -> float:
         """Return the seconds until a batch at the API is due; without one, `LONGEST_SLEEP`."""
@@ -494,11 +514,11 @@ class Driver:
             self._changed()
             self._wake_send.set()
 
-    async def _collect(self, seat: Seat) -> None:
-        """Collect the batches that have ended."""
+    async def _collect(self, seat: Seat) -> bool:
+        """Collect the batches that have ended; return whether another process fetches some."""
         with self._ledger.read() as tx:
             ended = collected_batches.ended_batches(tx, seat.workspace_id, self._ledger.now())
-        await self._collection.collect_all(
+        return await self._collection.collect_all(
             seat, ended, collected=self._have_collected, stopping=lambda: self._stopping
         )
 

@@ -292,7 +292,7 @@ async def refetch(
     for row in rows:
         try:
             with contact_faults(client, _KEPT, again):
-                await _fetch(collection, row)
+                await _fetch(ledger, collection, row)
         except _Refused as error:
             done.refused[row.remote_id] = str(error)
             _log.warning("batch %s: its results cannot be fetched: %s", row.remote_id, error)
@@ -309,10 +309,10 @@ class _Refused(Exception):
     """The API definitely refuses the results of a batch."""
 
 
-async def _fetch(collection: Collection, row: Any) -> None:
+async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> None:
     for failures in range(1, COMPLETE_FETCHES + 1):
         try:
-            await collection.fetch(None, row)
+            await collection.fetch(ledger.write, row)
             return
         except ApiError as error:
             fault = error.fault

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from sqlalchemy import Connection, Engine, Insert
 
@@ -74,6 +74,50 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FetchClaim:
+    """The right of one process to fetch the results of a batch for the driver."""
+
+    batch_id: int
+    holder: str
+
+
+FetchedBy = Literal["driver", "other", "done"]
+"""Who fetches the results of a batch: ``done``, if another process has stored all of them."""
+
+
+class Fetches:
+    """Which process fetches the results of which batch: the driver, where nothing is shared.
+
+    Where processes share the work, the driver offers batches, others claim and fetch them, and the
+    driver judges what they stored. Every method raises `LedgerError`.
+    """
+
+    def offer(self, workspace_id: int, batch_ids: Sequence[int]) -> None:
+        """Offer ended batches to the other processes of a workspace; the driver calls this."""
+
+    def withdraw(self, batch_id: int) -> FetchedBy:
+        """Return who fetches a batch; unless it is another process, nobody can claim it any more.
+
+        The driver calls this. What a dead process has claimed falls to the driver.
+        """
+        return "driver"
+
+    def claim(self, workspace_id: int) -> FetchClaim | None:
+        """Claim an offered batch; None if there is none."""
+        return None
+
+    def holds(self, tx: Connection, claim: FetchClaim) -> bool:
+        """Return whether a claim still holds, in a transaction that stores results by it."""
+        return False
+
+    def finish(self, tx: Connection, claim: FetchClaim) -> None:
+        """Note that all results of the batch are stored."""
+
+    def leave(self, claim: FetchClaim, *, offer: bool) -> None:
+        """End a claim without all results; ``offer``: another process may claim the batch."""
+
+
+@dataclass(frozen=True, slots=True)
 class Size:
     """The space that a ledger takes, in bytes."""
 
@@ -109,6 +153,8 @@ class Backend(ABC):
     """Faults that end by themselves, so that a driver begins again and does not end."""
     address: str
     """The same, resolved: it identifies the ledger within this process."""
+    fetches: Fetches = Fetches()
+    """Who fetches the results of which batch."""
 
     @abstractmethod
     def writer(self, connection: Connection) -> Connection:

@@ -25,10 +25,12 @@ from sqlalchemy.dialects.postgresql import insert
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.quantities import format_duration
 from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.states import BatchState
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.backends.postgres_connections import PostgresConnections, application_of
-from claude_batch.ledger.backends.postgres_sql import processes, seats
+from claude_batch.ledger.backends.postgres_sql import fetches, processes, seats
 from claude_batch.ledger.backends.server_clock import ServerClock
+from claude_batch.ledger.schema import batches
 
 HANGS = 30.0
 """Seconds without a sign of the engine's loop after which its process gives its seats up.
@@ -136,6 +138,8 @@ class Leases:
 
     def _register(self) -> None:
         with self.connections.leasing() as tx:
+            # A ledger that an earlier version made has all tables but this one.
+            fetches.create(tx, checkfirst=True)
             address = tx.scalar(text("SELECT coalesce(host(inet_client_addr()), '')"))
             machine, begun = _identity()
             self._machine = f"{machine} {address}" if machine else ""
@@ -224,6 +228,8 @@ class Leases:
                 return
             try:
                 with self.connections.leasing() as tx:
+                    claimed = update(fetches).where(fetches.c.process == self.process)
+                    tx.execute(claimed.where(~fetches.c.done).values(process="", holder=""))
                     tx.execute(delete(seats).where(seats.c.process == self.process))
                     tx.execute(delete(processes).where(processes.c.name == self.process))
             except self.connections.faults as error:
@@ -235,9 +241,10 @@ class Leases:
     def is_alive(self, process: str) -> bool:
         """Return whether a process has renewed its row lately, and was not seen to have ended."""
         with self.connections.engine.connect() as connection, connection.begin():
-            return self._lives(connection, process)
+            return self.lives(connection, process)
 
-    def _lives(self, tx: Connection, process: str) -> bool:
+    def lives(self, tx: Connection, process: str) -> bool:
+        """Return the same, in a transaction."""
         row = tx.execute(select(processes).where(processes.c.name == process)).first()
         return row is not None and self._is_alive(row, server_time(tx))
 
@@ -249,11 +256,13 @@ class Leases:
         return not (shares and _has_ended(row.pid, row.begun))
 
     def sweep(self) -> None:
-        """Remove processes that died long ago, and their seats."""
+        """Remove processes that died long ago, and their seats; and offers that came to nothing."""
         with self.connections.leasing() as tx:
             dead = select(processes.c.name).where(processes.c.expires < server_time(tx) - _FORGET)
             tx.execute(delete(seats).where(seats.c.process.in_(dead)))
             tx.execute(delete(processes).where(processes.c.name.in_(dead)))
+            ended = select(batches.c.id).where(batches.c.state == BatchState.ENDED)
+            tx.execute(delete(fetches).where(fetches.c.batch_id.not_in(ended)))
 
     def workers(self) -> list[Worker]:
         """Return the living processes, and what they drive."""
@@ -293,7 +302,7 @@ class Leases:
         return True
 
     def _is_held(self, tx: Connection, process: str, holder: str) -> bool:
-        return holder in self._held if process == self.process else self._lives(tx, process)
+        return holder in self._held if process == self.process else self.lives(tx, process)
 
     def is_taken(self, workspace_id: int) -> bool:
         """Return whether a living process has a seat."""

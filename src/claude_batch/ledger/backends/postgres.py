@@ -11,11 +11,20 @@ from sqlalchemy import Connection, Engine, Insert, inspect, text
 from claude_batch.core.errors import LedgerError, LedgerFault
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.backends import postgres_sql
-from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Worker, Writing
+from claude_batch.ledger.backends.backend import (
+    PAGE_ROWS,
+    Backend,
+    Fetches,
+    Query,
+    Size,
+    Worker,
+    Writing,
+)
 from claude_batch.ledger.backends.commit_notices import CommitNotices
 from claude_batch.ledger.backends.leases import Leases, ProcessLease, SeatLease, server_time
 from claude_batch.ledger.backends.postgres_connections import PostgresConnections
 from claude_batch.ledger.backends.server_clock import ServerClock
+from claude_batch.ledger.backends.shared_fetches import SharedFetches
 from claude_batch.ledger.schema import SCHEMA_VERSION, metadata
 
 OLDEST_SERVER = 14
@@ -38,6 +47,7 @@ class PostgresBackend(Backend):
         self._checked = False
         self._clock = ServerClock()
         self._leases = Leases(self._connections, self._clock)
+        self.fetches: Fetches = SharedFetches(self._leases)
         postgres_sql.use_indexes_of(metadata)
 
     def writer(self, connection: Connection) -> Connection:

@@ -35,7 +35,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from claude_batch.ledger.portable_sql import contains, json_number
 
 own_tables: MetaData = MetaData()
-"""Tables that only this backend has: who lives, and who drives."""
+"""Tables that only this backend has: who lives, who drives, and who fetches."""
 
 processes: Table = Table(
     "processes",
@@ -57,6 +57,16 @@ seats: Table = Table(
     Column("process", String, nullable=False),
     Column("holder", String, nullable=False),  # one lock object of the process
     Column("since", Float, nullable=False),
+)
+
+fetches: Table = Table(
+    "fetches",
+    own_tables,
+    Column("batch_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("process", String, nullable=False),  # "" while the batch is only offered
+    Column("holder", String, nullable=False),  # one claim of the process
+    Column("done", Boolean, nullable=False),  # whether all results are stored
 )
 
 
