@@ -63,7 +63,7 @@ Feature: Processes that share a ledger fetch results for the one that drives
     Given a proxy before the PostgreSQL server
     And process A, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
     And process B, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
-    And process B drives and offers batch 7
+    And process B offers batch 7
     When process A claims an offered batch
     Then process B leaves batch 7 to the other
     When the proxy is stalled
@@ -71,6 +71,25 @@ Feature: Processes that share a ledger fetch results for the one that drives
     When the proxy is restored
     Then process A can store no result of its batch
     And process A finds no offered batch
+
+  Scenario: A claim that could not be given up in an outage is given up after it
+    Given process A, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 30
+    And process B drives, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 30
+    And process B offers batch 7
+    When process A claims an offered batch
+    And the PostgreSQL server ends
+    And process A gives its batch up
+    And the PostgreSQL server starts
+    Then process B fetches batch 7 itself within 10 seconds
+
+  Scenario: A process whose event loop hangs gives its batch up
+    Given process A, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 30
+    And process B drives, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 30
+    And process B offers batch 7
+    When process A claims an offered batch
+    Then process B leaves batch 7 to the other
+    When the event loop of process A hangs for longer than a process may
+    Then process B fetches batch 7 itself within 10 seconds
 
   Scenario: A driver with a function of the user's that decides what errors mean offers nothing
     Given an API that takes 3600 seconds for a batch

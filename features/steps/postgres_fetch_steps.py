@@ -56,9 +56,8 @@ def _(context: Context, ended: str) -> None:
     context.worker.send_signal(SIGNALS[ended])
 
 
-@given("process {name:w} drives and offers batch {batch_id:d}")
+@given("process {name:w} offers batch {batch_id:d}")
 def _(context: Context, name: str, batch_id: int) -> None:
-    assert context.processes[name].drives()
     context.processes[name].ledger.fetches.offer(WORKSPACE, [batch_id])
 
 
@@ -66,6 +65,11 @@ def _(context: Context, name: str, batch_id: int) -> None:
 def _(context: Context, name: str) -> None:
     context.claim = context.processes[name].ledger.fetches.claim(WORKSPACE)
     assert context.claim is not None
+
+
+@when("process {name:w} gives its batch up")
+def _(context: Context, name: str) -> None:
+    context.processes[name].ledger.fetches.leave(context.claim, offer=True)
 
 
 @then("process {name:w} leaves batch {batch_id:d} to the other")

@@ -19,7 +19,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Float, delete, literal_column, select, text, update
+from sqlalchemy import (
+    Connection,
+    Delete,
+    Float,
+    Update,
+    delete,
+    literal_column,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 
 from claude_batch.core.errors import LedgerError
@@ -79,6 +89,8 @@ class Leases:
 
         A row of this process that is not among them was left in an outage, and holds nothing.
         """
+        self._later: list[Update | Delete] = []
+        """What could not be written in an outage; the next heartbeat does it."""
         self._beating: threading.Thread | None = None
         self._ended = threading.Event()
         self._lock = threading.Lock()
@@ -197,10 +209,14 @@ class Leases:
                 )
                 self._clock.read(lambda: server_time(connection))
                 connection.execute(_END_SESSIONS_OF_THE_DEAD)
-                return found.rowcount > 0
+                later = self._later.copy()
+                for statement in later:
+                    connection.execute(statement)
+            del self._later[: len(later)]
+            return found.rowcount > 0
 
     def _give_seats_up(self) -> None:
-        """Let others drive, because this process's loop hangs.
+        """Let others drive and fetch, because this process's loop hangs.
 
         Should it go on, the epochs of its seats exclude its writes as soon as another has sat down.
         """
@@ -212,6 +228,20 @@ class Leases:
                 extra={"for_people": True},
             )
             self.leave(workspace_id, holder)
+        self.write_soon(self._give_claims_up())
+
+    def _give_claims_up(self) -> Update:
+        claimed = (fetches.c.process == self.process) & ~fetches.c.done
+        return update(fetches).where(claimed).values(process="", holder="")
+
+    def write_soon(self, statement: Update | Delete) -> None:
+        """Write a change of the leases; with the next heartbeat if the server is away now."""
+        try:
+            with self.connections.leasing() as tx:
+                tx.execute(statement)
+        except self.connections.faults as error:
+            _log.info("a lease is changed only with the next heartbeat: %s", error)
+            self._later.append(statement)
 
     def end(self) -> None:
         """Stop renewing, and remove this process and its seats."""
@@ -228,8 +258,7 @@ class Leases:
                 return
             try:
                 with self.connections.leasing() as tx:
-                    claimed = update(fetches).where(fetches.c.process == self.process)
-                    tx.execute(claimed.where(~fetches.c.done).values(process="", holder=""))
+                    tx.execute(self._give_claims_up())
                     tx.execute(delete(seats).where(seats.c.process == self.process))
                     tx.execute(delete(processes).where(processes.c.name == self.process))
             except self.connections.faults as error:

@@ -7,7 +7,6 @@ result that is stored twice is stored once.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Sequence
 
@@ -18,8 +17,6 @@ from claude_batch.ledger.backends.backend import FetchClaim, FetchedBy, Fetches
 from claude_batch.ledger.backends.leases import Leases
 from claude_batch.ledger.backends.postgres_sql import fetches
 
-_log = logging.getLogger(__name__)
-
 
 class SharedFetches(Fetches):
     """The rows of one ledger."""
@@ -28,8 +25,6 @@ class SharedFetches(Fetches):
         """Use the heartbeats by which processes know of each other."""
         self._leases = leases
         self._connections = leases.connections
-        self._left: list[tuple[FetchClaim, bool]] = []
-        """Claims that could not be left, because the server was away."""
 
     def offer(self, workspace_id: int, batch_ids: Sequence[int]) -> None:
         rows = [
@@ -75,7 +70,6 @@ class SharedFetches(Fetches):
             .limit(1)
         )
         with self._connections.translating("written"):
-            self._leave_the_rest()
             with self._connections.engine.connect() as connection, connection.begin():
                 if connection.scalar(offered) is None:
                     return None
@@ -101,22 +95,12 @@ class SharedFetches(Fetches):
 
     def leave(self, claim: FetchClaim, *, offer: bool) -> None:
         # What another process has taken over, or what is done, stays as it is.
-        self._left.append((claim, offer))
-        try:
-            self._leave_the_rest()
-        except self._connections.faults as error:
-            _log.info("batch %d is left later: %s", claim.batch_id, error)
-
-    def _leave_the_rest(self) -> None:
-        while self._left:
-            claim, offer = self._left[-1]
-            with self._connections.leasing() as tx:
-                unfinished = _is(claim) & ~fetches.c.done
-                if offer:
-                    tx.execute(update(fetches).where(unfinished).values(process="", holder=""))
-                else:
-                    tx.execute(delete(fetches).where(unfinished))
-            self._left.pop()
+        unfinished = _is(claim) & ~fetches.c.done
+        self._leases.write_soon(
+            update(fetches).where(unfinished).values(process="", holder="")
+            if offer
+            else delete(fetches).where(unfinished)
+        )
 
 
 def _is(claim: FetchClaim) -> ColumnElement[bool]:
