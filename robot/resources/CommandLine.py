@@ -237,8 +237,6 @@ class CommandLine:
         return running
 
     def _environment(self) -> dict[str, str]:
-        # What is left of the environment includes coverage's own variables: the processes of a
-        # measured run are measured.
         ours = ("ANTHROPIC_", "CLAUDE_BATCH_")
         inherited = {name: v for name, v in os.environ.items() if not name.startswith(ours)}
         chosen: dict[str, str | None] = {

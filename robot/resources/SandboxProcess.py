@@ -77,7 +77,7 @@ class SandboxProcess:
 
     @keyword
     def stop_sandbox(self, timeout: float = 15) -> None:
-        """End the sandbox as SIGTERM does, so that its coverage is written."""
+        """End the sandbox by SIGTERM."""
         if self._process is not None:
             self._process.terminate()
             try:

@@ -153,8 +153,7 @@ class Weather:
         """Let it rage, wait for its end, and judge: everything that is wrong."""
         self._write("storm.json", json.dumps(asdict(self.storm), indent=1))
         self.sandbox.start()
-        # Measuring slows each of many starts, and whoever is killed reports nothing anyway.
-        ours = ("ANTHROPIC_", "CLAUDE_BATCH_", "COVERAGE_")
+        ours = ("ANTHROPIC_", "CLAUDE_BATCH_")
         self.environment = {
             **{name: v for name, v in os.environ.items() if not name.startswith(ours)},
             "ANTHROPIC_API_KEY": "sk-ant-storm",

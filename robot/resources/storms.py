@@ -90,7 +90,6 @@ def play_many(seeds: list[int], jobs: int, family: Family | None = None) -> list
             [sys.executable, str(HERE / "storms.py"), "--family", chosen, "--seed", str(seed)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             errors="replace", timeout=LONGEST + 120,
-            env={name: v for name, v in os.environ.items() if not name.startswith("COVERAGE_")},
         )  # fmt: skip
         print(done.stdout, end="", flush=True)
         if done.returncode != 0:
