@@ -1,7 +1,7 @@
 """The project's checks: `nox` runs them all, `nox -s unit_tests -- features/wire` a part.
 
 The tests run against the installed package, as its users have it. Each suite writes its results
-under `build/`, and `unit_tests` its coverage; `.ci/summary.py` and `coverage_report` find them there.
+under `build/` for `.ci/summary.py`, and `unit_tests` its coverage for `coverage_report`.
 """
 
 from __future__ import annotations
