@@ -147,7 +147,8 @@ A Paused Driver That Wakes Is Fenced, And Sees What Others Have Collected
     Write Prompts    prompts.jsonl    10
     Write Lines    others.jsonl    "one"    "two"    "three"
     ${first} =    Start Claude Batch    @{COMMAND}
-    A Batch Should Be At The API
+    # A process that is stopped while it writes would keep all others from writing.
+    A Batch Should Be In The Ledger
     Send Signal To Command    ${first}    SIGSTOP
     ${ledger} =    Ledger Path
     Remove File    ${ledger}.seat-*
