@@ -18,7 +18,7 @@ Feature: Which call joins which request
     Given a gateway over the sandbox with {"latency": 1.5}
     When the gateway is called as follows
       | call | prompt | stream | leaves | after |
-      | A    | one    | yes    | 1.2    |       |
+      | A    | one    | yes    | sent   |       |
       | B    | one    | no     |        | A     |
       | C    | one    | no     |        | B     |
     Then the calls have ended with
@@ -39,7 +39,7 @@ Feature: Which call joins which request
     Given a gateway over the sandbox with {"latency": 2.5}
     When the gateway is called as follows
       | call | prompt | stream | leaves | after |
-      | A    | one    | no     | 2      |       |
+      | A    | one    | no     | sent   |       |
       | B    | one    | no     |        | 5     |
     Then the calls have ended with
       | call | status | end   | answered | request | claude-batch-reused |
@@ -121,7 +121,7 @@ Feature: Which call joins which request
     Given a gateway over the sandbox with {"latency": 60, "cancel_latency": 0.1}
     When the gateway is called as follows
       | call | prompt | stream | leaves | headers                                |
-      | A    | one    | no     | 2      | {"claude-batch-on-disconnect": "drop"} |
+      | A    | one    | no     | sent   | {"claude-batch-on-disconnect": "drop"} |
     Then the API receives a cancellation of the batch
 
   Scenario: Callers with different tokens share nothing

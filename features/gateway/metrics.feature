@@ -7,7 +7,7 @@ Feature: What the gateway counts, and whether it is ready
       | call | prompt | stream | leaves |
       | A    | one    | no     |        |
       | B    | two    | yes    |        |
-      | C    | three  | yes    | 0.9    |
+      | C    | three  | yes    | sent   |
     Then the gateway's metrics are
       | metric                                                                                       | value |
       | claude_batch_gateway_calls_total{end="whole",status="200",stream="false"}                    | 1     |
@@ -43,7 +43,7 @@ Feature: What the gateway counts, and whether it is ready
     Given a gateway over the sandbox with {"latency": 3, "hold": 60, "max_attempts": 1}
     When the gateway is called as follows
       | call | prompt                                    | leaves | after | headers                   |
-      | A    | one                                       | 2      |       |                           |
+      | A    | one                                       | sent   |       |                           |
       | B    | one                                       |        | A     |                           |
       | C    | two                                       |        |       | {"idempotency-key": "k1"} |
       | D    | two                                       |        | C     | {"idempotency-key": "k1"} |

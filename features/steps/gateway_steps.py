@@ -21,7 +21,7 @@ from behave.runner import Context
 from cli_steps import command
 from integration_steps import MODEL
 from sqlalchemy import func, select
-from staging import QUICK, ledger_values, start_api, until
+from staging import QUICK, is_sent, ledger_values, start_api, until
 
 import claude_batch as cb
 from claude_batch.gateway.gateway_server import GatewayServer
@@ -163,7 +163,10 @@ async def call(url: str, row: dict[str, str], ended: Ended) -> None:
 
 
 async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended]:
-    """Make the calls of a table; `after` names the call that must have ended, or seconds."""
+    """Make the calls of a table; `after` names the call that must have ended, or seconds.
+
+    `leaves` is when the caller goes away: after seconds, or once the API has a batch (`sent`).
+    """
     ends = {row["call"]: Ended() for row in rows}
     tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -176,14 +179,17 @@ async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended
         if token := row.get("token"):
             own = {"x-api-key": context.gateway_tokens[token]}
             row = {**row, "headers": json.dumps({**json.loads(row.get("headers") or "{}"), **own})}
-        made = call(context.gateway.url, row, ends[row["call"]])
+        calling = asyncio.create_task(call(context.gateway.url, row, ends[row["call"]]))
         leaves = row.get("leaves", "")
-        if not leaves:
-            await made
-            return
-        try:
-            await asyncio.wait_for(made, float(leaves))
-        except TimeoutError:
+        if leaves == "sent":
+            await asyncio.to_thread(until, is_sent)
+        else:
+            await asyncio.wait([calling], timeout=float(leaves) if leaves else None)
+        if calling.done():
+            await calling
+        else:
+            calling.cancel()
+            await asyncio.wait([calling])
             # The gateway notices the end of the connection in a later pass of its loop.
             await asyncio.sleep(0.1)
 
