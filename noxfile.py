@@ -131,14 +131,14 @@ def emptied(folder: Path) -> Path:
     return folder
 
 
-def features(session: nox.Session, start: Iterable[str], tags: str = "", **more: str) -> None:
+def features(session: nox.Session, start: Iterable[str], *options: str, **more: str) -> None:
     """Play features in a pool of workers, which writes its results under `build/junit`."""
     results = emptied(BUILD / "junit" / session.name)
     path = os.pathsep.join([session.bin, os.environ.get("PATH", "")])
     # nox's own folder has a long name, which breaks the lines that commands print.
     more["TMPDIR"] = tempfile.gettempdir()
-    command = ["python", *start, "features/pool.py", "--results", str(results)]
-    command += [*(("--tags", tags) if tags else ()), *session.posargs]
+    command = ["python", *start, "features/pool.py", "--results", str(results), *options]
+    command += session.posargs
     session.run(*command, env={**environment(session, **more), "PATH": path})
 
 
@@ -201,10 +201,11 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def unit_tests(session: nox.Session) -> None:
-    """Behave, measured, on the Python that runs nox."""
+    """Behave, measured, on the Python that runs nox; those @both_backends on PostgreSQL too."""
     session.install(".[test]")
     data = emptied(BUILD / "coverage") / "data"
-    features(session, ["-m", "coverage", "run"], COVERAGE_FILE=str(data))
+    both = [] if session.posargs else ["--on-postgres", "@both_backends"]
+    features(session, ["-m", "coverage", "run"], *both, COVERAGE_FILE=str(data))
     session.run("python", ".ci/structure.py")
 
 
@@ -216,7 +217,7 @@ def on_another_python(version: str, path: str) -> None:
     @nox.session(name=f"unit_tests-{version}", python=path, default=at_an_end)
     def unit_tests_elsewhere(session: nox.Session) -> None:
         session.install(".[test]")
-        features(session, [], tags="@every_python and not @slow")
+        features(session, [], "--tags", "@every_python and not @slow")
 
     unit_tests_elsewhere.__doc__ = (
         f"On Python {version}: the features that depend on the Python, tagged @every_python."
@@ -227,15 +228,15 @@ for other_version, other_path in OTHER_PYTHONS.items():
     on_another_python(other_version, other_path)
 
 
-@nox.session
+@nox.session(default=False)
 def postgres_tests(session: nox.Session) -> None:
-    """The features tagged @both_backends again, with their ledgers on a PostgreSQL server.
+    """A part of the features with their ledgers on a PostgreSQL server.
 
     nox -s postgres_tests -- features/money     all of a folder, but what reads a file itself
     """
     session.install(".[test]")
     tags = "not @file_ledger" if session.posargs else "@both_backends"
-    features(session, [], tags=tags, FEATURES_POSTGRES="1")
+    features(session, [], "--tags", "", "--on-postgres", tags)
 
 
 @nox.session

@@ -1,5 +1,8 @@
 """Play features side by side: `python features/pool.py --results DIR [--tags TAGS] [FEATURE…]`.
 
+With `--on-postgres TAGS`, the scenarios with those tags are played once more, with their ledgers on
+a PostgreSQL server that all of them share.
+
 One process imports the step definitions, which takes seconds, and forks a worker for each feature
 file. A feature therefore starts at once and cannot disturb another one. Features tagged @long start
 first, then the largest files. Coverage is not measured in features tagged @unmeasured, nor in the
@@ -33,6 +36,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+import ledgers_on_postgres
+import postgres_server
 from behave.configuration import Configuration
 from behave.runner import Context, Runner
 
@@ -45,6 +50,8 @@ FEW = 10
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 PROC_STAT = Path("/proc/stat")
+BY_DEFAULT = "not @frameworks and not @browser and not @airflow"
+
 LOOK = 1.0
 """Seconds after which is looked whether a core was idle."""
 
@@ -85,6 +92,10 @@ class Play:
     """A feature file, or `file:line` of some of its scenarios."""
     measured: bool = True
     """Whether coverage is measured, if this process is run by coverage."""
+    tags: str = ""
+    """Of the scenarios to play; of all if empty."""
+    on_server: bool = False
+    """Whether its ledgers are on a PostgreSQL server."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +139,8 @@ class Cores:
 class Pool:
     """Plays features in forked workers, a few at a time."""
 
-    def __init__(self, results: Path, tags: str) -> None:
-        self._results, self._tags = results, tags
+    def __init__(self, results: Path) -> None:
+        self._results = results
         self._hooks = load()
 
     def run(self, plays: Sequence[Play], at_a_time: int) -> list[Played]:
@@ -156,9 +167,13 @@ class Pool:
 
     def _start(self, play: Play) -> int:
         sys.stdout.flush()
+        # Started before the first fork that needs it, so that all share it.
+        server = postgres_server.shared() if play.on_server else None
         pid = os.fork()
         if pid:
             return pid
+        if server is not None:
+            os.environ[ledgers_on_postgres.VARIABLE] = server.url()
         # A file: a process that a scenario leaves behind would hold a pipe open for ever.
         with self._output(play).open("w", errors="replace") as output:
             os.dup2(output.fileno(), 1)
@@ -178,7 +193,7 @@ class Pool:
         arguments = ["--format", "rerun", "--outfile", str(self._failed(play))]
         arguments += ["--format", "progress", "--junit"]
         arguments += ["--junit-directory", str(self._results / play.name)]
-        arguments += ["--tags", self._tags] if self._tags else []
+        arguments += ["--tags", play.tags] if play.tags else []
         return bool(Loaded(Configuration([*arguments, *play.places]), self._hooks).run())
 
     def _report(self, played: Played) -> None:
@@ -270,24 +285,30 @@ def reasons(results: Path) -> Iterator[str]:
                 yield f"{case.get('name')}\n{reason.text}\n"
 
 
-def plays(wanted: Sequence[str]) -> list[Play]:
-    """A play for each feature file, what takes long first."""
+def plays(wanted: Sequence[str], tags: str, on_server: str) -> list[Play]:
+    """A play for each feature file, what takes long first; see `main` for the tags."""
     files = [
         path
         for place in wanted or [str(FEATURES)]
         for path in (sorted(Path(place).rglob("*.feature")) if Path(place).is_dir() else [place])
     ]
-    found = [_found(path) for path in files]
+    found = [pair for path in files for pair in _found(path, tags, on_server)]
     return [play for _, play in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
 
-def _found(place: Path | str) -> tuple[tuple[bool, int], Play]:
-    """Return how long a feature takes, as far as can be told before, and its play."""
+def _found(place: Path | str, tags: str, on_server: str) -> Iterator[tuple[tuple[bool, int], Play]]:
+    """Yield how long a feature takes, as far as can be told before, and its plays."""
     path = Path(str(place).partition(":")[0])
-    with path.open(encoding="utf-8") as lines:
-        tags = next(lines, "").split()
-    play = Play(_name(place), (os.path.relpath(place),), measured="@unmeasured" not in tags)
-    return ("@long" in tags, path.stat().st_size), play
+    text = path.read_text(encoding="utf-8")
+    own = text.partition("\n")[0].split()
+    length = ("@long" in own, len(text))
+    play = Play(_name(place), (os.path.relpath(place),), "@unmeasured" not in own)
+    if tags:
+        yield length, replace(play, tags=tags)
+    # Most features have no scenario that is played on both.
+    if on_server and (not on_server.startswith("@") or on_server in text):
+        name = f"{play.name}-on-postgres"
+        yield length, replace(play, name=name, measured=False, tags=on_server, on_server=True)
 
 
 def _name(place: Path | str) -> str:
@@ -314,20 +335,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument(
-        "--tags",
-        default="not @frameworks and not @browser and not @airflow",
-        help="of the scenarios to play",
+        "--tags", default=BY_DEFAULT, help="of the scenarios to play; empty: none of them"
+    )
+    parser.add_argument(
+        "--on-postgres", metavar="TAGS", default="", help="of those with ledgers on a server"
     )
     parser.add_argument("--processes", type=int, default=min(8, 2 * (os.cpu_count() or 1)))
     parser.add_argument("features", nargs="*")
     options = parser.parse_args()
-    chosen = plays(options.features)
+    chosen = plays(options.features, options.tags, options.on_postgres)
     if not chosen:
         print("there is no feature to play")
         return 1
     options.results.mkdir(parents=True, exist_ok=True)
     quicken_coverage()
-    pool = Pool(options.results, options.tags)
+    pool = Pool(options.results)
     ended = pool.run(chosen, options.processes)
     failed = [played for played in ended if not played.passed]
     second = [(played, pool.again(played)) for played in failed]
