@@ -88,6 +88,35 @@ Feature: A ledger on PostgreSQL
       is on a standby, which cannot be written
       """
 
+  Scenario Outline: A server that may forget commits is a warning: <settings>
+    Given a standby of it
+    And the server's settings are {<settings>}
+    And a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      <words>
+      """
+    When a command runs: doctor
+    Then the command line prints
+      """
+      <words>
+      """
+
+    Examples:
+      | settings                                                       | words                                  |
+      | "synchronous_commit": "off", "synchronous_standby_names": "*"  | synchronous_commit is off              |
+      | "synchronous_commit": "local", "synchronous_standby_names": "*" | a standby is replicated asynchronously |
+      | "synchronous_standby_names": ""                                | a standby is replicated asynchronously |
+
+  Scenario: A server with a synchronous standby causes no warning
+    Given a standby of it
+    And the server's settings are {"synchronous_standby_names": "*"}
+    And a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line does not say: may lose sendings
+
   Scenario: doctor looks at the server, and creates nothing there
     When a command runs: doctor
     Then the command line prints

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -80,6 +81,16 @@ def _(context: Context, does: str) -> None:
 def _(context: Context) -> None:
     context.standby = context.postgres.standby()
     context.add_cleanup(context.standby.close)
+
+
+@given("the server's settings are {settings}")
+def _(context: Context, settings: str) -> None:
+    context.postgres.wait_for_standby(context.standby)
+    for name, value in json.loads(settings).items():
+        context.postgres.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+    context.postgres.execute("SELECT pg_reload_conf()")
+    wanted = json.loads(settings).items()
+    until(lambda: all(context.postgres.execute(f"SHOW {name}") == [(v,)] for name, v in wanted))
 
 
 @given("the standby has everything and is detached")

@@ -28,6 +28,7 @@ from claude_batch.ledger.backends.backend import (
     SeatLock,
     Size,
     Watch,
+    Weakness,
     Worker,
 )
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, workspaces
@@ -378,6 +379,14 @@ class Ledger:
             tx.execute(delete(meta).where(meta.c.name == "server"))
             tx.execute(insert(meta).values(name="server", value=here))
         return before is not None and here != before
+
+    def weakness(self) -> Weakness | None:
+        """Return why the server may forget what was committed; None if no reason is known.
+
+        Raises `LedgerError`.
+        """
+        with self._translating_errors("read"):
+            return self.backend.weakness()
 
     def reopen(self) -> None:
         """Read the identifying metadata again."""

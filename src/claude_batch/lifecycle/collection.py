@@ -272,7 +272,7 @@ class Collection:
 
         The driver fetches it itself after an error of the API, and decides what the error means.
         """
-        offer = True
+        offer: bool | None = True
         try:
             with self._ledger.read() as tx:
                 row = batch_contents.batch(tx, claim.batch_id)
@@ -284,6 +284,7 @@ class Collection:
                 return
             with self._ledger.write_for_driver(claim) as tx:
                 self._ledger.fetches.finish(tx, claim)
+            offer = None
             _log.info("batch %s: its results were fetched for the driver", row.remote_id)
         except Deposed:
             _log.info("batch %d: the driver fetches it itself", claim.batch_id)
@@ -291,7 +292,8 @@ class Collection:
             # This process's own work meets the same error, and handles it.
             _log.info("batch %d: %s", claim.batch_id, error)
         finally:
-            self._ledger.fetches.leave(claim, offer=offer)
+            if offer is not None:
+                self._ledger.fetches.leave(claim, offer=offer)
 
     async def _collect_alone(self, seat: Seat, row: Any, *, is_stored: bool = False) -> None:
         """Do what `collect` does; ``is_stored``: the results were fetched already."""

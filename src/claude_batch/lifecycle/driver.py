@@ -28,6 +28,7 @@ from claude_batch.ledger import (
     queries,
     submissions,
 )
+from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.collection import Collection
@@ -120,6 +121,7 @@ class Driver:
         self._closing = False
         self._contact_task: asyncio.Future[float] | None = None
         self._checkpointed = float("-inf")
+        self._weakness: Weakness | None = None
         self._released: tuple[int, int] | None = None
         self._disk_fault: LedgerError | None = None
         self._send_task: asyncio.Task[None] | None = None
@@ -358,10 +360,22 @@ class Driver:
                 unknown = note_interrupted(tx, self.workspace_id)
             for row in unknown:
                 self.reporter.unknown(row, submissions.INTERRUPTED)
+            self._warn_of_weakness()
             self._changed()
             yield seat
         finally:
             lock.release()
+
+    def _warn_of_weakness(self) -> None:
+        """Warn once of a server that may forget what was committed."""
+        before, self._weakness = self._weakness, self._ledger.weakness()
+        if self._weakness is not None and self._weakness != before:
+            _log.warning(
+                "the ledger %s may lose sendings: %s. %s",
+                self._ledger.location,
+                *self._weakness,
+                extra={"for_people": True},
+            )
 
     async def _drive(self, seat: Seat) -> None:
         async with asyncio.TaskGroup() as group:

@@ -101,6 +101,9 @@ def _check_server(location: str) -> Iterator[Finding]:
     try:
         megabytes = f"{ledger.size().data / 1_000_000:,.1f} MB"
         yield Finding(check="ledger", level="ok", message=f"{ledger.location}, {megabytes}")
+        if (weakness := ledger.weakness()) is not None:
+            message, remedy = weakness
+            yield Finding(check="ledger", level="warning", message=message, remedy=remedy)
         with ledger.read() as tx:
             facts, rows = queries.metadata_of(tx), queries.workspaces_of(tx)
         yield _check_version(int(facts["schema_version"]))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from sqlalchemy import Connection, Engine, Insert
 
@@ -126,6 +126,13 @@ class Size:
     """Of a log that is not part of the data yet."""
 
 
+class Weakness(NamedTuple):
+    """Why a server may forget what was committed, and what to do."""
+
+    message: str
+    remedy: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
     """A process that uses a ledger on a server."""
@@ -214,6 +221,10 @@ class Backend(ABC):
     def server(self, tx: Connection) -> str:
         """Return what identifies the server and the history of its data; "" for a file."""
         return ""
+
+    def weakness(self) -> Weakness | None:
+        """Return why the server may forget what was committed; None if no reason is known."""
+        return None
 
     @abstractmethod
     def size(self) -> Size:

@@ -17,6 +17,7 @@ from claude_batch.ledger.backends.backend import (
     Fetches,
     Query,
     Size,
+    Weakness,
     Worker,
     Writing,
 )
@@ -29,6 +30,15 @@ from claude_batch.ledger.schema import SCHEMA_VERSION, metadata
 
 OLDEST_SERVER = 14
 """The oldest supported version of PostgreSQL."""
+
+_REPLICATION = text(
+    "SELECT current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), "
+    "(SELECT count(*) FROM pg_stat_replication r WHERE "
+    "coalesce(r.state, 'streaming') = 'streaming' AND NOT EXISTS (SELECT 1 FROM "
+    "pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical'))"
+)
+"""What makes a commit wait for standbys, and how many there are. A user without special rights sees
+no state of theirs (https://www.postgresql.org/docs/current/monitoring-stats.html)."""
 
 
 class PostgresBackend(Backend):
@@ -140,6 +150,23 @@ class PostgresBackend(Backend):
                 )
             )
         )
+
+    def weakness(self) -> Weakness | None:
+        with self.engine.connect() as connection:
+            commit, names, standbys = connection.execute(_REPLICATION).one()
+        if commit == "off":
+            return Weakness(
+                "synchronous_commit is off: if the server crashes, it forgets the last commits, "
+                "and what they sent must be resolved by hand",
+                "Set synchronous_commit to on",
+            )
+        if standbys and (not names or commit == "local"):
+            return Weakness(
+                "a standby is replicated asynchronously: if it is promoted, it may have forgotten "
+                "the last commits, and what they sent must be resolved by hand",
+                "Set synchronous_standby_names, and synchronous_commit to on",
+            )
+        return None
 
     def size(self) -> Size:
         with self.engine.connect() as connection:
