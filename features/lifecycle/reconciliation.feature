@@ -224,6 +224,19 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the results are read in order
     Then there are 2 results in the order of the prompts
 
+  Scenario: A request that was given up takes its answer, also where it is missing at first
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "times": 5, "action": {"type": "missing_lines", "count": 1}}]}
+      """
+    When a process with {"poll_interval": 0.05, "max_poll_interval": 0.2} asks a run of 2 prompts, and dies at after_post_before_record
+    And "claude-batch unknown" gives that run up
+    Then in the ledger the states of the requests are ["lost", "lost"]
+    When this process opens that run and drives
+    Then in the ledger the states of the requests come to be ["succeeded", "succeeded"]
+    And the API has processed 2 requests, none twice
+
   Scenario: A late answer of a sending that was sent again is kept, and its cost counted
     Given an API that takes 4 seconds for a batch
     And the API has the faults

@@ -292,6 +292,12 @@ def _(context: Context) -> None:
     context.run = context.provider.open_run(context.run_id)
 
 
+@when("this process opens that run and drives")
+def _(context: Context) -> None:
+    context.execute_steps("When this process opens that run")
+    context.provider.resume()
+
+
 # What comes back
 
 

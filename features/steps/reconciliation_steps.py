@@ -107,6 +107,12 @@ def _(context: Context, flag: str) -> None:
     assert f"{len(context.prompts)} requests of {context.run.id}" in said, said
 
 
+@when('"claude-batch unknown" gives that run up')
+def _(context: Context) -> None:
+    said = unknown_command(context.run_id, "--give-up")
+    assert f"{len(context.prompts)} requests of {context.run_id}" in said, said
+
+
 @then("between the first create and the second the API's clock went on by 1 second at least")
 def _(context: Context) -> None:
     creates = [

@@ -320,14 +320,17 @@ def fetch_soon(tx: Connection, batch_id: int, now: float) -> None:
 
 
 def without_result(tx: Connection, batch_id: int) -> int:
-    """Return how many requests wait in an ended batch without a stored result of it."""
+    """Return how many requests of an ended batch would take a result of it that is not stored.
+
+    Those that the user gave up are among them: a late success still ends them.
+    """
     return (
         tx.scalar(
             select(func.count())
             .select_from(requests)
             .where(
                 requests.c.batch_id == batch_id,
-                requests.c.state == RequestState.PACKED,
+                requests.c.state.in_((RequestState.PACKED, RequestState.LOST)),
                 has_no_result(batch_id),
             )
         )
