@@ -49,9 +49,10 @@ FEW = 10
 
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
-PROC_STAT = Path("/proc/stat")
 BY_DEFAULT = "not @frameworks and not @browser and not @airflow"
+"""The scenarios that need no more than the extra `test`."""
 
+PROC_STAT = Path("/proc/stat")
 LOOK = 1.0
 """Seconds after which is looked whether a core was idle."""
 
@@ -297,7 +298,7 @@ def plays(wanted: Sequence[str], tags: str, on_server: str) -> list[Play]:
 
 
 def _found(place: Path | str, tags: str, on_server: str) -> Iterator[tuple[tuple[bool, int], Play]]:
-    """Yield how long a feature takes, as far as can be told before, and its plays."""
+    """Yield the plays of a feature, each with a key that sorts by how long it may take."""
     path = Path(str(place).partition(":")[0])
     text = path.read_text(encoding="utf-8")
     own = text.partition("\n")[0].split()

@@ -509,7 +509,7 @@ class Driver:
             # The collected results may have ended a run, or left work for the live API.
             again = self._look_at_deadlines(seat)
         self.reporter.measure(seat.workspace_id)
-        # No write tells that the process that fetches a batch has died.
+        # If the process that fetches a batch dies, nothing is written that would wake this one.
         due = SEAT_RETRY if fetched_elsewhere else self._until_due(seat)
         return min(again, self._keep_log_short(), due)
 

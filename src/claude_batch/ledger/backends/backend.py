@@ -89,14 +89,14 @@ class Fetches:
     """Which process fetches the results of which batch: the driver, where nothing is shared.
 
     Where processes share the work, the driver offers batches, others claim and fetch them, and the
-    driver judges what they stored. Every method raises `LedgerError`.
+    driver judges what they stored. `offer`, `withdraw` and `claim` raise `LedgerError`.
     """
 
     def offer(self, workspace_id: int, batch_ids: Sequence[int]) -> None:
         """Offer ended batches to the other processes of a workspace; the driver calls this."""
 
     def withdraw(self, batch_id: int) -> FetchedBy:
-        """Return who fetches a batch; unless it is another process, nobody can claim it any more.
+        """Return who fetches a batch. If it is no other process, the batch is no longer offered.
 
         The driver calls this. What a dead process has claimed falls to the driver.
         """
@@ -114,7 +114,10 @@ class Fetches:
         """Note that all results of the batch are stored."""
 
     def leave(self, claim: FetchClaim, *, offer: bool) -> None:
-        """End a claim without all results; ``offer``: another process may claim the batch."""
+        """End a claim without all results; ``offer``: another process may claim the batch.
+
+        If the ledger cannot be reached, the claim ends with the next heartbeat that reaches it.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,7 @@ class SharedFetches(Fetches):
             }
             for batch_id in batch_ids
         ]
-        # It tells nobody: the others look for offers whenever the ledger changes, and twice a
-        # second.
+        # No notice is sent, because the others look for offers twice a second anyway.
         with self._connections.translating("written"), self._connections.leasing() as tx:
             tx.execute(insert(fetches).on_conflict_do_nothing(), rows)
 
@@ -87,7 +86,8 @@ class SharedFetches(Fetches):
         return claim
 
     def holds(self, tx: Connection, claim: FetchClaim) -> bool:
-        # Every write takes the ledger's lock, so nobody takes the claim away meanwhile.
+        # Every write holds the ledger's lock, so the claim cannot pass to another process before
+        # this transaction ends.
         return tx.scalar(select(fetches.c.done).where(_is(claim))) is False
 
     def finish(self, tx: Connection, claim: FetchClaim) -> None:
