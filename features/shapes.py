@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import os
+import time
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
@@ -124,6 +127,23 @@ class Picky(BaseModel):
         if not number.isdigit():
             raise ValueError("has other characters than digits")
         return number
+
+
+class Considered(BaseModel):
+    """Judged as soon as a file says so."""
+
+    FOLDER: ClassVar[str] = "CONSIDERED_FOLDER"
+
+    number: str
+    total: float
+
+    @model_validator(mode="after")
+    def _consider(self) -> Considered:
+        folder = Path(os.environ[self.FOLDER])
+        (folder / "begun").touch()
+        while not (folder / "decided").exists():
+            time.sleep(0.01)
+        return self
 
 
 class Stubborn(BaseModel):

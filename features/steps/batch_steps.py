@@ -378,6 +378,7 @@ def _(context: Context, count: int) -> None:
     assert sorted(result.position for result in context.results) == list(range(count))
 
 
+@then("{good:d} result is an answer and {bad:d} are errors")
 @then("{good:d} results are answers and {bad:d} are errors")
 def _(context: Context, good: int, bad: int) -> None:
     seen = Counter(result.ok for result in context.results)

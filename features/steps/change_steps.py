@@ -113,7 +113,7 @@ def _(context: Context, to: int) -> dict[str, object]:
 @then("a ledger that is to be migrated from version 1 is left as it is, without a copy beside it")
 def _(context: Context) -> None:
     ledger = context.ledger
-    migrations.migrate(
+    migrations.migrate_file(
         Path(ledger.backend.address), ledger._engine, ledger.every_seat, ledger._writing, 1
     )
     assert not list(context.tmp.glob("*.v1*")), list(context.tmp.iterdir())

@@ -33,6 +33,7 @@ from claude_batch.ledger.schema import (
     runs,
     strange_lines,
     tool_calls,
+    verdicts,
     workspaces,
 )
 from claude_batch.ledger.store import Ledger
@@ -66,6 +67,7 @@ FACTS: dict[str, Select[Any]] = {
     "sums that budgets have in doubt": select(charges.c.doubt),
     "outputs of the runs": select(runs.c.output),
     "names of the tool calls": select(tool_calls.c.name),
+    "problems of the answers": select(verdicts.c.problem).order_by(verdicts.c.sending),
     "counts of conversations": select(func.count()).select_from(conversations),
     "ids of the files": select(files.c.file_id),
     "ids of the files to delete": select(leaving_files.c.file_id),

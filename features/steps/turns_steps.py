@@ -22,6 +22,7 @@ from staging import QUICK, ledger_values, make_provider, start_api, until
 from tables import check_fields
 
 import claude_batch as cb
+from claude_batch.core.ledger_location import has_ledger
 from claude_batch.ledger import queries, submissions
 from claude_batch.ledger.schema import batches, requests, results, tool_calls
 from claude_batch.ledger.store import Ledger, Seat
@@ -314,10 +315,10 @@ def _(context: Context) -> None:
 
 
 def _is_driven() -> bool:
-    path = os.environ["CLAUDE_BATCH_LEDGER"]
-    if not os.path.exists(path):
+    location = os.environ["CLAUDE_BATCH_LEDGER"]
+    if not has_ledger(location):
         return False
-    ledger = Ledger(path)
+    ledger = Ledger(location)
     try:
         with ledger.read() as tx:
             workspaces = queries.workspace_ids(tx)

@@ -23,6 +23,7 @@ from sqlalchemy import (
     update,
 )
 
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState, Stop
 from claude_batch.ledger import transitions
 from claude_batch.ledger.portable_sql import upsert
@@ -34,6 +35,7 @@ from claude_batch.ledger.schema import (
     results,
     runs,
     tool_calls,
+    verdicts,
 )
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import stands_at
@@ -49,6 +51,15 @@ class NextTurn(NamedTuple):
     """The params of the next turn."""
     rejected: bool
     """Whether the answer did not match the response format, and so is not a turn."""
+
+
+class Verdict(NamedTuple):
+    """What the caller's own function says of an answer."""
+
+    seq: int
+    sending: int
+    problem: str | None
+    """What is wrong with it; None if it is accepted."""
 
 
 class ToolResult(NamedTuple):
@@ -104,7 +115,9 @@ def continuing(
 
     Columns of the request: ``seq``, ``run_id``, ``answered_by``, ``disposition``, ``turns``,
     ``rejected``, ``goes_live`` (its next turn is a live call) and ``cancelled``. Columns of its
-    run: ``tools``, ``max_turns``, ``turn_linger``, ``linger`` and ``validation_attempts``.
+    run: ``tools``, ``judge``, ``max_turns``, ``turn_linger``, ``linger`` and
+    ``validation_attempts``. Columns of the answer's verdict, if there is one: ``judged`` and
+    ``problem``.
     """
     return list(
         tx.execute(
@@ -117,7 +130,10 @@ def continuing(
                 func.coalesce(conversations.c.rejected, 0).label("rejected"),
                 or_(requests.c.live.is_not(None), runs.c.live.is_not(None)).label("goes_live"),
                 or_(requests.c.cancelled, runs.c.cancelled.is_not(None)).label("cancelled"),
+                verdicts.c.request_seq.is_not(None).label("judged"),
+                verdicts.c.problem,
                 runs.c.tools,
+                runs.c.judge,
                 runs.c.max_turns,
                 runs.c.turn_linger,
                 runs.c.linger,
@@ -133,6 +149,13 @@ def continuing(
                 ),
             )
             .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
+            .outerjoin(
+                verdicts,
+                and_(
+                    verdicts.c.request_seq == requests.c.seq,
+                    verdicts.c.sending == requests.c.answered_by,
+                ),
+            )
             .where(
                 requests.c.state == RequestState.CONTINUING,
                 lanes.c.workspace_id == workspace_id,
@@ -144,22 +167,36 @@ def continuing(
     )
 
 
-def turn_of(tx: Connection, seq: int, sending: int) -> tuple[bytes, bytes]:
-    """Return a request's present params, and the result line that answered it."""
+def turn_of(tx: Connection, seq: int, sending: int) -> tuple[bytes, bytes] | None:
+    """Return a request's present params, and the result line that answered it; None if gone."""
     row = tx.execute(
         select(params.c.body, results.c.raw)
         .join(results, results.c.request_seq == params.c.request_seq)
         .where(params.c.request_seq == seq, results.c.sending == sending)
-    ).one()
-    return row.body, row.raw
+    ).first()
+    return None if row is None else (row.body, row.raw)
 
 
-def continuing_counts(tx: Connection, run_id: str) -> tuple[int, int]:
-    """Return how many of a run's requests are between two turns, and how many wait for tools."""
-    count, tools = tx.execute(
+class Continuing(NamedTuple):
+    """How many requests of a run are between two turns."""
+
+    all: int
+    tools: int
+    """Those whose tools have to run."""
+    answers: int
+    """Those whose answer has to be judged."""
+
+
+def continuing_counts(tx: Connection, run_id: str) -> Continuing:
+    """Return how many of a run's requests are between two turns."""
+    asks = results.c.disposition
+    counts = tx.execute(
         select(
             func.count(),
-            func.coalesce(func.sum(case((results.c.disposition == "tools", 1), else_=0)), 0),
+            *(
+                func.coalesce(func.sum(case((asks == what, 1), else_=0)), 0)
+                for what in (Disposition.TOOLS, Disposition.FINAL)
+            ),
         )
         .select_from(requests)
         .join(
@@ -171,7 +208,7 @@ def continuing_counts(tx: Connection, run_id: str) -> tuple[int, int]:
         )
         .where(requests.c.state == RequestState.CONTINUING, requests.c.run_id == run_id)
     ).one()
-    return count, tools
+    return Continuing(*counts)
 
 
 def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
@@ -238,6 +275,17 @@ def stop(tx: Connection, seq: int, sending: int, why: Stop, note: str) -> None:
                 request_seq=seq, turns=0, rejected=0, consumed=0, cost=0, **values
             )
         )
+
+
+def add_verdicts(tx: Connection, found: Sequence[Verdict]) -> None:
+    """Record how at least one answer was judged; the first verdict of each counts."""
+    tx.execute(
+        upsert(verdicts).on_conflict_do_nothing(),
+        [
+            {"request_seq": each.seq, "sending": each.sending, "problem": each.problem}
+            for each in found
+        ],
+    )
 
 
 # Calls of tools -----------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from claude_batch.ledger.schema import (
     runs,
     strange_lines,
     tool_calls,
+    verdicts,
     workspaces,
 )
 from claude_batch.ledger.uploaded_files import drop_run_files
@@ -224,7 +225,7 @@ def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
     size = _size(tx, chosen)
     # Row numbers are reused, so no row may remain under an old number.
     of_requests = (results, former_members, params, contexts, digests, doubles, primers)
-    for table in (*of_requests, conversations, tool_calls):
+    for table in (*of_requests, conversations, tool_calls, verdicts):
         tx.execute(delete(table).where(table.c.request_seq.in_(chosen)))
     removed = tx.execute(delete(requests).where(requests.c.seq.in_(chosen))).rowcount
     if removed < limit:

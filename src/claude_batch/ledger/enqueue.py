@@ -88,6 +88,8 @@ class NewRun:
     """Whether its conversations continue automatically."""
     tools: str | None = None
     """The functions that its conversations may call, as JSON."""
+    judge: str | None = None
+    """The process that judges its answers with the caller's own function; None if none does."""
 
 
 class NewRequest(msgspec.Struct, frozen=True, gc=False):
@@ -265,6 +267,7 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             process=run.process,
             converses=run.converses,
             tools=run.tools,
+            judge=run.judge,
             trace=run.trace,
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
@@ -281,6 +284,11 @@ def begin_run(tx: Connection, run: NewRun) -> str:
     )
     declare_budgets(tx, run_id, run)
     return run_id
+
+
+def set_judge(tx: Connection, run_id: str, process: str) -> None:
+    """Record which process judges a run's answers with the caller's own function."""
+    tx.execute(update(runs).where(runs.c.id == run_id).values(judge=process))
 
 
 def declare_budgets(tx: Connection, run_id: str, run: NewRun) -> None:

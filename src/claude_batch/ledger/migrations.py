@@ -1,11 +1,15 @@
-"""Migration of an older ledger to this version's schema, in one transaction and after a copy."""
+"""Migration of an older ledger to this version's schema, in one transaction.
+
+A file is copied first. A server's transaction changes the tables too, or nothing.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -14,12 +18,15 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger.backends.backend import Writing
+from claude_batch.ledger.backends.backend import RETRY, Writing
 from claude_batch.ledger.backends.sqlite_file import copy_ledger, ledger_error
 from claude_batch.ledger.schema import SCHEMA_VERSION, batches, meta, metadata
 
 Alone = Callable[[Iterable[int], str], AbstractContextManager[None]]
 """`Backend.every_seat`."""
+
+MIGRATION_PATIENCE = 15.0
+"""Seconds for which a process waits while another one migrates a schema, or has died doing so."""
 
 _log = logging.getLogger(__name__)
 
@@ -120,39 +127,27 @@ STEPS: dict[int, Callable[[Connection], None]] = {
     3: from_3_to_4,
     4: add_what_is_missing,
     5: from_5_to_6,
+    6: add_what_is_missing,
 }
 """The step from each version to the next."""
 
 
-def migrate(path: Path, engine: Engine, alone: Alone, writing: Writing, version: int) -> None:
-    """Migrate a ledger to `SCHEMA_VERSION`, or leave it unchanged.
+def migrate_file(path: Path, engine: Engine, alone: Alone, writing: Writing, version: int) -> None:
+    """Migrate a ledger in a file to `SCHEMA_VERSION`, or leave it unchanged.
 
     ``path`` is its file, which ``engine`` opens, and ``version`` its present schema version. Raises
     `LedgerError` if a process drives the ledger, if the copy fails, or if no step is known.
     """
-    if not all(step in STEPS for step in range(version, SCHEMA_VERSION)):
-        raise LedgerError(
-            f"{path} has schema version {version}, which this claude-batch cannot migrate; it "
-            "was not changed. Name another ledger",
-            fault="version",
-        )
+    _check_steps(str(path), version)
     # The transaction comes first: no other process writes from here on, so none takes a new leader
     # lock.
     with writing() as tx:
-        if tx.scalar(select(meta.c.value).where(meta.c.name == "schema_version")) != str(version):
+        if _version(tx) != version:
             return  # another process was faster
-        workspaces = tx.scalars(text("SELECT id FROM workspaces ORDER BY id")).all()
-        why = f"this claude-batch brings it from schema version {version} to {SCHEMA_VERSION}"
-        with alone(workspaces, why):
+        with alone(_workspace_ids(tx), _why(version)):
             copy = _copy(engine, path, version)
             reach(CrashPoint.DURING_MIGRATION)
-            for step in range(version, SCHEMA_VERSION):
-                STEPS[step](tx)
-            tx.execute(
-                update(meta)
-                .where(meta.c.name == "schema_version")
-                .values(value=str(SCHEMA_VERSION))
-            )
+            _take_steps(tx, version)
     _log.warning(
         "the ledger %s was migrated from schema version %d to %d; %s is a copy of the old file",
         path,
@@ -160,6 +155,79 @@ def migrate(path: Path, engine: Engine, alone: Alone, writing: Writing, version:
         SCHEMA_VERSION,
         copy,
         extra={"for_people": True},
+    )
+
+
+def migrate_schema(
+    location: str, engine: Engine, alone: Alone, writing: Writing, version: int
+) -> None:
+    """Migrate a ledger on a server to `SCHEMA_VERSION`, or leave it unchanged.
+
+    Raises `LedgerError` if a process drives the ledger for longer than a process of this version
+    that migrates it, or if no step is known.
+    """
+    _check_steps(location, version)
+    end = time.monotonic() + MIGRATION_PATIENCE
+    while True:
+        try:
+            _migrate_schema(location, engine, alone, writing, version)
+        except LedgerError as error:
+            if error.fault != "busy" or time.monotonic() > end:
+                raise
+            time.sleep(RETRY)
+        else:
+            return
+
+
+def _migrate_schema(
+    location: str, engine: Engine, alone: Alone, writing: Writing, version: int
+) -> None:
+    with engine.connect() as connection, connection.begin():
+        if _version(connection) != version:
+            return  # another process was faster
+        workspaces = _workspace_ids(connection)
+    # The leader locks come first: to take one writes, and the transaction excludes every writer.
+    # A process of the older version that takes another lock meanwhile can write nothing any more.
+    with alone(workspaces, _why(version)), writing() as tx:
+        if _version(tx) != version:
+            return
+        _take_steps(tx, version)
+        reach(CrashPoint.DURING_MIGRATION)
+    _log.warning(
+        "the ledger %s was migrated from schema version %d to %d",
+        location,
+        version,
+        SCHEMA_VERSION,
+        extra={"for_people": True},
+    )
+
+
+def _check_steps(location: str, version: int) -> None:
+    if not all(step in STEPS for step in range(version, SCHEMA_VERSION)):
+        raise LedgerError(
+            f"{location} has schema version {version}, which this claude-batch cannot migrate; it "
+            "was not changed. Name another ledger",
+            fault="version",
+        )
+
+
+def _version(tx: Connection) -> int:
+    return int(tx.scalar(select(meta.c.value).where(meta.c.name == "schema_version")) or 0)
+
+
+def _workspace_ids(tx: Connection) -> Sequence[int]:
+    return tx.scalars(text("SELECT id FROM workspaces ORDER BY id")).all()
+
+
+def _why(version: int) -> str:
+    return f"this claude-batch brings it from schema version {version} to {SCHEMA_VERSION}"
+
+
+def _take_steps(tx: Connection, version: int) -> None:
+    for step in range(version, SCHEMA_VERSION):
+        STEPS[step](tx)
+    tx.execute(
+        update(meta).where(meta.c.name == "schema_version").values(value=str(SCHEMA_VERSION))
     )
 
 

@@ -26,7 +26,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Schema version, raised with every table change. Ledgers of other versions are not written to."""
 
 metadata: MetaData = MetaData()
@@ -141,6 +141,8 @@ runs: Table = Table(
     # Whether its conversations continue automatically, and its tools' Python functions as JSON.
     Column("converses", Boolean, nullable=False, default=False, server_default=false()),
     Column("tools", Text),
+    # The process whose caller's own function judges the answers. None: only the JSON schema does.
+    Column("judge", String),
     # Whether some of its requests have a prefix.
     Column("prefixed", Boolean, nullable=False, default=False, server_default=false()),
     Index("ix_runs_digest", "digest"),
@@ -264,6 +266,15 @@ tool_calls: Table = Table(
     Column("is_error", Boolean),
 )
 """Calls of Python functions. A row records the start of a call, then its result."""
+
+verdicts: Table = Table(
+    "verdicts",
+    metadata,
+    Column("request_seq", _Serial, primary_key=True, autoincrement=False),
+    Column("sending", Integer, primary_key=True, autoincrement=False),
+    Column("problem", Text),  # None: the answer is accepted
+)
+"""How the caller's own function has judged answers, where another process drives."""
 
 call_keys: Table = Table(
     "call_keys",

@@ -55,6 +55,8 @@ SHARED_DEADLINE = 0.05
 class _Workspace(Protocol):
     @property
     def workspace_id(self) -> int: ...
+    @property
+    def is_driven(self) -> bool: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -480,19 +482,22 @@ class CallStore:
             # The answer was in the ledger before the call was made.
             flush.done.append((call, answer._replace(reused=1)))
         else:
+            if (judge := self._judge_of(call.workspace, call.mode, call.talk)) is not None:
+                # The process that made the request may have ended.
+                enqueue.set_judge(tx, run_id, judge)
             flush.waiting.append((call, call.waiter(seq, run_id)))
 
     def run_of(
-        self, workspace_id: int, actor: str, mode: BatchProcessingMode, talk: Talk | None
+        self, workspace: _Workspace, actor: str, mode: BatchProcessingMode, talk: Talk | None
     ) -> str:
         """Return the run that holds, or will hold, such calls of this process.
 
         Raises `LedgerError`.
         """
-        group, flush = (workspace_id, actor, mode, talk, None), _Flush()
+        group, flush = (workspace.workspace_id, actor, mode, talk, None), _Flush()
         if group not in self._runs:
             with self._ledger.write() as tx:
-                run_id = self._run(tx, group, self._ledger.now(), flush)
+                run_id = self._run(tx, group, workspace, self._ledger.now(), flush)
             self._runs[group] = _CallsRun(run_id)
         return self._runs[group].run_id
 
@@ -508,7 +513,14 @@ class CallStore:
             )
         return lane_id
 
-    def _run(self, tx: Transaction, group: _Group, begun: float, flush: _Flush) -> str:
+    def _run(
+        self,
+        tx: Transaction,
+        group: _Group,
+        workspace: _Workspace,
+        begun: float,
+        flush: _Flush,
+    ) -> str:
         """Return the run that holds a group's calls in this process; create it if it is new."""
         run_id = flush.runs.get(group)
         if run_id is not None:
@@ -530,11 +542,19 @@ class CallStore:
                 process=self._process,
                 converses=talk is not None,
                 tools=None if talk is None else talk.remembered,
+                judge=self._judge_of(workspace, mode, talk),
             )
             run_id, position = enqueue.begin_run(tx, run), 0
         flush.runs[group] = run_id
         flush.positions[run_id] = position
         return run_id
+
+    def _judge_of(
+        self, workspace: _Workspace, mode: BatchProcessingMode, talk: Talk | None
+    ) -> str | None:
+        """Return this process if it judges the answers of such calls, whoever drives."""
+        judges = talk is not None and talk.judges(mode.validation_attempts)
+        return self._process if judges and workspace.is_driven else None
 
     def _reserved(
         self, tx: Transaction, group: _Group, calls: list[Call], flush: _Flush
@@ -573,7 +593,7 @@ class CallStore:
         if not reserved:
             return []
         calls = [call for call, _ in reserved]
-        run_id = self._run(tx, group, calls[0].begun, flush)
+        run_id = self._run(tx, group, calls[0].workspace, calls[0].begun, flush)
         new: list[NewRequest] = []
         for call, reserve in reserved:
             lane_id = self._lane(tx, group[0], call.encoded.headers, flush)

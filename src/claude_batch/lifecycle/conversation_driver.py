@@ -21,7 +21,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import conversations, transitions
-from claude_batch.ledger.conversations import ToolResult
+from claude_batch.ledger.conversations import ToolResult, Verdict
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.event_loop_thread import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import (
@@ -59,7 +59,7 @@ RESTS_PER_LIST = 5
 """Pause after a listing of all conversations, as a multiple of the time that it took."""
 
 LOOKS_ELSEWHERE = 5.0
-"""Seconds between two checks of conversations whose tools run in another process."""
+"""Seconds between two checks of conversations that another process has to act on."""
 
 TOOL_GRACE = 30.0
 """Seconds that a stopping driver waits for running tools."""
@@ -77,11 +77,16 @@ class _Standing:
 
     row: Record
     since: float
-    state: Literal["ready", "running", "elsewhere"] = "ready"
+    state: Literal["ready", "running", "elsewhere", "judged elsewhere"] = "ready"
     problem: str | None = None
     """What is wrong with its answer, if the model must correct it."""
     missing: set[str] = field(default_factory=set[str])
     """Ids of tool calls without a result."""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether another process has to act before this one can go on."""
+        return self.state in ("elsewhere", "judged elsewhere")
 
 
 _Ends = list[tuple[Record, End]]
@@ -102,6 +107,8 @@ class Conversations:
         self._running: set[_Call] = set()
         self._finished: deque[ToolResult] = deque()
         self._listed_until = float("-inf")
+        self._alive: dict[str, bool] = {}
+        """Whether other processes were alive when the present listing asked."""
 
     @property
     def running(self) -> int:
@@ -125,8 +132,8 @@ class Conversations:
     ) -> float:
         """Do all work that is possible now; return the seconds until the next look at the latest.
 
-        Without a ``seat``, only tools are run: those that callers in this process supplied, or all
-        that it has if it helps.
+        Without a ``seat``, only the functions run that callers in this process supplied, or all
+        tools that it has if it helps.
         ``starting=False`` starts no tool; ``patient=False`` queues every ready turn without waiting
         for others.
 
@@ -158,9 +165,9 @@ class Conversations:
         if not listed:
             # The event that caused this look may have brought something new to list.
             times.append(self._listed_until)
-        if any(each.state == "elsewhere" for each in self._standing.values()):
-            # No write to the ledger reports that the process of a tool has died, or that this
-            # process has received its functions meanwhile.
+        if any(each.is_elsewhere for each in self._standing.values()):
+            # No write to the ledger reports that the other process has died, or that this one has
+            # received its functions meanwhile.
             times.append(now + LOOKS_ELSEWHERE)
         return max(0.01, min(times) - now) if times else LONGEST_SLEEP
 
@@ -169,6 +176,7 @@ class Conversations:
     def _list(self, workspace_id: int, seat: Seat | None) -> None:
         seen: set[int] = set()
         after = 0
+        self._alive.clear()
         while True:
             ends: _Ends = []
             with self._ledger.read() as tx:
@@ -178,6 +186,8 @@ class Conversations:
                     self._consider(tx, row, seat, ends)
             if seat is not None:
                 self._end(seat, ends)
+            else:
+                self._judge_for_driver(page)
             if len(page) < PAGE:
                 break
             after = page[-1].seq
@@ -189,11 +199,15 @@ class Conversations:
         if known is not None and known.row.answered_by != row.answered_by:
             known = None
         calls_tools = row.disposition == Disposition.TOOLS
+        helps = calls_tools and self._workbench.runs_undriven(row.run_id)
         if row.cancelled:
             ends.append((row, End(RequestState.CANCELED)))
-        elif known is not None and known.state != "elsewhere":
+        elif known is not None and not known.is_elsewhere:
             known.row = row  # its row may have changed to live
-        elif seat is not None or (calls_tools and self._workbench.runs_undriven(row.run_id)):
+        elif seat is not None and self._is_judged_elsewhere(row):
+            since = time.monotonic() if known is None else known.since
+            self._standing[row.seq] = _Standing(row, since, "judged elsewhere")
+        elif seat is not None or helps:
             standing = _Standing(row, time.monotonic())
             # A paused turn has nothing to run or to judge, so its texts are read only to queue it.
             paused = row.disposition == Disposition.PAUSED
@@ -222,7 +236,9 @@ class Conversations:
         `ToolCalls` are returned only if results are missing; ``standing`` then has their state.
         """
         row = standing.row
-        params, line = conversations.turn_of(tx, row.seq, row.answered_by)
+        turn = conversations.turn_of(tx, row.seq, row.answered_by)
+        assert turn is not None, "it ends by the driver alone"
+        params, line = turn
         tools = None if row.tools is None else self._workbench.names_of(row.run_id, row.tools)
         most_bytes = MAX_BODY_BYTES - ITEM_OVERHEAD - 20
         flow = converse(
@@ -236,13 +252,41 @@ class Conversations:
         if isinstance(step, Check):
             # Judged once: the judge is the caller's, and may not say the same twice.
             if standing.problem is None:
-                standing.problem = self._judge(row.run_id, step)
+                problem = row.problem if row.judged else self._judge(row.run_id, step)
+                standing.problem = problem
             return flow.send(standing.problem)
         if isinstance(step, ToolCalls):
             outcomes = self._outcomes(tx, standing, step.uses)
             if outcomes is not None:
                 return flow.send(outcomes)
         return step
+
+    def _is_judged_elsewhere(self, row: Record) -> bool:
+        """Return whether a living process still has to judge an answer with its own function."""
+        if row.disposition != Disposition.FINAL or row.judged or row.judge is None:
+            return False
+        if self._workbench.judge_of(row.run_id) is not None:
+            return False
+        if row.judge not in self._alive:
+            self._alive[row.judge] = self._ledger.is_alive(row.judge)
+        return self._alive[row.judge]
+
+    def _judge_for_driver(self, page: list[Record]) -> None:
+        """Judge the answers that only this process has a function for."""
+        verdicts: list[Verdict] = []
+        for row in page:
+            is_answer = row.disposition == Disposition.FINAL and not row.cancelled
+            if not is_answer or row.judged or self._workbench.judge_of(row.run_id) is None:
+                continue
+            # Not in the listing's transaction: the caller's function may take its time.
+            with self._ledger.read() as tx:
+                turn = conversations.turn_of(tx, row.seq, row.answered_by)
+            if turn is not None:  # else the run was removed meanwhile
+                problem = self._judge(row.run_id, Check(turn[0], message_of_line(turn[1])))
+                verdicts.append(Verdict(row.seq, row.answered_by, problem))
+        if verdicts:
+            with self._ledger.write() as tx:
+                conversations.add_verdicts(tx, verdicts)
 
     def _judge(self, run_id: str, check: Check) -> str | None:
         try:
@@ -363,7 +407,7 @@ class Conversations:
         for each in self._standing.values():
             if each.state == "ready":
                 ready.setdefault(each.row.run_id, []).append(each)
-            elif each.state == "running" or each.missing:
+            elif each.state in ("running", "judged elsewhere") or each.missing:
                 busy.add(each.row.run_id)
         now = time.monotonic()
         for run_id, standings in ready.items():
@@ -444,8 +488,8 @@ class ConversationLoop:
             self._wake.clear()
             rest = await self._pass(seat, patient=False)
 
-    async def run_given_tools(self) -> None:
-        """Run the tools that this process has for others, while another process drives."""
+    async def run_own_functions(self) -> None:
+        """Run the tools and judges of this process, while another process drives."""
         if self._workbench.has_any or self._conversations.running:
             await self._pass(None)
 

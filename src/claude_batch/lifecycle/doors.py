@@ -44,6 +44,11 @@ class Door:
         """The credential's workspace, as far as it is known."""
         return self.driver.workspace_id
 
+    @property
+    def is_driven(self) -> bool:
+        """Whether its driver runs, in the leader's place or waiting for it."""
+        return self.task is not None and not self.task.done()
+
 
 async def open_client(
     base_url: str | None, api_key: str | None, *, write_timeout: float

@@ -234,7 +234,7 @@ class Driver:
             with self._sit() as seat:
                 if seat is None:
                     self._fetch_offered()
-                    await self._conversations.run_given_tools()
+                    await self._conversations.run_own_functions()
                     await self._sleep(self._wake_poll, SEAT_RETRY)
                     continue
                 try:

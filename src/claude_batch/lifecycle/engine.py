@@ -485,7 +485,7 @@ class Engine:
         """Return the id of the run that holds such calls and stores their documents."""
 
         async def find() -> str:
-            return self._calls.run_of(door.workspace_id, actor, mode, talk)
+            return self._calls.run_of(door, actor, mode, talk)
 
         return self._loop.run(find())
 

@@ -92,6 +92,10 @@ class Talk:
     judge: Judge | None = None
     """The caller's function that judges answers."""
 
+    def judges(self, validation_attempts: int) -> bool:
+        """Return whether it decides what follows an answer, so that a driver has to wait for it."""
+        return self.judge is not None and validation_attempts > 1
+
     def __hash__(self) -> int:
         # By identity: other functions with the same names belong to another run.
         return hash((self.remembered, id(self.tools), id(self.judge)))
@@ -156,7 +160,7 @@ class Workbench:
     @property
     def has_any(self) -> bool:
         """Whether this process runs any function while another process drives."""
-        return self.helps or bool(self._given)
+        return self.helps or bool(self._given or self._judges)
 
     def runs_undriven(self, run_id: str) -> bool:
         """Return whether this process runs a run's functions while another process drives."""

@@ -503,6 +503,7 @@ class ClaudeBatchProvider(Opened):
             prices=prices_of(self.settings.prices),
             workbench=self._engine.workbench,
             talk=talk_of(actor),
+            drives=self._drive,
         )
         if uploads is not None:
             uploads.run_id = writer.run_id

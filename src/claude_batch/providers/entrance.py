@@ -384,7 +384,7 @@ class Opened(Closing):
             return None
         with self._engine.ledger.read() as tx:
             counts = queries.request_counts(tx, run_id)
-            waiting = conversations.continuing_counts(tx, run_id)[1]
+            waiting = conversations.continuing_counts(tx, run_id).tools
         left = sum(count for state, count in counts.items() if not state.is_final)
         return why if left == waiting else None
 

@@ -183,7 +183,7 @@ class RunWaiter:
             ours = theirs if theirs.id == own else queries.workspace_row(tx, own)
             under_way = any(state in UNDER_WAY for state in counts)
             held = None if under_way else held_of(tx, self._run_id, self._engine.ledger.now())
-            if held is not None and conversations.continuing_counts(tx, self._run_id)[0]:
+            if held is not None and conversations.continuing_counts(tx, self._run_id).all:
                 held = None  # a conversation still continues
         # While our own key is untried, the errors of an earlier key do not matter.
         workspace = ours if self._access.drives and not made else theirs

@@ -92,6 +92,7 @@ class RunWriter:
         prices: Prices | None = None,
         workbench: Workbench | None = None,
         talk: Talk | None = None,
+        drives: bool = False,
     ) -> None:
         """Set up the writer.
 
@@ -100,7 +101,7 @@ class RunWriter:
         raises. ``on_stored`` is called after each `flush` with the number of requests stored so
         far. ``preflight`` checks them before they can be sent. ``prices`` bound the cost of a
         request if there is a budget. ``talk`` makes the requests conversations, and ``workbench``
-        receives their tools.
+        receives their tools. ``drives``: ``process`` drives, or waits to, so it can judge answers.
         """
         self._preflight = preflight
         self._marks = CacheMarks.of(mode)
@@ -146,6 +147,7 @@ class RunWriter:
             process=process,
             converses=talk is not None,
             tools=None if talk is None else talk.remembered,
+            judge=process if drives and talk and talk.judges(mode.validation_attempts) else None,
             trace=trace,
         )
         self._prices: Prices | None = None
@@ -366,6 +368,8 @@ class RunWriter:
                 enqueue.move_contexts(tx, self.run_id, known.id)
             enqueue.drop_run(tx, self.run_id)
             enqueue.declare_budgets(tx, known.id, self.asked)
+            if self.asked.judge is not None:
+                enqueue.set_judge(tx, known.id, self.asked.judge)
             if self._output is not None:
                 # The caller may want the output elsewhere this time.
                 deliveries.set_output(tx, known.id, self._output)

@@ -172,7 +172,7 @@ def status_in(
     held = held_of(tx, run.id, ledger.now()) if counts.get(RequestState.QUEUED) else None
     turning = ""
     if counts.get(RequestState.CONTINUING):
-        turning = _turning_words(run, *conversations.continuing_counts(tx, run.id))
+        turning = _turning_words(run, conversations.continuing_counts(tx, run.id))
     halt = None
     if workspace.halted is not None:
         halt = Halt(
@@ -476,13 +476,15 @@ def _missing_words(incomplete: list[BatchStatus], now: float) -> str:
     return words
 
 
-def _turning_words(run: Any, count: int, tools: int) -> str:
-    if not tools:
-        return f"{count_of(count, 'conversation')} between two turns"
-    words = (
-        f"{count_of(count, 'conversation')} between two turns, {tools} of them waiting for their "
-        "tools"
-    )
+def _turning_words(run: Any, continuing: conversations.Continuing) -> str:
+    words = f"{count_of(continuing.all, 'conversation')} between two turns"
+    if run.judge is not None and continuing.answers:
+        words += (
+            f", {continuing.answers} of them waiting for the program that asked to judge the answer"
+        )
+    if not continuing.tools:
+        return words
+    words += f", {continuing.tools} of them waiting for their tools"
     try:
         functions = [
             each.function or each.name

@@ -21,6 +21,7 @@ import msgspec
 
 from claude_batch.core.outcome import Disposition, Outcome, Standing, next_step
 from claude_batch.core.states import RequestState, Stop
+from claude_batch.core.terminal import encodable
 from claude_batch.wire.schemas import UnusableSchema, validator_of
 
 _MOST_PROBLEMS = 5
@@ -90,7 +91,11 @@ class Check(NamedTuple):
 
         Raises what the judge raises.
         """
-        return schema_problem(self.params, self.message) if judge is None else judge(self.message)
+        if judge is None:
+            return schema_problem(self.params, self.message)
+        problem = judge(self.message)
+        # The caller's words go to the model and to the ledger, neither of which takes all text.
+        return None if problem is None else encodable(problem)
 
 
 class End(NamedTuple):

@@ -26,7 +26,7 @@ from claude_batch.ledger.backends.leases import Leases, ProcessLease, SeatLease,
 from claude_batch.ledger.backends.postgres_connections import PostgresConnections
 from claude_batch.ledger.backends.server_clock import ServerClock
 from claude_batch.ledger.backends.shared_fetches import SharedFetches
-from claude_batch.ledger.schema import SCHEMA_VERSION, metadata
+from claude_batch.ledger.schema import metadata
 
 OLDEST_SERVER = 14
 """The oldest supported version of PostgreSQL."""
@@ -116,11 +116,9 @@ class PostgresBackend(Backend):
         return self._connections.error(what, cause)
 
     def migrate(self, writing: Writing, version: int) -> None:
-        raise LedgerError(
-            f"{self.location} has schema version {version}, and this claude-batch writes "
-            f"{SCHEMA_VERSION}; it was not changed. Name another ledger",
-            fault="version",
-        )
+        from claude_batch.ledger.migrations import migrate_schema
+
+        migrate_schema(self.location, self.engine, self.every_seat, writing, version)
 
     def watch(self) -> CommitNotices:
         return CommitNotices(self._connections)

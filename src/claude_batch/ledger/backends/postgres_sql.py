@@ -108,7 +108,7 @@ def _min(element: functions.min[Any], compiler: SQLCompiler, **how: Any) -> str:
 def _cast(element: Cast[Any], compiler: SQLCompiler, **how: Any) -> str:
     # SQLite cuts the fraction off, where PostgreSQL rounds: a day would begin at noon.
     inner = compiler.process(element.clause, **how)
-    if isinstance(element.type, Integer):
+    if isinstance(element.type, Integer) and isinstance(element.clause.type, Float):
         return f"CAST(trunc(CAST({inner} AS numeric)) AS BIGINT)"
     return f"CAST({inner} AS {compiler.process(element.typeclause, **how)})"
 

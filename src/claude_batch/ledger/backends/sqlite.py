@@ -138,9 +138,9 @@ class SqliteBackend(Backend):
         return ledger_error(self.location, what, cause, written=written)
 
     def migrate(self, writing: Writing, version: int) -> None:
-        from claude_batch.ledger.migrations import migrate
+        from claude_batch.ledger.migrations import migrate_file
 
-        migrate(self.sibling(""), self.engine, self.every_seat, writing, version)
+        migrate_file(self.sibling(""), self.engine, self.every_seat, writing, version)
 
     def watch(self) -> DataVersion:
         return DataVersion(self)

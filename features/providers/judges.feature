@@ -1,0 +1,73 @@
+@long @both_backends
+Feature: The program that asked judges the answers, whoever drives
+
+  Another process drives. It has neither the type nor the function that an answer is judged by.
+
+  Scenario: An answer that only the type of the program rejects is asked for again
+    Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
+    And another process that drives the ledger
+    And a batch provider with {"validation_attempts": 3}
+    When the actor is asked for a Picky: "an invoice"
+    Then the answer is an object of Picky
+    And the answer took 2 turns
+    And in the ledger the problems of the answers are ["number: Value error, has other characters than digits", null]
+    And the other process still drives
+
+  Scenario: What is never valid ends after as many attempts as it has
+    Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12b", "total": 1}
+    And another process that drives the ledger
+    And a batch provider with {"validation_attempts": 2}
+    When the actor is asked in vain for a Picky: "an invoice"
+    Then it fails as OutputValidationError with "{"number": "12b", "total": 1}"
+    And the API has processed 2 requests, none twice
+
+  Scenario: What a function says is wrong may be text that nothing can store
+    Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
+    And another process that drives the ledger
+    And a batch provider with {"validation_attempts": 2}
+    And its actor has a function that says of the first answer: "not \ud800"
+    When the actor is asked: "an invoice"
+    Then the answer took 2 turns
+    And in the ledger the problems of the answers are ["not \\ud800", null]
+
+  Scenario: The answers of a run are judged together, and their next turns share a batch
+    Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
+    And another process that drives the ledger
+    And a batch provider with {"validation_attempts": 2}
+    When a run of 60 prompts is submitted for Picky
+    And the results are read in order, as Picky
+    Then 60 results are answers and 0 are errors
+    And in the ledger the sizes of the batches are [60, 60]
+
+  Scenario: While the program judges, the driver waits for it
+    Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
+    And another process that drives the ledger
+    And a batch provider with {"validation_attempts": 2}
+    When a run of 1 prompt is submitted for Considered
+    Then the status says "1 conversation between two turns, 1 of them waiting for the program that asked to judge the answer"
+    When the type Considered decides
+    And the results are read in order, as Considered
+    Then 1 result is an answer and 0 are errors
+
+  Scenario: A driver does not wait for a program that has ended, and checks the JSON schema
+    Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
+    And another process that drives the ledger
+    And a program that asks for a Considered with {"validation_attempts": 2}
+    When the program is killed while it judges
+    Then the program's run is answered, in 1 turn
+
+  Scenario: A program that asks again judges what it had asked before it ended
+    Given an API that takes 3600 seconds for a batch, and then answers {"number": "12a", "total": 1}
+    And another process that drives the ledger
+    And a program that asks for a Picky with {"validation_attempts": 2}
+    When the program is killed while its batch is processed
+    And the same run is asked for again by a provider with {"validation_attempts": 2}
+    And the batch ends
+    Then the batch's answer was asked for again
+
+  Scenario: A provider that does not drive is not waited for
+    Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
+    And another process that drives the ledger
+    And a batch provider with {"validation_attempts": 2, "drive": false}
+    When a run of 1 prompt is submitted for Picky
+    Then the program's run is answered, in 1 turn

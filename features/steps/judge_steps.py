@@ -1,0 +1,136 @@
+"""Steps of answers that only the program that asked can judge, while another process drives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import shapes
+from behave import given, then, when
+from behave.runner import Context
+from sqlalchemy import func, select
+from staging import is_sent, ledger_values, make_provider, start_api, until
+
+import claude_batch as cb
+from claude_batch.core.states import RequestState
+from claude_batch.ledger.schema import conversations, requests, results
+
+ASKS = """
+import asyncio, json, sys, time
+import shapes
+import claude_batch as cb
+name, settings = sys.argv[1], json.loads(sys.argv[2])
+provider = cb.ClaudeBatchProvider(linger=0.3, poll_interval=0.05, **settings)
+configuration = cb.ActorConfiguration(
+    name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+)
+actor = cb.Actor(configuration, provider)
+run = asyncio.run(actor.submit(["prompt 0"], output_format=getattr(shapes, name)))
+print(run.id, flush=True)
+time.sleep(600)
+"""
+
+
+def _answers(first: str, second: str) -> Any:
+    return lambda params: first if len(params["messages"]) == 1 else second
+
+
+@given("an API whose model first answers {first}, and then {second}")
+def _(context: Context, first: str, second: str) -> None:
+    start_api(context, responder=_answers(first, second))
+
+
+@given("an API that takes {seconds:g} seconds for a batch, and then answers {text}")
+def _(context: Context, seconds: float, text: str) -> None:
+    start_api(context, latency=seconds, responder=_answers(text, text))
+
+
+@given("its actor has a function that says of the first answer: {words}")
+def _(context: Context, words: str) -> None:
+    said: list[str | None] = [None, json.loads(words)]
+    configuration = context.actor.configuration.with_response_schema(
+        {"type": "object"}, lambda _: said.pop()
+    )
+    context.actor = cb.Actor(configuration, context.provider)
+
+
+@given("a program that asks for a {name:w} with {settings:JsonObject}")
+def _(context: Context, name: str, settings: dict[str, Any]) -> None:
+    path = os.pathsep.join((*sys.path, os.environ.get("PYTHONPATH", "")))
+    program = subprocess.Popen(
+        [sys.executable, "-c", ASKS, name, json.dumps(settings)],
+        env={**os.environ, "PYTHONPATH": path, shapes.Considered.FOLDER: str(context.tmp)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    context.program, context.shape = program, getattr(shapes, name)
+
+    def end() -> None:
+        program.kill()
+        program.wait(60)
+
+    context.add_cleanup(end)
+    assert program.stdout is not None
+    context.run_id = program.stdout.readline().strip()
+    assert context.run_id
+
+
+@when("the program is killed while it judges")
+def _(context: Context) -> None:
+    until((context.tmp / "begun").exists)
+    context.program.kill()
+
+
+@when("the program is killed while its batch is processed")
+def _(context: Context) -> None:
+    until(is_sent)
+    context.program.kill()
+    context.program.wait(60)
+
+
+@when("the same run is asked for again by a provider with {settings:JsonObject}")
+def _(context: Context, settings: dict[str, Any]) -> None:
+    make_provider(context, **settings)
+    _submit(context, 1, context.shape)
+    assert context.run.id == context.run_id
+
+
+@when("a run of {count:d} prompt is submitted for {name:w}")
+@when("a run of {count:d} prompts is submitted for {name:w}")
+def _(context: Context, count: int, name: str) -> None:
+    os.environ[shapes.Considered.FOLDER] = str(context.tmp)
+    _submit(context, count, getattr(shapes, name))
+
+
+def _submit(context: Context, count: int, shape: type[Any]) -> None:
+    prompts = [f"prompt {number}" for number in range(count)]
+    context.run = asyncio.run(context.actor.submit(prompts, output_format=shape))
+    context.run_id = context.run.id
+
+
+@when("the type Considered decides")
+def _(context: Context) -> None:
+    (context.tmp / "decided").touch()
+
+
+@when("the batch ends")
+def _(context: Context) -> None:
+    context.api.advance_clock(7200.0)
+
+
+@then("the program's run is answered, in {count:d} turn")
+def _(context: Context, count: int) -> None:
+    state = select(requests.c.state).where(requests.c.run_id == context.run_id)
+    until(lambda: ledger_values(state) == [RequestState.SUCCEEDED])
+    answers = ledger_values(select(func.count()).select_from(results))
+    assert answers == [count], answers
+
+
+@then("the batch's answer was asked for again")
+def _(context: Context) -> None:
+    until(lambda: len(context.api.billing()) == 2 or context.api.advance_clock(7200.0))
+    assert ledger_values(select(conversations.c.rejected)) == [1]
