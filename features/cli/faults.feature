@@ -42,6 +42,14 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run broken.yaml asks.jsonl                         | `claude-batch actors validate broken.yaml` lists all        |
       | run alien.yaml asks.jsonl                          | no provider is called 'acme'                                |
       | run actor.yaml asks.jsonl -o dir                   | dir: is a directory; name a file with -o. Nothing was sent  |
+      | run actor.yaml asks.jsonl -o asks.jsonl            | asks.jsonl: is read by this command, and would be replaced by the answers |
+      | run actor.yaml *.jsonl -o ./asks.jsonl             | asks.jsonl: is read by this command, and would be replaced by the answers |
+      | run actor.yaml asks.jsonl -o actor.yaml            | actor.yaml: is read by this command                         |
+      | run actor.yaml asks.jsonl --ledger l.db -o l.db    | l.db: is a file of the ledger, which holds what was paid for |
+      | run actor.yaml asks.jsonl --ledger l.db -o l.db-wal | l.db-wal: is a file of the ledger                          |
+      | run actor.yaml asks.jsonl --deadline 2020-01-01T00:00Z | the deadline 2020-01-01T00:00:00+00:00 is in the past   |
+      | run actor.yaml asks.jsonl --base-url localhost:80  | an API's URL begins with http:// or https:// and a host; correct --base-url |
+      | export run-x --ledger l.db -o l.db                 | l.db: is a file of the ledger                               |
       | run actor.yaml asks.jsonl -o no/out.jsonl          | no/out.jsonl: cannot be written: No such file or directory. Nothing was sent |
       | run actor.yaml asks.jsonl --poll-interval soon     | Invalid value for '--poll-interval'                         |
       | run actor.yaml asks.jsonl --poll-interval 49ms     | poll_interval:                                              |

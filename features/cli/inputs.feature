@@ -215,6 +215,9 @@ Feature: The command line reads requests from files, and names each fault by its
       | b'question,n\nwhy,1\n'            | 1: there is no column 'prompt'; the columns are: question, n. Name one with --prompt-column |
       | b''                               | 1: there is no column 'prompt'; the columns are: none                 |
       | b'pr\xff,prompt\na,b\n'            | 1: is not UTF-8 text                                            |
+      | b'prompt\na\n"b\nc\nd\n'           | 3: unexpected end of data                                       |
+      | b'prompt\n"a"b\n'                 | 2: ',' expected after '"'                                       |
+      | b'prompt,prompt\na,b\n'           | 1: there are several columns 'prompt'; rename one               |
       | b'prompt\nfine\n\xff\n'           | 3: the row is not UTF-8 text; use --skip-invalid to leave out such items |
 
   Scenario: Bytes that are not UTF-8 in a CSV spoil one row only

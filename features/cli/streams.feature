@@ -23,6 +23,8 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch run actor.yaml more.jsonl >&-       | 2    | name a file with -o. Nothing was sent |
       | claude-batch resume RUN >&-                      | 0    | wrote                             |
       | claude-batch actors validate actor.yaml >&-      | 0    |                                   |
+      | claude-batch run actor.yaml - <&-                | 2    | <stdin>: is closed; name a file   |
+      | claude-batch --help >/dev/full                   | 2    | cannot be written: No space left  |
       | claude-batch status \| true                      | 0    |                                   |
       | claude-batch status --json \| true               | 0    |                                   |
       | claude-batch status RUN \| true                  | 0    |                                   |

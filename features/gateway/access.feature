@@ -88,6 +88,37 @@ Feature: Who may call the gateway, and how much
       | 1900000 | no        | 2000000 | 503    | overloaded_error  |
     And no call waits at the gateway
 
+  Scenario: A body is given up that comes too slowly
+    Given a gateway over the sandbox
+    When the gateway gets a byte of a body every 0.1 seconds, for at least 1 second
+    Then the gateway's response is 408, and contains no key
+    And no call waits at the gateway
+
+  Scenario: What the API cannot be sent is refused, and others are answered
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
+    Then the gateway's responses to callers are as follows
+      | path                          | headers                              | status | words                                  |
+      | /v1/messages                  | {"anthropic-beta": "café"}           | 400    | …not a word of printable ASCII…        |
+      | /v1/messages                  | {"anthropic-version": "2023 06"}     | 400    | …not a word of printable ASCII…        |
+      | /v1/messages                  | {"anthropic-user-profile-id": "é"}   | 400    | …not a word of printable ASCII…        |
+      | /v1/messages/count_tokens     | {"anthropic-beta": "café"}           | 400    | …other than ASCII characters           |
+      | /v1/messages                  | {}                                   | 200    |                                        |
+    And the gateway's responses to nested bodies are as follows
+      | levels | bytes  | status |
+      | 90     | 0      | 200    |
+      | 110    | 0      | 400    |
+      | 985    | 0      | 400    |
+      | 985    | 300000 | 400    |
+      | 100000 | 0      | 400    |
+    And the gateway's ledger holds 2 requests
+
+  Scenario: A gateway whose engine has stopped says that it must start again
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
+    Then "/healthz" is 200 with "ok"
+    When the gateway's engine meets an error
+    Then "/healthz" is 503 with "the engine stopped…"
+    And "/readyz" is 503 with "the engine stopped…"
+
   Scenario: A body that stops half-way is given up
     Given a gateway over the sandbox
     When the gateway gets half a body, and nothing more for 0.3 seconds
@@ -138,10 +169,36 @@ Feature: Who may call the gateway, and how much
       is that of the gateway itself; unset ANTHROPIC_BASE_URL where the gateway starts
       """
 
+  Scenario: Callers with tokens see no batches of the ledger, which hold the calls of all names
+    Given a gateway over the sandbox with {"hold": 30}
+    And the gateway has tokens for ann and bob
+    When the gateway is called as follows
+      | call | prompt | token | after |
+      | A    | one    | ann   |       |
+    Then what bob gets of the ledger's batches is as follows
+      | method | path     | status | batches |
+      | GET    |          | 200    | 0       |
+      | GET    | /results | 404    |         |
+      | GET    | /        | 404    |         |
+      | POST   | /cancel  | 404    |         |
+      | DELETE | /        | 404    |         |
+
+  Scenario: HEAD does not take an answer
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
+    When the gateway is called as follows
+      | call | prompt | after | method | path                                | headers                       |
+      | A    | one    |       | POST   |                                     | {"prefer": "respond-async"}   |
+      | B    |        | 1.5   | HEAD   | /claude-batch/v1/requests/request-1 |                               |
+      | C    | one    | B     | POST   |                                     |                               |
+    Then the gateway's ledger holds 1 request
+
   Scenario: The command makes one token for each name
     Given a command's folder
     And a gateway over the sandbox
     And the gateway has tokens for ann
+    And the file of tokens has no line break at its end
+    When a command runs: gateway --tokens tokens --new-token carl
+    Then the file of tokens names ann and carl
     When a command runs: gateway --tokens tokens --new-token ann
     Then the command line exits with 2 and says
       """

@@ -13,6 +13,12 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | inference in the US         | claude-haiku-4-5          | {"input_tokens": 100, "output_tokens": 100, "web_search_requests": 3, "inference_geo": "us"}       | 30330000 | 30660000 |
       | inference anywhere          | claude-haiku-4-5          | {"input_tokens": 100, "output_tokens": 100, "inference_geo": "global"}                             | 300000   | 600000   |
 
+  Scenario: Compaction is billed beside the other tokens
+    Then answers of the API are billed for as follows
+      | usage                                                                                                                                                                      | input | output | read | written |
+      | {"input_tokens": 7, "output_tokens": 2, "iterations": [{"type": "message", "input_tokens": 7, "output_tokens": 2}]}                                                       | 7     | 2      | 0    | 0       |
+      | {"input_tokens": 7, "output_tokens": 2, "iterations": [{"type": "compaction", "input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3}]} | 107   | 12     | 5    | 3       |
+
   Scenario: claude-opus-5-5 costs $4 in and $20 out, and reads 0.05 times the input
     Then answers cost as follows
       | what                      | model           | usage                                                           | batch   | live    |

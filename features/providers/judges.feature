@@ -65,6 +65,44 @@ Feature: The program that asked judges the answers, whoever drives
     And the batch ends
     Then the batch's answer was asked for again
 
+  Scenario: A driver does not wait for ever for a program that lives and does not judge
+    Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
+    And a driver that waits 1 second for a verdict
+    And a program that asks for a Considered with {"validation_attempts": 2}
+    Then the program's run is answered, in 1 turn
+
+  Scenario: A second program that asks the same and ends does not take the verdict from the first
+    Given an API that takes 3600 seconds for a batch, and then answers {"number": "12a", "total": 1}
+    And another process that drives the ledger
+    And a program that asks for a Picky with {"validation_attempts": 2}
+    When the same run is asked for again by a provider with {"validation_attempts": 2}
+    And that provider is closed
+    And the batch ends
+    Then the batch's answer was asked for again
+
+  Scenario: While it judges, a program takes over from a driver that died, and sends for other runs
+    Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
+    And another process that drives the ledger
+    And a batch provider with {"validation_attempts": 2}
+    When a run of 1 prompt is submitted for Considered
+    And the type Considered has begun
+    And the other process is killed
+    And a run of 2 prompts is submitted for Picky
+    Then in the ledger the counts of results come to be [3]
+    When the type Considered decides
+    And the results are read in order, as Picky
+    Then 2 results are answers and 0 are errors
+    And the API has processed 5 requests, none twice
+
+  Scenario: A verdict that comes late is not that of another request
+    Given an open ledger
+    Then verdicts are recorded as follows
+      | request | sending | run  | recorded |
+      | 1       | 1       | its  | yes      |
+      | 1       | 0       | its  | no       |
+      | 1       | 1       | none | no       |
+      | 2       | 1       | its  | no       |
+
   Scenario: A provider that does not drive is not waited for
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
     And another process that drives the ledger

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import socket
 import stat
@@ -11,16 +12,20 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 import httpx2
-from behave import then, when
+from behave import given, then, when
 from behave.runner import Context
 from gateway_steps import body_of
-from staging import KEY, until
+from sqlalchemy import select
+from staging import KEY, ledger_values, until
 from tables import equals, rule
 
 import claude_batch as cb
 from claude_batch.gateway import bodies
+from claude_batch.gateway.access import TokenFile
 from claude_batch.gateway.gateway_server import GatewayServer
 from claude_batch.gateway.gateway_settings import GatewaySettings
+from claude_batch.gateway.passthrough import BATCHES
+from claude_batch.ledger.schema import batches
 
 
 def _ask(context: Context, path: str, headers: dict[str, str], content: Any = None) -> Any:
@@ -32,8 +37,10 @@ def _ask(context: Context, path: str, headers: dict[str, str], content: Any = No
     body = (
         (body_of(path, stream=False) if content is None else content) if method == "POST" else None
     )
+    # As bytes: clients refuse to send some of them.
+    sent = [(name, value.encode("latin-1")) for name, value in headers.items()]
     with httpx2.Client(base_url=context.gateway.url, timeout=60, trust_env=False) as http:
-        return http.request(method, path, headers=headers, content=body)
+        return http.request(method, path, headers=[(n.encode(), v) for n, v in sent], content=body)
 
 
 @rule("the gateway's responses to callers are")
@@ -105,6 +112,63 @@ def _(context: Context, seconds: float) -> None:
     ):
         connection.sendall(head.encode() + b"{" * 50)
         context.gateway_answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+
+
+@rule("the gateway's responses to nested bodies are")
+def _(context: Context, levels: int, bytes: int) -> dict[str, int]:
+    asked = body_of("deep" + "x" * bytes, stream=False)
+    nested = b', "metadata": {"user_id": ' + b"[" * (levels - 2) + b"]" * (levels - 2) + b"}}"
+    return {"status": _ask(context, "/v1/messages", {}, asked[:-1] + nested).status_code}
+
+
+@when("the gateway gets a byte of a body every {pause:g} seconds, for at least {seconds:g} second")
+def _(context: Context, pause: float, seconds: float) -> None:
+    url = urlsplit(context.gateway.url)
+    head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: 1000\r\n\r\n"
+    with (
+        mock.patch.object(bodies, "PATIENCE", seconds),
+        socket.create_connection((str(url.hostname), url.port or 80), 20) as connection,
+    ):
+        connection.sendall(head.encode())
+        connection.settimeout(pause)
+        answer = b""
+        while not answer:
+            connection.sendall(b" ")
+            with contextlib.suppress(TimeoutError):
+                answer = connection.recv(65536)
+        context.gateway_answer = answer.decode()
+
+
+@rule("what bob gets of the ledger's batches is")
+def _(context: Context, method: str, path: str) -> dict[str, Any]:
+    [batch_id] = ledger_values(select(batches.c.remote_id))
+    own = {"x-api-key": context.gateway_tokens["bob"]}
+    address = f"/v1/messages/batches/{batch_id}{path}".removesuffix("/") if path else BATCHES
+    with httpx2.Client(base_url=context.gateway.url, timeout=60, trust_env=False) as http:
+        response = http.request(method, address, headers=own)
+    listed = "" if path else str(len(response.json()["data"]))
+    return {"status": response.status_code, "batches": listed}
+
+
+@when("the gateway's engine meets an error")
+def _(context: Context) -> None:
+    engine = context.gateway.gateway.provider._engine
+    engine._loop.run(engine._guard(_fails())).result(20)
+
+
+async def _fails() -> None:
+    raise RuntimeError("a surprise")
+
+
+@given("the file of tokens has no line break at its end")
+def _(context: Context) -> None:
+    path = context.gateway_settings.tokens
+    path.write_text(path.read_text().rstrip())
+
+
+@then("the file of tokens names {names}")
+def _(context: Context, names: str) -> None:
+    assert TokenFile(context.gateway_settings.tokens).names == set(names.split(" and "))
 
 
 # Metrics and readiness

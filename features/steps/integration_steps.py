@@ -505,7 +505,8 @@ def _(context: Context) -> None:
 @then("the bug was met once")
 def _(context: Context) -> None:
     assert context.bug.call_count == 1, context.bug.mock_calls
-    assert "a bug" in str(context.outcomes[0]), context.outcomes
+    told = str(context.outcomes[0])
+    assert "claude-batch failed: RuntimeError" in told and "a bug" not in told, told
 
 
 @then("the batched client's ledger holds {count:d} request")

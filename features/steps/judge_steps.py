@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 
 import shapes
 from behave import given, then, when
 from behave.runner import Context
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from staging import is_sent, ledger_values, make_provider, start_api, until
+from tables import rule
 
 import claude_batch as cb
+from claude_batch.core.ids import new_request_id
+from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.schema import conversations, requests, results
+from claude_batch.ledger import conversations, enqueue, schema
+from claude_batch.ledger.conversations import Verdict
+from claude_batch.ledger.enqueue import NewRequest, NewRun
+from claude_batch.ledger.schema import requests, results, verdicts
+from claude_batch.lifecycle import conversation_driver
 
 ASKS = """
 import asyncio, json, sys, time
@@ -112,6 +121,63 @@ def _submit(context: Context, count: int, shape: type[Any]) -> None:
     context.run_id = context.run.id
 
 
+@given("a driver that waits {seconds:d} second for a verdict")
+def _(context: Context, seconds: int) -> None:
+    patience = mock.patch.object(conversation_driver, "JUDGE_PATIENCE", seconds)
+    patience.start()
+    context.add_cleanup(patience.stop)
+    make_provider(context)
+    context.provider.resume()
+
+
+@when("that provider is closed")
+def _(context: Context) -> None:
+    context.provider.close()
+
+
+@when("the type Considered has begun")
+def _(context: Context) -> None:
+    until((context.tmp / "begun").exists)
+
+
+@when("the other process is killed")
+def _(context: Context) -> None:
+    context.other.kill()
+    context.other.wait(60)
+
+
+@rule("verdicts are recorded")
+def _(context: Context, request: int, sending: int, run: str) -> dict[str, str]:
+    ledger = context.ledger
+    with contextlib.suppress(_Undone), ledger.write() as tx:
+        lane = enqueue.ensure_lane(
+            tx, enqueue.ensure_workspace(tx, "http://127.0.0.1:9/", "f"), "v", "", ""
+        )
+        asked = NewRun(
+            kind="run",
+            actor="a",
+            workspace_id=1,
+            mode=BatchProcessingMode(),
+            created=1.0,
+            process="p",
+        )
+        run_id = enqueue.begin_run(tx, asked)
+        rows = [NewRequest(new_request_id(), n, None, lane, b"{}") for n in range(2)]
+        enqueue.add_requests(tx, run_id, rows, created=1.0, due=1.0)
+        # The first one's answer is to be judged; the second one was not sent yet.
+        waits = {"state": RequestState.CONTINUING, "answered_by": 1}
+        tx.execute(update(requests).where(requests.c.seq == 1).values(waits))
+        found = Verdict(request, sending, run_id if run == "its" else "run-of-before", "wrong")
+        conversations.add_verdicts(tx, [found], process="p", now=2.0)
+        recorded = tx.execute(select(verdicts)).first() is not None
+        raise _Undone
+    return {"recorded": "yes" if recorded else "no"}
+
+
+class _Undone(Exception):
+    """Rolls a transaction back."""
+
+
 @when("the type Considered decides")
 def _(context: Context) -> None:
     (context.tmp / "decided").touch()
@@ -133,4 +199,4 @@ def _(context: Context, count: int) -> None:
 @then("the batch's answer was asked for again")
 def _(context: Context) -> None:
     until(lambda: len(context.api.billing()) == 2 or context.api.advance_clock(7200.0))
-    assert ledger_values(select(conversations.c.rejected)) == [1]
+    assert ledger_values(select(schema.conversations.c.rejected)) == [1]

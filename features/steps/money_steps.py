@@ -27,7 +27,7 @@ import claude_batch as cb
 from claude_batch.core.usage import Usage
 from claude_batch.money import prices as prices_module
 from claude_batch.money.prices import prices_of
-from claude_batch.wire.messages import decode_message
+from claude_batch.wire.messages import decode_line, decode_message
 
 SHORT = {
     "cache_read": "cache_read_input_tokens",
@@ -85,6 +85,19 @@ def _(context: Context, name: str) -> None:
 def write_prices(context: Context, name: str, held: bytes) -> None:
     context.prices = context.tmp / name
     context.prices.write_bytes(held)
+
+
+@rule("answers of the API are billed for")
+def _(usage: dict[str, Any]) -> dict[str, int]:
+    result = {"type": "succeeded", "message": {"content": [], "usage": usage}}
+    found = decode_line(json.dumps({"custom_id": "a", "result": result}).encode()).usage
+    assert found is not None
+    return {
+        "input": found.input_tokens,
+        "output": found.output_tokens,
+        "read": found.cache_read_input_tokens,
+        "written": found.cache_creation_input_tokens,
+    }
 
 
 @rule("answers cost")

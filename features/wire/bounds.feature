@@ -76,6 +76,7 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | params                                                             | error                                                          |
       | {"max_tokens": "many"}                                             | the params cannot be read                                      |
       | {"tools": [{"type": 5}]}                                           | its tools cannot be read                                       |
+      | {"context_management": {"edits": [{"type": "compact_20260112"}]}}  | the tokens and cost of compaction have no known bound             |
       | {"mcp_servers": [{"url": "u"}]}                                    | the tokens and cost of `mcp_servers` have no known bound          |
       | {"tools": [{"type": "of_tomorrow_1", "name": "a"}]}                | the tokens and cost of the tool of_tomorrow_1 have no known bound |
       | {"tools": [{"type": "web_search_20250305", "name": "web_search"}]} | may search without limit; set its `max_uses`            |

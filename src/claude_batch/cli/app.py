@@ -27,7 +27,7 @@ from claude_batch.cli.resume_command import (
 from claude_batch.cli.run_command import run_command, submit_command
 from claude_batch.cli.show_command import show_command
 from claude_batch.cli.status_command import export_command, results_command, status_command
-from claude_batch.cli.user_messages import print_line, printing_notices, say
+from claude_batch.cli.user_messages import print_line, printing_notices, say, unwritable
 from claude_batch.cli.worker_command import worker_command
 from claude_batch.core.terminal import visible
 from claude_batch.sandbox.command import sandbox
@@ -80,8 +80,13 @@ def _shown_safely() -> Generator[None]:
 
 class _Group(click.Group):
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        with _shown_safely():
-            return super().make_context(*args, **extra)
+        with _shown_safely(), printing_errors():
+            try:
+                return super().make_context(*args, **extra)
+            except BrokenPipeError:
+                raise
+            except OSError as error:  # the help, or the version, could not be written
+                raise unwritable(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         with _shown_safely(), printing_errors(), printing_notices():

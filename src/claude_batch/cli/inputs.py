@@ -78,6 +78,11 @@ class Inputs:
         """Items read so far, including those that were left out."""
         self.skipped: int = 0
 
+    @property
+    def files(self) -> list[str]:
+        """The files that are read: inputs, and documents for every item."""
+        return [*self._files, *(str(each.source) for each in self._documents if each.is_path)]
+
     def __iter__(self) -> Iterator[ActorRequest]:
         """Yield the requests. Raises `BadInput`."""
         for path in self._files:
@@ -194,7 +199,8 @@ class Inputs:
             text = io.TextIOWrapper(
                 binary, encoding="utf-8-sig", errors="surrogateescape", newline=""
             )
-            rows = csv.reader(text)
+            # Strict: an unclosed quote would make one prompt of the rest of the file.
+            rows = csv.reader(text, strict=True)
             line = 0
             try:
                 columns: list[str] = next(rows, list[str]())
@@ -205,6 +211,9 @@ class Inputs:
                         f"{path}:1: there is no column {self._prompt_column!r}; the columns are: "
                         f"{', '.join(columns) or 'none'}. Name one with --prompt-column"
                     )
+                for name in (self._prompt_column, "id"):
+                    if columns.count(name) > 1:
+                        raise BadInput(f"{path}:1: there are several columns {name!r}; rename one")
                 line = rows.line_num
                 for row in rows:
                     # A quoted field may span several lines; the first one names the row.
@@ -328,6 +337,8 @@ def _expand(given: str) -> list[str]:
 def _opened(path: str) -> Generator[IO[bytes]]:
     try:
         if path == "-":
+            if sys.stdin is None:
+                raise BadInput("<stdin>: is closed; name a file, or connect a pipe")
             yield sys.stdin.buffer
             return
         with open(path, "rb") as stream:

@@ -117,7 +117,7 @@ def _ask(
     actor, inputs = asked.actor_and_inputs()
     output = None if output == "-" else output
     if output is not None or (wait and results_dir is None):
-        check_writable(output)
+        check_writable(output, options.location, [*asked.arguments, *inputs.files])
     check_folder(results_dir)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     with parkable(), open_provider(options) as provider:

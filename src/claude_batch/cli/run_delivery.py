@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -33,6 +34,7 @@ from claude_batch.core.errors import (
     EngineStoppedError,
     LedgerError,
 )
+from claude_batch.core.ledger_location import on_server
 from claude_batch.core.quantities import count_of
 from claude_batch.core.terminal import visible, visible_json
 from claude_batch.providers.export import (
@@ -322,14 +324,22 @@ def say_unfinished(run: Run, status: RunStatus) -> None:
 # Outputs ------------------------------------------------------------------------------------------
 
 
-def check_writable(output: str | None) -> None:
-    """Check that OUT can be written, before anything is paid for. Raises `BadOutput`."""
+_OF_LEDGER = re.compile(r"(?:-wal|-shm|-journal|\.seat-.*)?")
+"""What follows the name of a ledger's file in the names of its own files."""
+
+
+def check_writable(output: str | None, ledger: str, sources: Iterable[str] = ()) -> None:
+    """Check that OUT can be written, before anything is paid for. Raises `BadOutput`.
+
+    It may be neither a file of the ``ledger`` nor one of ``sources``, because it is replaced.
+    """
     if output is None:
         try:
             require_stdout()
         except BadOutput as error:
             raise BadOutput(f"{error}; name a file with -o. Nothing was sent") from None
         return
+    _check_own_file(output, ledger, sources)
     if os.path.isdir(output):
         raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
     try:
@@ -339,6 +349,27 @@ def check_writable(output: str | None) -> None:
         raise BadOutput(
             f"{output}: cannot be written: {error.strerror}. Nothing was sent"
         ) from None
+
+
+def _check_own_file(output: str, ledger: str, sources: Iterable[str]) -> None:
+    target, own = os.path.realpath(output), os.path.realpath(os.path.expanduser(ledger))
+    if (
+        not on_server(ledger)
+        and target.startswith(own)
+        and _OF_LEDGER.fullmatch(target[len(own) :])
+    ):
+        raise BadOutput(
+            f"{output}: is a file of the ledger, which holds what was paid for; name another with "
+            "-o. Nothing was sent"
+        )
+    # An output that does not exist replaces nothing.
+    if os.path.exists(output) and not is_special(output):
+        for source in sources:
+            if os.path.exists(source) and os.path.samefile(source, output):
+                raise BadOutput(
+                    f"{output}: is read by this command, and would be replaced by the answers; "
+                    "name another with -o. Nothing was sent"
+                )
 
 
 def check_folder(folder: str | None) -> None:

@@ -126,10 +126,10 @@ def results_command(
     from claude_batch.ledger.deliveries import Forms
 
     output = None if output == "-" else output
-    if output is not None or results_dir is None:
-        check_writable(output)
-    check_folder(results_dir)
     options = ProviderOptions({"ledger": ledger, "base_url": base_url, "api_key_env": api_key_env})
+    if output is not None or results_dir is None:
+        check_writable(output, options.location)
+    check_folder(results_dir)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
@@ -186,8 +186,8 @@ def export_command(
     )
 
     output = None if output == "-" else output
-    check_writable(output)
     options = ProviderOptions({"ledger": ledger})
+    check_writable(output, options.location)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)

@@ -56,7 +56,13 @@ def add_token(path: Path, name: str) -> str:
         raise ActorConfigurationError(
             f"{name!r} is no name for a token: use up to 64 letters, digits, '.', '_' and '-'"
         )
-    if path.exists() and name in TokenFile(path).names:
+    text = ""
+    if path.exists():
+        names = TokenFile(path).names
+        text = path.read_text(encoding="utf-8")
+    else:
+        names = frozenset[str]()
+    if name in names:
         raise ActorConfigurationError(
             f"{path} has a token for {name} already; remove its line to replace the token"
         )
@@ -64,7 +70,9 @@ def add_token(path: Path, name: str) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with open(descriptor, "a", encoding="utf-8") as file:
-            file.write(f"{name} sha256:{_hashed(token)}\n")
+            # Whoever revoked a token by hand may have left a last line without an end.
+            begins = "" if not text or text.endswith("\n") else "\n"
+            file.write(f"{begins}{name} sha256:{_hashed(token)}\n")
     except OSError as error:
         raise ActorConfigurationError(f"{path}: {error.strerror}") from None
     return token

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
@@ -11,21 +12,26 @@ from claude_batch.gateway.refusals import Refusal
 PATIENCE = 60.0
 """Seconds without a byte after which an upload is given up."""
 
+SLOWEST = 16 * 1024
+"""Fewest bytes a second of a body after `PATIENCE`, because its announced size counts as held."""
 
-async def receive_body(receive: Receive) -> tuple[bytes, bool]:
+
+async def receive_body(receive: Receive, patience: float = PATIENCE) -> tuple[bytes, bool]:
     """Return the next part of a body, and whether more follows.
 
-    Raises `Refusal` if the caller sends nothing for too long, and
+    Raises `Refusal` if it does not come within ``patience`` seconds, and
     `claude_batch.gateway.asgi.Disconnected`.
     """
     try:
-        return await receive_some(receive, PATIENCE)
+        return await receive_some(receive, min(patience, PATIENCE))
     except TimeoutError:
+        words = (
+            f"the body came more slowly than {SLOWEST // 1024} KiB a second"
+            if patience < PATIENCE
+            else f"no byte of the body came for {PATIENCE:g} s"
+        )
         raise Refusal(
-            408,
-            "timeout_error",
-            f"no byte of the body came for {PATIENCE:g} s; nothing was stored",
-            {"connection": "close"},
+            408, "timeout_error", f"{words}; nothing was stored", {"connection": "close"}
         ) from None
 
 
@@ -54,8 +60,10 @@ class Bodies:
         try:
             pieces: list[bytes] = []
             size, more = 0, True
+            begun = time.monotonic()
             while more:
-                piece, more = await receive_body(receive)
+                left = begun + PATIENCE + size / SLOWEST - time.monotonic()
+                piece, more = await receive_body(receive, max(0.0, left))
                 pieces.append(piece)
                 size += len(piece)
                 if size > self._largest:

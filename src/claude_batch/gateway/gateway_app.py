@@ -97,7 +97,7 @@ class _Route(Route):
 
 
 class Health:
-    """``/healthz``, whether the process serves, and ``/readyz``, whether calls should come."""
+    """``/healthz``, whether the process can serve, and ``/readyz``, whether calls should come."""
 
     def __init__(self, gateway: Gateway, *, ready: bool = False) -> None:
         self._gateway = gateway
@@ -105,8 +105,8 @@ class Health:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a probe."""
-        why: str | None = None
-        if self._ready:
+        why = self._gateway.provider.why_stopped()
+        if self._ready and why is None:
             why = "shutting down" if self._gateway.is_ending else await self._why_not()
         status = 200 if why is None else 503
         text = f"{why or 'ok'}\n".encode()

@@ -14,6 +14,7 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
+from claude_batch.gateway.access import Caller
 from claude_batch.gateway.asgi import Disconnected as CallerGone
 from claude_batch.gateway.asgi import Receive, Scope, Send, headers_of
 from claude_batch.gateway.bodies import receive_body
@@ -37,6 +38,8 @@ PASSED: Final = (
 """Paths that are passed on."""
 
 METHODS: Final = ("GET", "POST", "DELETE")
+
+_BATCH: Final = re.compile(rf"{BATCHES}/([^/]+)")
 
 _LARGE: Final = ("/content", "/results")
 """Ends of the paths whose responses are streamed. All others are read first, so that a failure
@@ -89,12 +92,26 @@ class Passthrough:
         path: str = scope["path"]
         if not all(_SEGMENT.fullmatch(part) for part in path[1:].split("/")):
             raise Refusal(404, "not_found_error", f"there is nothing at {path[:200]!r}")
+        refused = next((n for n in _SENT if not headers.get(n, "").isascii()), None)
+        if refused is not None:
+            raise Refusal(
+                400, "invalid_request_error", f"{refused} has other than ASCII characters"
+            )
+        caller: Caller = scope["state"]["caller"]
+        if caller.name and (batch := _BATCH.match(path)) is not None:
+            await self._check_batch(batch[1])
         response = await self._send(scope, path, headers, receive)
         try:
             with HeldCall(receive, send) as call:
-                await self._return(call, response, headers)
+                await self._return(call, response, headers, apart=bool(caller.name))
         finally:
             await response.aclose()
+
+    async def _check_batch(self, batch_id: str) -> None:
+        """Refuse a batch of the ledger: it has the calls of all names."""
+        known = await asyncio.to_thread(self._gateway.provider.known_batches, [batch_id])
+        if known:
+            raise Refusal(404, "not_found_error", f"there is no batch {batch_id!r}")
 
     async def _send(
         self, scope: Scope, path: str, headers: Mapping[str, str], receive: Receive
@@ -135,8 +152,14 @@ class Passthrough:
         return self._connection
 
     async def _return(
-        self, call: HeldCall, response: httpx2.Response, headers: Mapping[str, str]
+        self,
+        call: HeldCall,
+        response: httpx2.Response,
+        headers: Mapping[str, str],
+        *,
+        apart: bool,
     ) -> None:
+        """Send a response; ``apart``: without batches of the ledger, which others have asked."""
         redaction = self._connect().redaction
         kept = {
             name: redaction.text(value)
@@ -144,7 +167,10 @@ class Passthrough:
             if name in _RETURNED or name.startswith("anthropic-")
         }
         if response.is_closed:  # it was read
-            body = redaction.answer(with_results_url(response.content, _address(headers)))
+            body = response.content
+            if apart and _URL.encode() in body:
+                body = await asyncio.to_thread(self._without_ours, body)
+            body = redaction.answer(with_results_url(body, _address(headers)))
             await call.send_whole(response.status_code, kept, body)
             return
         await call.begin(response.status_code, kept)
@@ -156,6 +182,21 @@ class Passthrough:
         except (httpx2.HTTPError, OSError):
             raise Aborted from None
         await call.finish([])
+
+    def _without_ours(self, body: bytes) -> bytes:
+        """Take the batches of the ledger out of a list."""
+        try:
+            found = _fields.decode(body)
+            if "data" not in found:
+                return body
+            listed = _list.decode(found["data"])
+            ids = [msgspec.json.decode(each["id"], type=str) for each in listed]
+        except (msgspec.DecodeError, RecursionError, KeyError):
+            raise Refusal(502, "api_error", "the API sent an unreadable list of batches") from None
+        known = self._gateway.provider.known_batches(ids)
+        left = [each for each, name in zip(listed, ids, strict=True) if name not in known]
+        found["data"] = msgspec.Raw(msgspec.json.encode(left))
+        return msgspec.json.encode(found)
 
 
 async def _upload(receive: Receive) -> AsyncGenerator[bytes]:

@@ -100,7 +100,7 @@ class RequestRoute:
         with HeldCall(receive, send) as held:
             if not call.is_final:
                 call = await self._wait(held, call, wait_of_headers(headers_of(scope)))
-            await self._send(held, call, request_id)
+            await self._send(held, call, request_id, whole=scope["method"] != "HEAD")
 
     async def _find(self, caller: Caller, request_id: str) -> StoredCall:
         number = _ID.fullmatch(request_id)
@@ -130,7 +130,9 @@ class RequestRoute:
         found = await asyncio.to_thread(gateway.provider.stored_call, call.seq)
         return call if found is None else found
 
-    async def _send(self, held: HeldCall, call: StoredCall, request_id: str) -> None:
+    async def _send(
+        self, held: HeldCall, call: StoredCall, request_id: str, *, whole: bool
+    ) -> None:
         gateway = self._gateway
         if not call.is_final:
             state = "in_progress" if call.is_sent else "queued"
@@ -144,7 +146,7 @@ class RequestRoute:
         answer, response = await asyncio.to_thread(make)
         headers = {**response.headers, REQUEST_ID: request_id}
         await held.send_whole(response.status_code, headers, response.content)
-        # Once: a program may read it again and again.
-        if held.is_whole and call.is_untaken and call.seq not in self._read:
+        # Once: a program may read it again and again. HEAD does not read it.
+        if whole and held.is_whole and call.is_untaken and call.seq not in self._read:
             self._read.append(call.seq)
             gateway.acknowledge(answer, True)

@@ -89,7 +89,12 @@ def failure(
         assert answer.raw is not None
         body = error_of_line(answer.raw)
     else:
-        message = str(error) if isinstance(error, ActorError) else f"claude-batch failed: {error!r}"
+        # The words of other errors are unknown, and may hold what no caller may see.
+        message = (
+            str(error)
+            if isinstance(error, ActorError)
+            else f"claude-batch failed: {type(error).__name__}; its log says more"
+        )
         if answer is not None and failure_ttl:
             message += (
                 f". For {format_duration(failure_ttl)}, an equal call gets this failure without a "

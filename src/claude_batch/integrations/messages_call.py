@@ -38,7 +38,7 @@ def read_call(
     """
     try:
         params = _BODY.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequestError(f"the body is not a JSON object: {error}") from None
     stream = bool(params.pop("stream", False))
     betas = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",")]

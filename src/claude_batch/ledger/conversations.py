@@ -8,7 +8,7 @@ answer is final.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -29,6 +29,7 @@ from claude_batch.ledger import transitions
 from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
     conversations,
+    judges,
     lanes,
     params,
     requests,
@@ -58,6 +59,7 @@ class Verdict(NamedTuple):
 
     seq: int
     sending: int
+    run_id: str
     problem: str | None
     """What is wrong with it; None if it is accepted."""
 
@@ -115,9 +117,8 @@ def continuing(
 
     Columns of the request: ``seq``, ``run_id``, ``answered_by``, ``disposition``, ``turns``,
     ``rejected``, ``goes_live`` (its next turn is a live call) and ``cancelled``. Columns of its
-    run: ``tools``, ``judge``, ``max_turns``, ``turn_linger``, ``linger`` and
-    ``validation_attempts``. Columns of the answer's verdict, if there is one: ``judged`` and
-    ``problem``.
+    run: ``tools``, ``max_turns``, ``turn_linger``, ``linger`` and ``validation_attempts``. Columns
+    of the answer's verdict, if there is one: ``judged`` and ``problem``.
     """
     return list(
         tx.execute(
@@ -133,7 +134,6 @@ def continuing(
                 verdicts.c.request_seq.is_not(None).label("judged"),
                 verdicts.c.problem,
                 runs.c.tools,
-                runs.c.judge,
                 runs.c.max_turns,
                 runs.c.turn_linger,
                 runs.c.linger,
@@ -184,7 +184,7 @@ class Continuing(NamedTuple):
     tools: int
     """Those whose tools have to run."""
     answers: int
-    """Those whose answer has to be judged."""
+    """Those whose answer has no verdict yet."""
 
 
 def continuing_counts(tx: Connection, run_id: str) -> Continuing:
@@ -194,8 +194,11 @@ def continuing_counts(tx: Connection, run_id: str) -> Continuing:
         select(
             func.count(),
             *(
-                func.coalesce(func.sum(case((asks == what, 1), else_=0)), 0)
-                for what in (Disposition.TOOLS, Disposition.FINAL)
+                func.coalesce(func.sum(case((what, 1), else_=0)), 0)
+                for what in (
+                    asks == Disposition.TOOLS,
+                    and_(asks == Disposition.FINAL, verdicts.c.request_seq.is_(None)),
+                )
             ),
         )
         .select_from(requests)
@@ -204,6 +207,13 @@ def continuing_counts(tx: Connection, run_id: str) -> Continuing:
             and_(
                 results.c.request_seq == requests.c.seq,
                 results.c.sending == requests.c.answered_by,
+            ),
+        )
+        .outerjoin(
+            verdicts,
+            and_(
+                verdicts.c.request_seq == requests.c.seq,
+                verdicts.c.sending == requests.c.answered_by,
             ),
         )
         .where(requests.c.state == RequestState.CONTINUING, requests.c.run_id == run_id)
@@ -277,14 +287,29 @@ def stop(tx: Connection, seq: int, sending: int, why: Stop, note: str) -> None:
         )
 
 
-def add_verdicts(tx: Connection, found: Sequence[Verdict]) -> None:
-    """Record how at least one answer was judged; the first verdict of each counts."""
+def judges_of(tx: Connection, run_ids: Collection[str]) -> list[Record]:
+    """Return the processes that judge answers of these runs, and when each was last seen to."""
+    return list(tx.execute(select(judges).where(judges.c.run_id.in_(run_ids))))
+
+
+def add_verdicts(tx: Connection, found: Sequence[Verdict], *, process: str, now: float) -> None:
+    """Record how answers were judged; the first verdict of each counts.
+
+    Nothing is recorded for an answer that its conversation does not wait for any more. The process
+    is seen to judge its runs.
+    """
+    for each in found:
+        # Row numbers are reused, so a request may be another one meanwhile.
+        waits = (stands_at(each.seq, each.sending), requests.c.run_id == each.run_id)
+        if tx.execute(select(requests.c.seq).where(*waits)).first() is not None:
+            new = upsert(verdicts).values(
+                request_seq=each.seq, sending=each.sending, problem=each.problem
+            )
+            tx.execute(new.on_conflict_do_nothing())
     tx.execute(
-        upsert(verdicts).on_conflict_do_nothing(),
-        [
-            {"request_seq": each.seq, "sending": each.sending, "problem": each.problem}
-            for each in found
-        ],
+        update(judges)
+        .where(judges.c.process == process, judges.c.run_id.in_({each.run_id for each in found}))
+        .values(seen=now)
     )
 
 

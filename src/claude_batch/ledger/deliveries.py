@@ -24,6 +24,7 @@ from claude_batch.ledger.schema import (
     digests,
     doubles,
     former_members,
+    judges,
     params,
     primers,
     requests,
@@ -246,6 +247,7 @@ def _remove_run(tx: Connection, run_id: str) -> None:
         return
     mine = list(tx.scalars(select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)))
     set_amount(tx, "run", run_id, None)
+    tx.execute(delete(judges).where(judges.c.run_id == run_id))
     tx.execute(delete(batch_runs).where(batch_runs.c.run_id == run_id))
     drop_run_files(tx, run_id)
     if not mine:

@@ -26,12 +26,14 @@ from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import budgets
 from claude_batch.ledger.deliveries import remove_some
+from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
     batches,
     contexts,
     credentials,
     digests,
     doubles,
+    judges,
     lanes,
     params,
     primers,
@@ -267,7 +269,6 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             process=run.process,
             converses=run.converses,
             tools=run.tools,
-            judge=run.judge,
             trace=run.trace,
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
@@ -282,13 +283,21 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             live=run.created if run.mode.mode == "live" else None,
         )
     )
+    if run.judge is not None:
+        add_judge(tx, run_id, run.judge, workspace_id=run.workspace_id, now=run.created)
     declare_budgets(tx, run_id, run)
     return run_id
 
 
-def set_judge(tx: Connection, run_id: str, process: str) -> None:
-    """Record which process judges a run's answers with the caller's own function."""
-    tx.execute(update(runs).where(runs.c.id == run_id).values(judge=process))
+def add_judge(tx: Connection, run_id: str, process: str, *, workspace_id: int, now: float) -> None:
+    """Record that a process judges a run's answers, unless the run is in another workspace.
+
+    A process examines only the workspace of its key.
+    """
+    here = select(runs.c.id).where(runs.c.id == run_id, runs.c.workspace_id == workspace_id)
+    if tx.execute(here).first() is not None:
+        new = upsert(judges).values(run_id=run_id, process=process, seen=now)
+        tx.execute(new.on_conflict_do_update(set_={"seen": now}))
 
 
 def declare_budgets(tx: Connection, run_id: str, run: NewRun) -> None:
@@ -440,6 +449,7 @@ def drop_run(tx: Connection, run_id: str) -> None:
     tx.execute(delete(requests).where(requests.c.run_id == run_id))
     budgets.set_amount(tx, "run", run_id, None)
     drop_run_files(tx, run_id)
+    tx.execute(delete(judges).where(judges.c.run_id == run_id))
     tx.execute(delete(runs).where(runs.c.id == run_id))
 
 

@@ -172,8 +172,10 @@ def migrate_schema(
         try:
             _migrate_schema(location, engine, alone, writing, version)
         except LedgerError as error:
-            if error.fault != "busy" or time.monotonic() > end:
+            if error.fault != "busy":
                 raise
+            if time.monotonic() > end:
+                raise _not_migrated(location, version, error) from None
             time.sleep(RETRY)
         else:
             return
@@ -191,6 +193,8 @@ def _migrate_schema(
     with alone(workspaces, _why(version)), writing() as tx:
         if _version(tx) != version:
             return
+        # Who waits for the lock of a table keeps every other session from reading it.
+        tx.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
         _take_steps(tx, version)
         reach(CrashPoint.DURING_MIGRATION)
     _log.warning(
@@ -199,6 +203,17 @@ def _migrate_schema(
         version,
         SCHEMA_VERSION,
         extra={"for_people": True},
+    )
+
+
+def _not_migrated(location: str, version: int, cause: LedgerError) -> LedgerError:
+    why = _why(version)
+    if why in str(cause):
+        return cause  # a process drives
+    return LedgerError(
+        f"the ledger {location} cannot be migrated now, and was not changed: {why}, and a session "
+        f"has its tables in use, such as a backup. End it, or try again later ({cause})",
+        fault="busy",
     )
 
 

@@ -24,6 +24,7 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    candidates,
     contexts,
     conversations,
     lanes,
@@ -369,6 +370,14 @@ def find_run(tx: Connection, run_id: str) -> Record | None:
         select(runs).where(runs.c.id.startswith(run_id, autoescape=True)).limit(2)
     ).all()
     return found[0] if len(found) == 1 else None
+
+
+def known_batches(tx: Connection, remote_ids: Collection[str]) -> set[str]:
+    """Return those of these ids of the API that are, or may be, batches of this ledger."""
+    found: set[str] = set()
+    for column in (batches.c.remote_id, candidates.c.remote_id):
+        found.update(tx.scalars(select(column).where(column.in_(remote_ids))))
+    return found
 
 
 def run_row(tx: Connection, run_id: str) -> Record:

@@ -141,8 +141,6 @@ runs: Table = Table(
     # Whether its conversations continue automatically, and its tools' Python functions as JSON.
     Column("converses", Boolean, nullable=False, default=False, server_default=false()),
     Column("tools", Text),
-    # The process whose caller's own function judges the answers. None: only the JSON schema does.
-    Column("judge", String),
     # Whether some of its requests have a prefix.
     Column("prefixed", Boolean, nullable=False, default=False, server_default=false()),
     Index("ix_runs_digest", "digest"),
@@ -266,6 +264,15 @@ tool_calls: Table = Table(
     Column("is_error", Boolean),
 )
 """Calls of Python functions. A row records the start of a call, then its result."""
+
+judges: Table = Table(
+    "judges",
+    metadata,
+    Column("run_id", String, ForeignKey("runs.id"), primary_key=True),
+    Column("process", String, primary_key=True),
+    Column("seen", Float, nullable=False),  # when it was last known to judge
+)
+"""The processes whose callers have a function of their own that judges a run's answers."""
 
 verdicts: Table = Table(
     "verdicts",

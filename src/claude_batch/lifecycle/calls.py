@@ -482,9 +482,10 @@ class CallStore:
             # The answer was in the ledger before the call was made.
             flush.done.append((call, answer._replace(reused=1)))
         else:
-            if (judge := self._judge_of(call.workspace, call.mode, call.talk)) is not None:
+            if (judge := self._judge_of(call.workspace, call.talk)) is not None:
                 # The process that made the request may have ended.
-                enqueue.set_judge(tx, run_id, judge)
+                workspace_id, now = call.workspace.workspace_id, self._ledger.now()
+                enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
             flush.waiting.append((call, call.waiter(seq, run_id)))
 
     def run_of(
@@ -542,18 +543,16 @@ class CallStore:
                 process=self._process,
                 converses=talk is not None,
                 tools=None if talk is None else talk.remembered,
-                judge=self._judge_of(workspace, mode, talk),
+                judge=self._judge_of(workspace, talk),
             )
             run_id, position = enqueue.begin_run(tx, run), 0
         flush.runs[group] = run_id
         flush.positions[run_id] = position
         return run_id
 
-    def _judge_of(
-        self, workspace: _Workspace, mode: BatchProcessingMode, talk: Talk | None
-    ) -> str | None:
+    def _judge_of(self, workspace: _Workspace, talk: Talk | None) -> str | None:
         """Return this process if it judges the answers of such calls, whoever drives."""
-        judges = talk is not None and talk.judges(mode.validation_attempts)
+        judges = talk is not None and talk.judge is not None
         return self._process if judges and workspace.is_driven else None
 
     def _reserved(

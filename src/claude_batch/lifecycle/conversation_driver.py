@@ -61,6 +61,13 @@ RESTS_PER_LIST = 5
 LOOKS_ELSEWHERE = 5.0
 """Seconds between two checks of conversations that another process has to act on."""
 
+JUDGE_PATIENCE = 60.0
+"""Seconds that a driver waits for another process to judge an answer, since it saw the answer or
+since that process last judged one of the run."""
+
+VERDICTS_EVERY = 1.0
+"""Seconds after which a process that judges many answers stores what it has."""
+
 TOOL_GRACE = 30.0
 """Seconds that a stopping driver waits for running tools."""
 
@@ -107,8 +114,8 @@ class Conversations:
         self._running: set[_Call] = set()
         self._finished: deque[ToolResult] = deque()
         self._listed_until = float("-inf")
-        self._alive: dict[str, bool] = {}
-        """Whether other processes were alive when the present listing asked."""
+        self._judged: dict[str, float] = {}
+        """When a living process was last seen to judge answers of a run, by the present listing."""
 
     @property
     def running(self) -> int:
@@ -176,11 +183,13 @@ class Conversations:
     def _list(self, workspace_id: int, seat: Seat | None) -> None:
         seen: set[int] = set()
         after = 0
-        self._alive.clear()
+        self._judged.clear()
         while True:
             ends: _Ends = []
             with self._ledger.read() as tx:
                 page = conversations.continuing(tx, workspace_id, after=after, limit=PAGE)
+                if seat is not None:
+                    self._find_judges(tx, page)
                 for row in page:
                     seen.add(row.seq)
                     self._consider(tx, row, seat, ends)
@@ -204,7 +213,7 @@ class Conversations:
             ends.append((row, End(RequestState.CANCELED)))
         elif known is not None and not known.is_elsewhere:
             known.row = row  # its row may have changed to live
-        elif seat is not None and self._is_judged_elsewhere(row):
+        elif seat is not None and self._is_judged_elsewhere(row, known):
             since = time.monotonic() if known is None else known.since
             self._standing[row.seq] = _Standing(row, since, "judged elsewhere")
         elif seat is not None or helps:
@@ -261,32 +270,56 @@ class Conversations:
                 return flow.send(outcomes)
         return step
 
-    def _is_judged_elsewhere(self, row: Record) -> bool:
-        """Return whether a living process still has to judge an answer with its own function."""
-        if row.disposition != Disposition.FINAL or row.judged or row.judge is None:
+    def _is_without_verdict(self, row: Record) -> bool:
+        return row.disposition == Disposition.FINAL and not row.judged and not row.cancelled
+
+    def _find_judges(self, tx: Transaction, page: list[Record]) -> None:
+        """Find out which runs have answers that other processes judge."""
+        asked = {row.run_id for row in page if self._is_without_verdict(row)} - self._judged.keys()
+        if not asked:
+            return
+        self._judged |= dict.fromkeys(asked, float("-inf"))
+        for each in conversations.judges_of(tx, asked):
+            if each.process != self._process and self._ledger.is_alive(each.process):
+                self._judged[each.run_id] = max(self._judged[each.run_id], each.seen)
+
+    def _is_judged_elsewhere(self, row: Record, known: _Standing | None) -> bool:
+        """Return whether an answer has to wait for the verdict of another process."""
+        if not self._is_without_verdict(row) or self._workbench.judge_of(row.run_id) is not None:
             return False
-        if self._workbench.judge_of(row.run_id) is not None:
+        seen = self._judged[row.run_id]
+        if seen == float("-inf"):
             return False
-        if row.judge not in self._alive:
-            self._alive[row.judge] = self._ledger.is_alive(row.judge)
-        return self._alive[row.judge]
+        waited = 0.0 if known is None else time.monotonic() - known.since
+        # Such a process may be unable to judge: it hangs, or its engine has stopped.
+        return min(waited, self._ledger.now() - seen) < JUDGE_PATIENCE
 
     def _judge_for_driver(self, page: list[Record]) -> None:
         """Judge the answers that only this process has a function for."""
         verdicts: list[Verdict] = []
+        begun = time.monotonic()
         for row in page:
-            is_answer = row.disposition == Disposition.FINAL and not row.cancelled
-            if not is_answer or row.judged or self._workbench.judge_of(row.run_id) is None:
+            judge = self._workbench.judge_of(row.run_id)
+            if judge is None or not self._is_without_verdict(row):
                 continue
             # Not in the listing's transaction: the caller's function may take its time.
             with self._ledger.read() as tx:
                 turn = conversations.turn_of(tx, row.seq, row.answered_by)
             if turn is not None:  # else the run was removed meanwhile
                 problem = self._judge(row.run_id, Check(turn[0], message_of_line(turn[1])))
-                verdicts.append(Verdict(row.seq, row.answered_by, problem))
+                verdicts.append(Verdict(row.seq, row.answered_by, row.run_id, problem))
+            if verdicts and time.monotonic() > begun + VERDICTS_EVERY:
+                self._store(verdicts)
+                begun = time.monotonic()
+        self._store(verdicts)
+
+    def _store(self, verdicts: list[Verdict]) -> None:
         if verdicts:
             with self._ledger.write() as tx:
-                conversations.add_verdicts(tx, verdicts)
+                conversations.add_verdicts(
+                    tx, verdicts, process=self._process, now=self._ledger.now()
+                )
+            verdicts.clear()
 
     def _judge(self, run_id: str, check: Check) -> str | None:
         try:

@@ -13,6 +13,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2
+
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
@@ -58,6 +60,10 @@ async def open_client(
         client = BatchesClient(base_url=base_url, api_key=api_key, write_timeout=write_timeout)
     except CredentialFault as error:
         raise ActorConfigurationError(str(error)) from None
+    except httpx2.InvalidURL as error:
+        raise ActorConfigurationError(
+            f"{error}; correct --base-url, or ANTHROPIC_BASE_URL"
+        ) from None
     if not client.credential:
         await client.close()
         raise ActorConfigurationError(

@@ -127,6 +127,7 @@ class Driver:
         self._send_task: asyncio.Task[None] | None = None
         self._poll_task: asyncio.Task[None] | None = None
         self._fetch_task: asyncio.Task[None] | None = None
+        self._functions_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
         self._prices = prices_of(settings.prices)
@@ -210,9 +211,10 @@ class Driver:
                 self._stopping, self._disk_fault = self._closing, None
                 self._wake_poll.clear()
                 await self._sleep(self._wake_poll, SEAT_RETRY)
-        if self._fetch_task is not None:
-            self._fetch_task.cancel()
-            await asyncio.gather(self._fetch_task, return_exceptions=True)
+        helping = [task for task in (self._fetch_task, self._functions_task) if task is not None]
+        for task in helping:
+            task.cancel()
+        await asyncio.gather(*helping, return_exceptions=True)
         await self._conversations.let_tools_end()
 
     async def _drive_until_left(self) -> None:
@@ -234,7 +236,7 @@ class Driver:
             with self._sit() as seat:
                 if seat is None:
                     self._fetch_offered()
-                    await self._conversations.run_own_functions()
+                    self._run_own_functions()
                     await self._sleep(self._wake_poll, SEAT_RETRY)
                     continue
                 try:
@@ -244,6 +246,18 @@ class Driver:
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
                     self.contact.made = False
+
+    def _run_own_functions(self) -> None:
+        """Run the tools and judges of this process, whose results the driver waits for.
+
+        In a task, because a function may take long, and this process must stay able to take the
+        leader lock.
+        """
+        if self._functions_task is not None:
+            if not self._functions_task.done():
+                return
+            self._functions_task.result()  # raises what it raised
+        self._functions_task = asyncio.create_task(self._conversations.run_own_functions())
 
     def _fetch_offered(self) -> None:
         """Fetch a batch that the driver of the workspace has offered.

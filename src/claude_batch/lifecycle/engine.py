@@ -582,6 +582,11 @@ class Engine:
                 _log.warning("delivered answers could not be recorded: %s", error)
 
     @property
+    def failure(self) -> ActorError | None:
+        """The error that has stopped the engine for good, or None."""
+        return self._failure
+
+    @property
     def process(self) -> str:
         """Id of this process in the ledger."""
         return self._lock.process

@@ -92,10 +92,6 @@ class Talk:
     judge: Judge | None = None
     """The caller's function that judges answers."""
 
-    def judges(self, validation_attempts: int) -> bool:
-        """Return whether it decides what follows an answer, so that a driver has to wait for it."""
-        return self.judge is not None and validation_attempts > 1
-
     def __hash__(self) -> int:
         # By identity: other functions with the same names belong to another run.
         return hash((self.remembered, id(self.tools), id(self.judge)))

@@ -184,7 +184,8 @@ class Tariff:
         ranges = [self.base, *(rates for above, rates in self.tiers if input > above)]
         tokens = 0
         for rates in ranges:
-            dearest = rates.input
+            # A price file may have any prices.
+            dearest = max(rates.input, rates.cache_read)
             if cache is not None:
                 dearest = max(dearest, rates.cache_write_5m)
             if cache == "1h":

@@ -8,6 +8,7 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Callable,
+    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -303,12 +304,25 @@ class ClaudeBatchProvider(Opened):
         """Cancel a stored call even if it is sent, and so perhaps billed."""
         return self._engine.cancel_call(call.seq)
 
+    def known_batches(self, batch_ids: Collection[str]) -> set[str]:
+        """Return those of these ids that are, or may be, batches of this ledger. Blocks."""
+        with self._engine.ledger.read() as tx:
+            return queries.known_batches(tx, batch_ids)
+
+    def why_stopped(self) -> str | None:
+        """Return why the engine has stopped until this process starts again, or None."""
+        entered = self._entrance.entered
+        failure = None if entered is None else entered.engine.failure
+        return None if failure is None else str(failure)
+
     def why_not_sending(self) -> str | None:
-        """Return why new requests would only be stored, or None. Blocks.
+        """Return why new requests would not be sent, or None. Blocks.
 
         Raises `LedgerError` if they could not even be stored.
         """
         workspace_id = self._door().workspace_id
+        if (stopped := self._engine.failure) is not None:
+            return str(stopped)
         self._engine.ledger.prove_writable()
         with self._engine.ledger.read() as tx:
             row = halts.halt_of(tx, workspace_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from claude_batch.actor.configuration import ActorConfiguration
@@ -17,7 +18,7 @@ from claude_batch.actor.output import OutputFormat
 from claude_batch.actor.request import ActorRequest, json_context
 from claude_batch.actor.response import ActorResult
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
@@ -147,7 +148,7 @@ class RunWriter:
             process=process,
             converses=talk is not None,
             tools=None if talk is None else talk.remembered,
-            judge=process if drives and talk and talk.judges(mode.validation_attempts) else None,
+            judge=process if drives and talk and talk.judge else None,
             trace=trace,
         )
         self._prices: Prices | None = None
@@ -332,6 +333,7 @@ class RunWriter:
             raise InvalidRequestError("the input has no requests; nothing was sent")
         digest = self._digest.hexdigest()
         if new or not self._is_known(digest):
+            self._check_deadline()
             self._look_ahead()
             self._spare(anew=new)
         reach(CrashPoint.BEFORE_STORED)
@@ -368,8 +370,9 @@ class RunWriter:
                 enqueue.move_contexts(tx, self.run_id, known.id)
             enqueue.drop_run(tx, self.run_id)
             enqueue.declare_budgets(tx, known.id, self.asked)
-            if self.asked.judge is not None:
-                enqueue.set_judge(tx, known.id, self.asked.judge)
+            if (judge := self.asked.judge) is not None:
+                workspace_id, now = self._workspace_id, self.ledger.now()
+                enqueue.add_judge(tx, known.id, judge, workspace_id=workspace_id, now=now)
             if self._output is not None:
                 # The caller may want the output elsewhere this time.
                 deliveries.set_output(tx, known.id, self._output)
@@ -401,6 +404,15 @@ class RunWriter:
 
     def _is_known(self, digest: str) -> bool:
         return self.ledger.query(lambda tx: enqueue.run_by_digest(tx, digest)) is not None
+
+    def _check_deadline(self) -> None:
+        # Relative deadlines begin now. A run that is continued may have missed its own.
+        due = self._mode.deadline
+        if isinstance(due, datetime) and due.timestamp() <= self._now:
+            self.abort()
+            raise ActorConfigurationError(
+                f"the deadline {due.isoformat()} is in the past; give a later one. Nothing was sent"
+            )
 
     def _look_ahead(self) -> None:
         """Run the preflight check; its token counts improve estimates."""

@@ -172,7 +172,10 @@ def status_in(
     held = held_of(tx, run.id, ledger.now()) if counts.get(RequestState.QUEUED) else None
     turning = ""
     if counts.get(RequestState.CONTINUING):
-        turning = _turning_words(run, conversations.continuing_counts(tx, run.id))
+        continuing = conversations.continuing_counts(tx, run.id)
+        judges = conversations.judges_of(tx, [run.id]) if continuing.answers else []
+        judged = any(ledger.is_alive(each.process) for each in judges)
+        turning = _turning_words(run, continuing, judged=judged)
     halt = None
     if workspace.halted is not None:
         halt = Halt(
@@ -476,9 +479,9 @@ def _missing_words(incomplete: list[BatchStatus], now: float) -> str:
     return words
 
 
-def _turning_words(run: Any, continuing: conversations.Continuing) -> str:
+def _turning_words(run: Any, continuing: conversations.Continuing, *, judged: bool) -> str:
     words = f"{count_of(continuing.all, 'conversation')} between two turns"
-    if run.judge is not None and continuing.answers:
+    if judged:
         words += (
             f", {continuing.answers} of them waiting for the program that asked to judge the answer"
         )

@@ -409,6 +409,7 @@ class _Params(msgspec.Struct, gc=False):
     container: msgspec.Raw = _NONE
     fallbacks: msgspec.Raw = _NONE
     compaction: msgspec.Raw = _NONE
+    context_management: msgspec.Raw = _NONE
     thread: msgspec.Raw = _NONE
     output_config: msgspec.Raw = _NONE
     inference_geo: str | None = None
@@ -447,8 +448,10 @@ def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
     """
     try:
         read = _params.decode(params)
-    except msgspec.ValidationError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Unbounded(f"the params cannot be read: {error}") from None
+    if b"compact" in bytes(read.context_management):
+        raise Unbounded("the tokens and cost of compaction have no known bound")
     for name in _UNBOUNDED:
         if _has(getattr(read, name)):
             raise Unbounded(f"the tokens and cost of `{name}` have no known bound")

@@ -78,13 +78,17 @@ class CredentialFault(Exception):
     """The credential cannot be read, or is invalid; the message never contains it."""
 
 
+class Unsendable(Exception):
+    """A request that HTTP cannot express, such as a header with other characters than ASCII."""
+
+
 class Disconnected(Exception):
     """A call got no whole response; ``__cause__`` is the error of the HTTP client."""
 
     @property
     def never_connected(self) -> bool:
         """Whether not even a connection was made."""
-        return isinstance(self.__cause__, _NEVER_CONNECTED)
+        return isinstance(self.__cause__, (*_NEVER_CONNECTED, Unsendable))
 
 
 class ResponseTooLarge(httpx2.TransportError):
@@ -121,12 +125,15 @@ class Connection:
         if not self._secret and api_key is None:
             url, profile = self._use_profile(url)
         # Checked here, because the HTTP library quotes a header that it cannot send.
-        if not self._secret.isprintable() or " " in self._secret:
+        secret = self._secret
+        if not (secret.isascii() and secret.isprintable()) or " " in secret:
             raise CredentialFault(
-                "the API key contains characters that no key has, such as a space or a line break; "
-                "set it again"
+                "the API key contains characters that no key has, such as a space, a line break or "
+                "a typographic quote; set it again"
             )
         found = httpx2.URL(url or DEFAULT_BASE_URL)
+        if found.scheme not in ("http", "https") or not found.host:
+            raise httpx2.InvalidURL("an API's URL begins with http:// or https:// and a host")
         # Written as the SDK writes it: the ledger knows a workspace by these characters.
         self._root = found
         if not found.raw_path.endswith(b"/"):
@@ -215,16 +222,20 @@ class Connection:
         extensions = (
             {"sni_hostname": host.replace("_", "-")} if "_" in (host := self._root.host) else {}
         )
-        request = self._http.build_request(
-            method,
-            self._root.copy_with(raw_path=self._root.raw_path + path.lstrip("/").encode()),
-            content=content,
-            files=files,
-            params=params,
-            headers=sent,
-            timeout=httpx2.USE_CLIENT_DEFAULT if timeout is None else timeout,
-            extensions=extensions,
-        )
+        try:
+            request = self._http.build_request(
+                method,
+                self._root.copy_with(raw_path=self._root.raw_path + path.lstrip("/").encode()),
+                content=content,
+                files=files,
+                params=params,
+                headers=sent,
+                timeout=httpx2.USE_CLIENT_DEFAULT if timeout is None else timeout,
+                extensions=extensions,
+            )
+        except ValueError as error:
+            # Only its type: the error for an invalid header quotes the header.
+            raise Disconnected("unsendable") from Unsendable(type(error).__name__)
         try:
             response = await self._http.send(
                 request, stream=True, auth=self._auth or httpx2.USE_CLIENT_DEFAULT

@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.wire.inbound import check_text, word_or_none
 from claude_batch.wire.limits import (
     API_VERSION,
     LEAST_THINKING_BUDGET,
@@ -370,11 +371,23 @@ _encoder = msgspec.json.Encoder()
 _common_headers: dict[tuple[str, tuple[str, ...], str | None], LaneHeaders] = {}
 
 
+def _check_words(what: str, values: Iterable[str]) -> None:
+    """Raise `InvalidRequestError` for a value that is no word of a header, or is a list of them."""
+    for value in values:
+        if word_or_none(value) is None or "," in value:
+            raise InvalidRequestError(
+                f"{what} {value[:100]!r} is not a word of printable ASCII characters; correct it"
+            )
+
+
 def _headers(api_version: str, betas: Iterable[str], user_profile: str | None) -> LaneHeaders:
     key = (api_version, tuple(betas), user_profile)
     headers = _common_headers.get(key)
     if headers is None:
         # Equal headers share one object, because a run of a million requests has few lanes.
+        _check_words("the API version", (api_version,))
+        _check_words("a beta", key[1])
+        _check_words("the user profile", () if user_profile is None else (user_profile,))
         if len(_common_headers) > 1000:
             _common_headers.clear()
         headers = LaneHeaders(api_version, tuple(sorted(set(key[1]))), user_profile)
@@ -437,6 +450,11 @@ def encode_params(
         encoded = _encoder.encode(merged)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidRequestError(f"the params cannot be written as JSON: {error}") from None
+    try:
+        # How deep a decoder gets depends on the stack beneath it, and the driver has another one.
+        check_text(encoded)
+    except ValueError as error:
+        raise InvalidRequestError(f"the params cannot be used: {error}") from None
     if batch and len(encoded) + _ALONE > MAX_BODY_BYTES:
         raise _too_large(encoded)
     return EncodedRequest(encoded, _headers(version, all_betas, user_profile))

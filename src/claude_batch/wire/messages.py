@@ -149,6 +149,14 @@ class _ServerToolUse(msgspec.Struct, gc=False):
     web_search_requests: _Number = None
 
 
+class _Iteration(msgspec.Struct, gc=False):
+    type: str = ""
+    input_tokens: _Number = None
+    output_tokens: _Number = None
+    cache_creation_input_tokens: _Number = None
+    cache_read_input_tokens: _Number = None
+
+
 class _Usage(msgspec.Struct, gc=False):
     input_tokens: _Number = None
     output_tokens: _Number = None
@@ -159,6 +167,7 @@ class _Usage(msgspec.Struct, gc=False):
     service_tier: str | None = None
     inference_geo: str | None = None
     speed: str | None = None
+    iterations: list[_Iteration] | None = None
 
     def public(self) -> Usage:
         written = _tokens(self.cache_creation_input_tokens)
@@ -168,13 +177,25 @@ class _Usage(msgspec.Struct, gc=False):
             five = _tokens(self.cache_creation.ephemeral_5m_input_tokens)
         # Five minutes is the API's default lifetime if the answer does not name it.
         five = max(five, written - hour)
+        read, asked, answered = (
+            _tokens(self.cache_read_input_tokens),
+            _tokens(self.input_tokens),
+            _tokens(self.output_tokens),
+        )
+        for each in self.iterations or ():
+            # Billed, and not part of the other numbers (the SDK's `BetaUsage.iterations`).
+            if each.type == "compaction":
+                five += _tokens(each.cache_creation_input_tokens)
+                read += _tokens(each.cache_read_input_tokens)
+                asked += _tokens(each.input_tokens)
+                answered += _tokens(each.output_tokens)
         written = five + hour
         searches = self.server_tool_use.web_search_requests if self.server_tool_use else 0
         return Usage(
-            input_tokens=_tokens(self.input_tokens),
-            output_tokens=_tokens(self.output_tokens),
+            input_tokens=asked,
+            output_tokens=answered,
             cache_creation_input_tokens=written,
-            cache_read_input_tokens=_tokens(self.cache_read_input_tokens),
+            cache_read_input_tokens=read,
             cache_creation_5m_input_tokens=five,
             cache_creation_1h_input_tokens=hour,
             web_search_requests=_tokens(searches, MOST_SEARCHES),
