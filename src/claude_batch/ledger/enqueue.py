@@ -297,7 +297,8 @@ def add_judge(tx: Connection, run_id: str, process: str, *, workspace_id: int, n
     here = select(runs.c.id).where(runs.c.id == run_id, runs.c.workspace_id == workspace_id)
     if tx.execute(here).first() is not None:
         new = upsert(judges).values(run_id=run_id, process=process, seen=now)
-        tx.execute(new.on_conflict_do_update(set_={"seen": now}))
+        again = new.on_conflict_do_update(index_elements=["run_id", "process"], set_={"seen": now})
+        tx.execute(again)
 
 
 def declare_budgets(tx: Connection, run_id: str, run: NewRun) -> None:

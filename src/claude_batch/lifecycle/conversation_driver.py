@@ -114,6 +114,8 @@ class Conversations:
         self._running: set[_Call] = set()
         self._finished: deque[ToolResult] = deque()
         self._listed_until = float("-inf")
+        self.is_closing: bool = False
+        """Whether this process ends, and so starts no tool any more."""
         self._judged: dict[str, float] = {}
         """When a living process was last seen to judge answers of a run, by the present listing."""
 
@@ -155,7 +157,7 @@ class Conversations:
                 self._list(workspace_id, seat)
                 cost = time.monotonic() - begun
                 self._listed_until = begun + (RESTS_PER_LIST + 1) * cost if patient else begun
-            if starting:
+            if starting and not self.is_closing:
                 self._start(seat)
                 self._note_finished()
             if seat is not None:
@@ -527,7 +529,11 @@ class ConversationLoop:
             await self._pass(None)
 
     async def let_tools_end(self) -> None:
-        """Wait for running tools to end, because an interrupted tool may never run again."""
+        """Wait for running tools to end, because an interrupted tool may never run again.
+
+        Starts no other.
+        """
+        self._conversations.is_closing = True
         end = time.monotonic() + TOOL_GRACE
         while self._conversations.running and time.monotonic() < end:
             self._wake.clear()

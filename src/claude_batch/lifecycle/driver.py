@@ -54,6 +54,9 @@ from claude_batch.wire.retry_policy import LONGEST_WAIT, SENDING
 
 _log = logging.getLogger(__name__)
 
+LAST_LOOK = 5.0
+"""Seconds that a process which ends waits for its functions to be started or judged."""
+
 SEAT_RETRY = 0.5
 """Seconds between two attempts to take a leader lock that another process holds."""
 
@@ -211,6 +214,9 @@ class Driver:
                 self._stopping, self._disk_fault = self._closing, None
                 self._wake_poll.clear()
                 await self._sleep(self._wake_poll, SEAT_RETRY)
+        if self._functions_task is not None:
+            # It may be about to start a tool, which would then be interrupted. A judge may hang.
+            await asyncio.wait([self._functions_task], timeout=LAST_LOOK)
         helping = [task for task in (self._fetch_task, self._functions_task) if task is not None]
         for task in helping:
             task.cancel()
