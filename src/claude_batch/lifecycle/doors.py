@@ -115,7 +115,7 @@ def run_timed_out_error(
     ``unknown`` is the number of requests that the API may or may not have accepted.
     """
     kept = (
-        "it was cancelled; the results so far are kept. A run keeps its max_wait, so ask again with "
+        "it was cancelled; the results so far are kept. A run keeps its max_wait: ask again with "
         "a longer --max-wait"
         if cancelled
         else f"everything is kept; continue with `claude-batch resume {run_id}`"
