@@ -186,15 +186,15 @@ Feature: An actor without batch_processing is answered live
       | {}                       | {"max_retries": 4}                      | 4           |             | 64000      | k-live |
       | {"live_retry": "always"} | {}                                      | 2           |             | 64000      | k-live |
 
-  Scenario: A silent server, and one that cannot be reached or is none, is one clear message
+  Scenario: A silent server, and one that cannot be reached, is one clear message
     Then a live call ends as follows
       | settings                                             | each call meets                | ends with        | status | says                                |
       | {"max_retries": 0, "timeout": "300ms"}               | {"type": "hang", "seconds": 5} | LiveRequestError |        | …ReadTimeout…                       |
       | {"max_retries": 0, "base_url": "http://127.0.0.1:9"} |                                | LiveRequestError |        | …no answer from http://127.0.0.1:9… |
-      | {"max_retries": 0, "base_url": "nonsense"}           |                                | LiveRequestError |        | …UnsupportedProtocol…               |
     And a live call ends as follows
       | settings                                        | ends with               | says     |
       | {"max_retries": 0, "base_url": "http://x:port"} | ActorConfigurationError | …not a URL… |
+      | {"max_retries": 0, "base_url": "nonsense"}      | ActorConfigurationError | …not a URL… |
 
   Scenario: A call may be silent for as long as its answer may take
     Then a live call may be silent as follows
@@ -214,8 +214,8 @@ Feature: An actor without batch_processing is answered live
       | settings | environment | ends with | reason | says | calls |
       | {"api_key": null} |  | AccountHaltedError | credentials | …no API key: set ANTHROPIC_API_KEY… | 0 |
       | {"api_key": null, "api_key_env": "NO_SUCH_KEY"} |  | AccountHaltedError | credentials | …the variable NO_SUCH_KEY is not set… | 0 |
-      | {"api_key": "secret\nkey"} |  | AccountHaltedError | credentials | …such as a space or a line break… | 0 |
-      | {"api_key": "secret key"} |  | AccountHaltedError | credentials | …such as a space or a line break… | 0 |
+      | {"api_key": "secret\nkey"} |  | AccountHaltedError | credentials | …such as a space, a line break… | 0 |
+      | {"api_key": "secret key"} |  | AccountHaltedError | credentials | …such as a space, a line break… | 0 |
       | {"api_key": null} | {"ANTHROPIC_PROFILE": "nobodys", "ANTHROPIC_FEDERATION_RULE_ID": "r", "ANTHROPIC_ORGANIZATION_ID": "o"} | AccountHaltedError | credentials | …(profile 'nobodys')… | 0 |
       | {"api_key": null} | {"ANTHROPIC_IDENTITY_TOKEN_FILE": "/nowhere", "ANTHROPIC_FEDERATION_RULE_ID": "r", "ANTHROPIC_ORGANIZATION_ID": "o"} | AccountHaltedError | credentials | …Identity token file not found… | 0 |
 

@@ -217,8 +217,8 @@ def _print(found: Recovered) -> Exit:
     for batch_id, count in found.strangers.items():
         those, what = count_of(count, "request"), "it" if count == 1 else "them"
         say(
-            f"batch {batch_id} has the answers to {those} that this ledger does not have, and no "
-            f"report counts; submit {what} again, which is paid for again"
+            f"batch {batch_id} has the answers to {those} that this ledger does not have; submit "
+            f"{what} again, which is paid for again"
         )
     for batch_id, why in found.open.items():
         say(f"batch {batch_id} cannot be recovered: {why}")
