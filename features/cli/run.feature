@@ -134,6 +134,30 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       | id | ok | says      |
       | 1  | no | canceled: |
 
+  Scenario: A run waits and ends as the last command for it says, not as the first did
+    Given a command's API with {"latency": 7200}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --max-wait 0.5 --on-timeout cancel
+    Then the command line exits with 3 and says
+      """
+      it was cancelled; the results so far are kept. To send the others again, repeat the command with a longer --max-wait
+      """
+    When a command runs while the API's clock goes on by an hour at a time: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "out.jsonl"
+    And the API has been paid 2 times, never twice for the same
+
+  Scenario: The environment of a resume ranks above the settings of its run
+    Given a command's API with {"latency": 7200}
+    And a command's file "asks.jsonl" of 1 prompts
+    And a command's environment has CLAUDE_BATCH_MAX_WAIT = 0.5
+    When a command runs: submit actor.yaml asks.jsonl --max-wait 3h
+    And a command runs: resume RUN
+    Then the command line exits with 3 and says
+      """
+      timed out: run RUN did not finish within max_wait (0.5 s): everything is kept
+      """
+
   Scenario Outline: Flags rank above the environment, and that above the YAML: <flag> <environment>
     Given a command's API
     And a command's file "asks.jsonl" of 4 prompts

@@ -301,6 +301,27 @@ def add_judge(tx: Connection, run_id: str, process: str, *, workspace_id: int, n
         tx.execute(again)
 
 
+_AS_ASKED_LAST = (
+    "poll_interval",
+    "max_poll_interval",
+    "max_wait",
+    "on_timeout",
+    "max_attempts",
+    "retry_on",
+)
+
+
+def ask_again(tx: Connection, run_id: str, run: NewRun) -> None:
+    """Let a run wait and retry as the request for it says that came last; declare its budgets.
+
+    So a command that gives up early does not make a later one without its flags give up, too. How
+    requests are packed and answered stays as it was, because part of them may be under way.
+    """
+    settings = run.mode.model_dump(mode="python", include=set(_AS_ASKED_LAST))
+    tx.execute(update(runs).where(runs.c.id == run_id).values(**settings))
+    declare_budgets(tx, run_id, run)
+
+
 def declare_budgets(tx: Connection, run_id: str, run: NewRun) -> None:
     """Declare the budgets of a mode for a run that was just created or requested again."""
     budgets.declare(tx, "run", run_id, run.mode.budget)

@@ -115,8 +115,8 @@ def run_timed_out_error(
     ``unknown`` is the number of requests that the API may or may not have accepted.
     """
     kept = (
-        "it was cancelled; the results so far are kept. A run keeps its max_wait: ask again with "
-        "a longer --max-wait"
+        "it was cancelled; the results so far are kept. To send the others again, repeat the "
+        "command with a longer --max-wait"
         if cancelled
         else f"everything is kept; continue with `claude-batch resume {run_id}`"
     )

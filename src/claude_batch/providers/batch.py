@@ -535,8 +535,7 @@ class ClaudeBatchProvider(Opened):
     ) -> Run | None:
         check_requests(requests)
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
-        overrides = self._overrides(settings)
-        mode = resolve_mode(actor.batch_processing or True, overrides)
+        mode = self._mode(actor, settings)
         writer = await asyncio.to_thread(self._writer, actor, mode, label, output, refused=refused)
         runner = self.middleware_runner
 
@@ -587,9 +586,7 @@ class ClaudeBatchProvider(Opened):
             return None
         # Not on this thread, because the call runs the observers' code.
         await asyncio.wrap_future(engine.read(lambda: writer.report(engine)))
-        return await asyncio.wrap_future(
-            engine.read(lambda: self._stored(writer, run_id, overrides))
-        )
+        return await asyncio.wrap_future(engine.read(lambda: self._stored(writer, run_id)))
 
     def _store_sync(
         self,
@@ -608,8 +605,7 @@ class ClaudeBatchProvider(Opened):
         run_key: str | None = None,
     ) -> Run | None:
         check_requests(requests)
-        overrides = self._overrides(settings)
-        mode = resolve_mode(actor.batch_processing or True, overrides)
+        mode = self._mode(actor, settings)
         writer = self._writer(
             actor,
             mode,
@@ -642,15 +638,14 @@ class ClaudeBatchProvider(Opened):
         if run_id is None:
             return None
         writer.report(self._engine)
-        return self._stored(writer, run_id, overrides)
+        return self._stored(writer, run_id)
 
-    def _stored(self, writer: RunWriter, run_id: str, overrides: Mapping[str, Any]) -> Run:
+    def _stored(self, writer: RunWriter, run_id: str) -> Run:
         return Run(
             self._entrance,
             run_id,
             provider=self,
             drive=self._drive,
-            overrides=overrides,
             middleware_runner=self.middleware_runner,
             stamp=writer.stamp,
             rerun=writer.rerun,
@@ -685,13 +680,14 @@ class ClaudeBatchProvider(Opened):
 
     def open_run(self, run_id: str) -> Run:
         """Return a run of this ledger by its id. Raises `RunNotFoundError`."""
+        mode = resolve_mode(True, self.overrides)
         return Run(
             self._entrance,
             run_id,
             provider=self,
             drive=self._drive,
-            overrides=self.overrides,
             middleware_runner=self.middleware_runner,
+            settings={name: getattr(mode, name) for name in mode.model_fields_set},
         )
 
     def create_chat_model(

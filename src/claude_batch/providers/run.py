@@ -75,8 +75,8 @@ class Run(Closing):
         *,
         provider: Closing,
         drive: bool,
-        overrides: Mapping[str, Any],
         middleware_runner: MiddlewareRunner | None,
+        settings: Mapping[str, Any] | None = None,
         stamp: int = 0,
         rerun: Rerun | None = None,
         beside: Beside | None = None,
@@ -84,10 +84,11 @@ class Run(Closing):
         """Open a stored run.
 
         ``entrance`` opens the ledger, and ``provider`` is the provider that owns it. ``drive``:
-        this process may send and poll. ``overrides``: settings given as keywords. ``stamp``: the
-        ledger's stamp at submission. Results that existed before it count as reused; by default
-        none do, because `open_run` submits nothing. ``rerun``: what the run held when it was
-        submitted again. ``beside``: what this process keeps beside its requests. Raises
+        this process may send and poll. ``settings`` count instead of the run's own ``max_wait`` and
+        ``on_timeout``. ``stamp``: the ledger's stamp at submission. Results that existed before it
+        count as reused; by default none do, because `open_run` submits nothing. ``rerun``: what the
+        run held when it was submitted again. ``beside``: what this process keeps beside its
+        requests. Raises
         `RunNotFoundError` if the ledger has no such run.
         """
         self._entrance = entrance
@@ -123,7 +124,8 @@ class Run(Closing):
         self._row = row
         self._stamp = stamp
         self._progress: ProgressReader | None = None
-        wait: float = overrides.get("max_wait") or row.max_wait
+        chosen = settings or {}
+        wait: float = chosen.get("max_wait", row.max_wait)
         # Counted from enqueueing, across restarts. Once it has passed, a process that opens the run
         # again (``resume``) waits for the same duration again.
         deadline = row.created + wait
@@ -133,7 +135,7 @@ class Run(Closing):
             self._access,
             deadline=now + wait if again else deadline,
             max_wait=wait,
-            on_timeout=overrides.get("on_timeout") or row.on_timeout,
+            on_timeout=chosen.get("on_timeout", row.on_timeout),
             cancel=self.cancel_sync,
         )
         # A cancellation was in progress: the requests it withdraws are retried once it has ended.
