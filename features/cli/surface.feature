@@ -95,6 +95,28 @@ Feature: The command line's own surface: help, version, validation, display
       missing.yaml
       """
 
+  Scenario Outline: actors validate tells what would keep a valid file's actor from being asked: <more>
+    Given a command's folder
+    And a command's file "actor.yaml"
+      """
+      name: tests/asker
+      model: claude-haiku-4-5
+      batch_processing: true
+      <more>
+      """
+    When a command runs: actors validate actor.yaml
+    Then the command line exits with 2 and says
+      """
+      actor.yaml: actor tests/asker: <says>
+      """
+
+    Examples:
+      | more                           | says                                                     |
+      | options: {max_tokens: many}    | `max_tokens` must be a whole number, not 'many'          |
+      | options: {stop_sequences: END} | `stop_sequences` must be a list of texts                 |
+      | documents: [terms.md]          | document terms.md                                        |
+      | provider: openai               | no provider is called 'openai'; registered are: anthropic |
+
   Scenario: A bad option of the sandbox is bad usage
     Given a command's folder
     When a command runs: sandbox --faults nowhere.json
