@@ -265,13 +265,20 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       """
     And the command line has sent nothing
 
-  Scenario: Ways to say it that make no sense
+  Scenario Outline: A flag that only --live uses is refused without it: <flag>
     Given a command's API
-    When a command runs: doctor --yes
+    When a command runs: doctor --<flag>
     Then the command line exits with 2 and says
       """
-      --yes and --output need --live
+      <says>
       """
+
+    Examples:
+      | flag                   | says                 |
+      | yes                    | --yes needs --live   |
+      | model claude-haiku-4-5 | --model needs --live |
+      | wait 5m                | --wait needs --live  |
+      | output report.md       | --output needs --live |
 
   Scenario: A refused key halts before anything is created
     Given a command's API

@@ -35,6 +35,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run                                                | Missing argument                                            |
       | run actor.yaml asks.jsonl --system x               | need --model                                                 |
       | run actor.yaml asks.jsonl --max-tokens 5           | need --model                                                 |
+      | run actor.yaml asks.jsonl --prompt-column q        | --prompt-column is for CSV files, and no input is one        |
       | run actor.yaml empty.jsonl                         | error: empty.jsonl: the input has no requests. Nothing was sent |
       | run actor.yaml doubled.jsonl                       | error: doubled.jsonl:2: request 'a': this key is used twice in the same run |
       | run actor.yaml nowhere.jsonl                       | error: nowhere.jsonl: no such file. Nothing was sent        |

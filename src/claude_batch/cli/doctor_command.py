@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from claude_batch.cli.completion import complete_files
 from claude_batch.cli.exits import EXIT_CODES, Exit
@@ -72,8 +73,10 @@ def doctor_command(
     Needs no key, and changes nothing. Only --live needs a key and costs something: at most the
     amount that it prints first.
     """
-    if not live and (yes or output is not None):
-        raise click.UsageError("--yes and --output need --live")
+    given = click.get_current_context().get_parameter_source
+    for name in () if live else ("yes", "model", "wait", "output"):
+        if given(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name} needs --live")
     findings = _check(settings)
     if not as_json:
         _show(findings)

@@ -30,7 +30,7 @@ _INPUTS: tuple[Callable[[Any], Any], ...] = (
     click.option("--system", help="A system prompt, with --model."),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer, "
                                                                   "with --model."),
-    click.option("--prompt-column", default="prompt", show_default=True,
+    click.option("--prompt-column", show_default="prompt",
                  help="The column of a CSV that holds the prompts."),
     click.option("--prompt", metavar="TEXT",
                  help="The prompt for each INPUT that is a document (PDF, image, DOCX). By "
@@ -56,7 +56,7 @@ class Asked:
     model: str | None
     system: str | None
     max_tokens: int | None
-    prompt_column: str
+    prompt_column: str | None
     prompt: str | None
     documents: tuple[str, ...]
     documents_root: str | None

@@ -41,7 +41,7 @@ class Inputs:
         self,
         inputs: Sequence[str],
         *,
-        prompt_column: str = "prompt",
+        prompt_column: str | None = None,
         on_invalid: Callable[[str], None] | None = None,
         documents: Sequence[str] = (),
         documents_root: str | None = None,
@@ -55,8 +55,9 @@ class Inputs:
         ``documents`` (files and globs) go with every item, before its own; ``citations`` requests
         citations of all. Documents named in a line must lie in ``documents_root``. ``prompt`` is
         the question about each input that is itself a document; ``instructed``: the actor's system
-        prompt contains the question. Raises `BadInput` for an input or a document that does not
-        exist, and for documents mixed with prompts.
+        prompt contains the question. ``prompt_column``: of CSV files, by default ``prompt``. Raises
+        `BadInput` for an input or a document that does not exist, for documents mixed with prompts,
+        and for a ``prompt_column`` without a CSV file.
         """
         self._documents = [
             Document(path)
@@ -66,12 +67,14 @@ class Inputs:
         self._documents_root = documents_root and os.path.realpath(documents_root)
         self._citations = citations
         self._inputs = inputs
-        self._prompt_column = prompt_column
+        self._prompt_column = "prompt" if prompt_column is None else prompt_column
         self._on_invalid = on_invalid
         self._files = [path for given in inputs for path in _expand(given)]
         self._several = len(self._files) > 1
         self._prompt = prompt
         self._are_documents = self._check_kinds(instructed)
+        if prompt_column is not None and not any(map(_is_csv, self._files)):
+            raise BadInput("--prompt-column is for CSV files, and no input is one; leave it out")
         self.begun: float = time.time()
         self._at: tuple[str, int | None] = ("", None)
         self.count: int = 0
@@ -177,7 +180,7 @@ class Inputs:
             return self._document(path)
         if path == "-" or path.lower().endswith(_JSON_LINES):
             return self._json_lines(path)
-        return self._csv(path) if path.lower().endswith(".csv") else self._text(path)
+        return self._csv(path) if _is_csv(path) else self._text(path)
 
     def _json_lines(self, path: str) -> Iterator[_Item]:
         decode = msgspec.json.Decoder().decode
@@ -284,7 +287,11 @@ class _Item(NamedTuple):
 
 
 def _holds_prompts(path: str) -> bool:
-    return path == "-" or path.lower().endswith((*_JSON_LINES, ".csv"))
+    return path == "-" or path.lower().endswith(_JSON_LINES) or _is_csv(path)
+
+
+def _is_csv(path: str) -> bool:
+    return path.lower().endswith(".csv")
 
 
 def _is_document(path: str) -> bool:
