@@ -144,6 +144,54 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the command line exits with 0
     And the API has processed each of 6 requests once
 
+  Scenario Outline: A budget that is set or lowered after packing holds what was not sent yet: <how>
+    Given an API that bills what its prompts say
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}
+      """
+    And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 <first> asks.jsonl --max-wait 0.4s
+    Then the command line exits with 3
+    When a command runs: <lowered>
+    And a command runs: <again>
+    Then the command line exits with 3 and says
+      """
+      is $0.003,
+      """
+    And the API's bill is within $0.003, and has 1 answers
+    When a command runs: budget RUN
+    Then the command line prints
+      """
+      budget $0.003, spent $0.0025
+      """
+
+    Examples:
+      | how            | first       | lowered            | again                                                                                |
+      | by a command   |             | budget RUN 0.003   | resume RUN --max-wait 20s                                                            |
+      | lowered        | --budget 1  | budget RUN 0.003   | resume RUN --max-wait 20s                                                            |
+      | by a flag      |             | status             | run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.003             |
+      | raised, and by a flag lowered | --budget 1 | status | run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.003              |
+
+  Scenario: A batch that was packed yesterday and is sent today costs what it costs today
+    Given an API that bills what its prompts say
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}
+      """
+    And a command's file "one.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    And a command's file "two.jsonl" of 3 requests that use {"input_tokens": 11, "output_tokens": 1000}
+    When a command runs: budget --daily 0.0105
+    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 one.jsonl --max-wait 0.4s
+    And the ledger's batches are moved to the day before
+    And a command runs: resume RUN --max-wait 20s
+    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 two.jsonl --max-wait 6s
+    Then the command line exits with 3 and says
+      """
+      are held: the budget of this day (UTC) is $0.0105
+      """
+    And the API's bill is within $0.0105, and has answers
+
   Scenario: What may have been paid keeps its reservation, and is reserved again when it is sent again
     Given an API that bills what its prompts say
     And the API has the faults

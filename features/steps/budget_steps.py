@@ -32,7 +32,7 @@ from claude_batch.ledger import (
     retries,
     unknown_batches,
 )
-from claude_batch.ledger.charges import UNBOUNDED
+from claude_batch.ledger.charges import DAY, UNBOUNDED
 from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
@@ -98,6 +98,15 @@ def _(context: Context) -> None:
     reserved = ledger_values(select(requests.c.reserve).order_by(requests.c.seq))
     bodies = ledger_values(select(params.c.body).order_by(params.c.request_seq))
     assert reserved == [most_cost(prices_of(), body, time.time()) for body in bodies], reserved
+
+
+@when("the ledger's batches are moved to the day before")
+def _(context: Context) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.write() as tx:
+        tx.execute(update(batches).values(created=batches.c.created - DAY, day=batches.c.day - 1))
+        tx.execute(update(charges).values(day=charges.c.day - 1))
+    ledger.close()
 
 
 @then("the API has processed each of {count:d} requests once")

@@ -461,6 +461,25 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
     return recount(tx, batch_id)
 
 
+def withdraw_runs(tx: Connection, batch_id: int, run_ids: Sequence[str]) -> bool:
+    """Queue the requests of some runs of an unsent batch again; return False if none is left."""
+    waits = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
+    posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
+    mine = and_(waits, requests.c.run_id.in_(run_ids))
+    transitions.unpack(tx, mine, sendings=requests.c.sendings + posts)
+    return recount(tx, batch_id)
+
+
+def runs_of_batch(tx: Connection, batch_id: int) -> list[tuple[str, str]]:
+    """Return the runs with requests in a batch, each with its actor."""
+    rows = tx.execute(
+        select(runs.c.id, runs.c.actor)
+        .join(batch_runs, batch_runs.c.run_id == runs.c.id)
+        .where(batch_runs.c.batch_id == batch_id)
+    )
+    return [(row.id, row.actor) for row in rows]
+
+
 def recount(tx: Connection, batch_id: int) -> bool:
     """Update the counts of a batch that was not accepted; dissolve it and return False if empty."""
     count, size = tx.execute(

@@ -67,7 +67,9 @@ from claude_batch.ledger.schema import (
 )
 
 DAY = 86400.0
-"""Seconds in a day. A request's cost belongs to the day on which its batch was packed."""
+"""Seconds in a day (UTC). A request's cost belongs to the day on which its batch was last sent, or
+packed if it was not sent yet.
+"""
 
 UNBOUNDED = 10**12
 """Nano-dollars reserved for a request that was packed before a budget and has no known bound."""
@@ -181,6 +183,14 @@ def _answered(batch_id: int) -> Any:
         .distinct()
         .subquery()
     )
+
+
+def move_to_day(tx: Connection, batch_id: int, day: int) -> None:
+    """Let a batch that is about to be sent cost what it costs on this day."""
+    other = batches.c.day.is_distinct_from(day)
+    moved = update(batches).where(batches.c.id == batch_id, other).values(day=day)
+    if tx.execute(moved).rowcount:
+        tx.execute(update(charges).where(of_batch(batch_id)).values(day=day))
 
 
 def reserve(tx: Connection, batch_id: int) -> None:

@@ -15,7 +15,7 @@ from claude_batch.core.errors import BudgetExceededError, BudgetScope, InvalidRe
 from claude_batch.core.quantities import count_of, nano_dollars, usd, write_usd
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import budgets, charges, halts, queries, reservations
+from claude_batch.ledger import batch_contents, budgets, charges, halts, queries, reservations
 from claude_batch.ledger.budgets import Budget
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.reservations import Waiting
@@ -321,10 +321,40 @@ class NoRoom(Exception):
         """What the budgets leave, in nano-dollars; a smaller call of the same run may fit."""
 
 
-def count_for_calls(
+def count_for_batch(ledger: Ledger, seat: Seat, prices: Prices, batch_id: int, now: float) -> None:
+    """Before a batch is sent, count what the budgets of its runs have not counted yet."""
+    with ledger.read() as tx:
+        if not charges.any_budget(tx):
+            return
+        runs = batch_contents.runs_of_batch(tx, batch_id)
+    count_for_runs(ledger, seat, prices, runs, now)
+
+
+def withdraw_what_is_too_dear(tx: Transaction, batch_id: int, now: float) -> bool:
+    """Queue the requests of an unsent batch again whose budgets have changed since it was packed.
+
+    A budget may have been set or lowered, or its day may have come. Returns False if the batch must
+    not be sent now: nothing of it is left, or a budget that is not counted yet has just appeared.
+    """
+    charges.move_to_day(tx, batch_id, today(now))
+    if not charges.any_budget(tx):
+        return True
+    counted = {run_id for run_id, _ in budgets.charged_runs(tx, batch_id)}
+    too_dear: list[str] = []
+    for run_id, actor in batch_contents.runs_of_batch(tx, batch_id):
+        each = budgets.budgets_of(tx, run_id, actor, today(now))
+        if each and run_id not in counted:
+            return False
+        if any(budget.left < 0 for budget in each):
+            too_dear.append(run_id)
+    # All of a run, because the queue selects what fits.
+    return not too_dear or batch_contents.withdraw_runs(tx, batch_id, too_dear)
+
+
+def count_for_runs(
     ledger: Ledger, seat: Seat, prices: Prices, runs: Collection[tuple[str, str]], now: float
 ) -> None:
-    """Before live calls of runs (id, actor), count what their budgets have not counted yet."""
+    """Before something of runs (id, actor) is sent, count what their budgets have not counted."""
     with ledger.read() as tx:
         if not charges.any_budget(tx):
             return

@@ -136,7 +136,7 @@ class Driver:
         self._prices = prices_of(settings.prices)
         self.reporter: Reporter = Reporter(ledger, client, observers)
         self._submission = Submission(
-            ledger, client, settings, lambda: self._stopping, self.reporter
+            ledger, client, settings, lambda: self._stopping, self.reporter, self._prices
         )
         self._polling = Polling(ledger, client, settings, self.reporter)
         self._collection = Collection(ledger, client, settings, self.reporter, functions)

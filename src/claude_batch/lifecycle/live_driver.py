@@ -39,7 +39,7 @@ from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.budget_room import (
     CallRoom,
     NoRoom,
-    count_for_calls,
+    count_for_runs,
     reserve_held_calls,
     warn_after,
 )
@@ -264,7 +264,7 @@ class LiveCalls:
             if not any_budget(tx):
                 return
             runs = live_calls.waiting_runs(tx, self._page)
-        count_for_calls(self._ledger, seat, self._prices, runs, now)
+        count_for_runs(self._ledger, seat, self._prices, runs, now)
 
     def _report_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
         """Store what each request of held runs reserves, for the run's status and the next check.

@@ -30,8 +30,10 @@ from claude_batch.ledger import batch_contents, halts, submissions, unknown_batc
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.batch_list import Listing, walk
+from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_what_is_too_dear
 from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.seat import stop_behind
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import (
     BODY_END,
@@ -265,8 +267,11 @@ class Submission:
         settings: LedgerSettings,
         stopping: Callable[[], bool],
         reporter: Reporter | None = None,
+        prices: Prices | None = None,
     ) -> None:
+        """Set up the sender; ``prices`` bound costs for the budgets, by default the listed ones."""
         self._ledger = ledger
+        self._prices = prices or prices_of()
         self._reporter = reporter or Reporter(ledger, client)
         self._client = client
         self._settings = settings
@@ -311,10 +316,13 @@ class Submission:
         if self._settings.exclusive_workspace and self._is_unexplained(seat, listing):
             return
         now = self._ledger.now()
+        count_for_batch(self._ledger, seat, self._prices, batch_id, now)
         reach(CrashPoint.BEFORE_INTENT)
         with self._ledger.write(seat) as tx:
             unknown_batches.take_earlier_answers(tx, batch_id)
             if not batch_contents.withdraw_cancelled(tx, batch_id):
+                return
+            if not withdraw_what_is_too_dear(tx, batch_id, now):
                 return
             row = batch_contents.batch(tx, batch_id)
             if not row.request_count or self._is_halted(tx, seat, row, now):
