@@ -173,6 +173,18 @@ Feature: What a run, an actor or a day may cost is never passed
       | by a flag      |             | status             | run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.003             |
       | raised, and by a flag lowered | --budget 1 | status | run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.003              |
 
+  Scenario: A command that continues a run with a budget sends nothing before the budget counts
+    Given an API that bills what its prompts say
+    And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.003
+    And a command runs: budget RUN 1
+    And a command runs, whose pipe "slow.jsonl" gives the lines of "asks.jsonl" late: run --model claude-haiku-4-5 --max-tokens 1000 slow.jsonl --budget 0.0031
+    Then the command line exits with 3 and says
+      """
+      is held
+      """
+    And the API's bill is within $0.0031, and has 1 answers
+
   Scenario: A batch that was packed yesterday and is sent today costs what it costs today
     Given an API that bills what its prompts say
     And the API has the faults

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -72,6 +73,22 @@ def _interrupted_while_it_reads_a_pipe(_: Context) -> Iterator[None]:
 
 
 @contextmanager
+def _reading_a_pipe_that_is_slow(_: Context) -> Iterator[None]:
+    os.mkfifo("slow.jsonl")
+    held = Path("asks.jsonl").read_text()
+
+    def feed() -> None:
+        with open("slow.jsonl", "w") as pipe:
+            time.sleep(1.5)  # in which a driver could send what waits
+            pipe.write(held)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    yield
+    thread.join()
+
+
+@contextmanager
 def _output_turns_into_a_folder(_: Context) -> Iterator[None]:
     """Between the check before anything is sent, and the writing."""
     real = run_delivery.write_output
@@ -108,6 +125,7 @@ CIRCUMSTANCES: dict[str, Callable[[Context], AbstractContextManager[Any]]] = {
     "interrupted while it waits": _interrupted_while_it_waits,
     "interrupted where Python ignores what is raised": _interrupted_where_python_ignores_it,
     'interrupted while it reads the pipe "asks.jsonl"': _interrupted_while_it_reads_a_pipe,
+    'whose pipe "slow.jsonl" gives the lines of "asks.jsonl" late': _reading_a_pipe_that_is_slow,
     'while the file "out.jsonl" turns into a folder': _output_turns_into_a_folder,
     "while waiting fails with LedgerError": lambda _: _waiting_fails(cb.LedgerError("it broke")),
     "while waiting fails with ZeroDivisionError": lambda _: _waiting_fails(

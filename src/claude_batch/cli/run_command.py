@@ -164,6 +164,7 @@ def _store(
                 on_invalid=inputs.refuse,
                 on_stored=on_stored,
                 spare_single=inputs.skips,
+                send_meanwhile=False,
             )
     except PreflightError as error:
         raise BadInput(str(error)) from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
@@ -92,6 +93,27 @@ class Contact:
     last_failure: str = ""
 
 
+class SendingHold:
+    """Keeps the drivers of a ledger in this process from sending, while it is held.
+
+    They go on polling and collecting. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing is to be sent now."""
+        return self._holders > 0
+
+    def change(self, by: int) -> None:
+        """Add or remove a holder."""
+        with self._lock:
+            self._holders += by
+
+
 class Driver:
     """The driver of one workspace with one credential, active while it holds the leader lock."""
 
@@ -104,11 +126,14 @@ class Driver:
         workbench: Workbench | None = None,
         observers: Observers | None = None,
         functions: UserFunctions | None = None,
+        hold: SendingHold | None = None,
     ) -> None:
         """Set up the driver; ``changed`` is called after each possible change of the ledger.
 
-        ``workbench`` holds the tools of conversations, and ``functions`` those of the user.
+        ``workbench`` holds the tools of conversations, and ``functions`` those of the user. Nothing
+        is sent while ``hold`` is held.
         """
+        self._hold = hold or SendingHold()
         self._ledger = ledger
         self._client = client
         self._settings = settings
@@ -148,6 +173,7 @@ class Driver:
             client,
             settings,
             stopping=lambda: self._stopping,
+            holding=lambda: self._hold.is_held,
             changed=self._live_changed,
             reporter=self.reporter,
             functions=functions,
@@ -432,6 +458,8 @@ class Driver:
 
     async def _send_pass(self, seat: Seat) -> float:
         """Pack what is due and send one batch; return the seconds until the next pass."""
+        if self._hold.is_held:
+            return LONGEST_SLEEP
         now = self._ledger.now()
         with self._ledger.read() as tx:
             state = queries.workspace_row(tx, seat.workspace_id)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -40,7 +41,7 @@ from claude_batch.lifecycle.doors import (
     open_client,
     timed_out_error,
 )
-from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.driver import Driver, SendingHold
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
@@ -118,6 +119,7 @@ class Engine:
         self._watch_for_others = ledger.watch()
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
         self._watching: asyncio.Task[None] | None = None
+        self._hold = SendingHold()
         self.functions: UserFunctions = UserFunctions()
         """The functions of the user that this process asks; providers may add to them."""
         self._loop = EventLoopThread("claude-batch-engine")
@@ -192,6 +194,7 @@ class Engine:
                 self.workbench,
                 self.observers,
                 self.functions,
+                self._hold,
             )
             driver.reporter.follow = self.noticing.follow
             door = self._doors[name] = Door(client, driver)
@@ -204,6 +207,20 @@ class Engine:
                 halts.ask_probe(tx, door.workspace_id)
             door.task = asyncio.create_task(self._guard(door.driver.run()))
         return door
+
+    @contextlib.contextmanager
+    def sending_held(self) -> Generator[None]:
+        """Send nothing from this process inside the block; poll and collect."""
+        self._hold.change(+1)
+        try:
+            yield
+        finally:
+            self._hold.change(-1)
+            self._loop.soon(self._wake_drivers)
+
+    def _wake_drivers(self) -> None:
+        for door in self._doors.values():
+            door.driver.wake()
 
     def close_door(self, door: Door) -> None:
         """Remove one user of a door; its driver runs until the engine ends."""

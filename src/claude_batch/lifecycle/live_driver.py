@@ -128,16 +128,21 @@ class LiveCalls:
         settings: LedgerSettings,
         *,
         stopping: Callable[[], bool],
+        holding: Callable[[], bool],
         changed: Callable[[], None],
         reporter: Reporter | None = None,
         functions: UserFunctions | None = None,
     ) -> None:
-        """Set up the calls; ``changed`` is called whenever requests have ended."""
+        """Set up the calls; ``changed`` is called whenever requests have ended.
+
+        Nothing is sent while ``holding`` returns True.
+        """
         self._reporter = reporter or Reporter(ledger, client)
         self._ledger = ledger
         self._batches = client
         self._settings = settings
         self._stopping = stopping
+        self._holding = holding
         self._changed = changed
         self._prices = prices_of(settings.prices)
         self._refusals = Refusals(ledger, settings)
@@ -231,6 +236,8 @@ class LiveCalls:
 
     def _send(self, seat: Seat) -> float:
         """Send as many calls as allowed; return the seconds until the next check."""
+        if self._holding():
+            return LONGEST_REST
         now = self._ledger.now()
         with self._ledger.read() as tx:
             if not self._page:

@@ -12,8 +12,10 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -418,8 +420,8 @@ class ClaudeBatchProvider(Opened):
         for a transient reason (expired, canceled, overload, …) are retried. Raises
         `InvalidRequestError` or `MiddlewareError` for the first request that cannot be sent, with
         nothing sent, and `AccountHaltedError`. ``settings`` are for this run alone; a run that is
-        continued keeps its own, except the budget. With ``budget_usd``, requests that do not fit
-        are held, and this call does not wait for them.
+        continued keeps its own, except the budget and those of waiting and retries. With
+        ``budget_usd``, requests that do not fit are held, and this call does not wait for them.
         """
         run = await self._store(actor, requests, settings, label=label, new=new, output=output)
         assert run is not None
@@ -455,6 +457,7 @@ class ClaudeBatchProvider(Opened):
         spare_single: bool = False,
         on_estimate: Callable[[Estimate], None] | None = None,
         run_key: str | None = None,
+        send_meanwhile: bool = True,
         **settings: Unpack[CallKeywords],
     ) -> Run:
         """Store a run without waiting for its submission; the ledger's driver sends it.
@@ -464,7 +467,9 @@ class ClaudeBatchProvider(Opened):
         repeatedly with the number of requests stored so far. ``spare_single``: a fault in one
         request's own messages does not fail the run. ``on_estimate`` receives the estimated cost of
         a new run before anything is sent; if it raises, nothing is stored. ``run_key``: the same
-        requests with another key are another run. ``settings`` are as in `submit`.
+        requests with another key are another run. ``send_meanwhile=False``: if the run has a
+        budget, this process sends nothing until it is stored. The run may be an earlier one, which
+        gets the budget only then. ``settings`` are as in `submit`.
         """
         run = self._store_sync(
             actor,
@@ -478,6 +483,7 @@ class ClaudeBatchProvider(Opened):
             spare_single=spare_single,
             on_estimate=on_estimate,
             run_key=run_key,
+            send_meanwhile=send_meanwhile,
         )
         assert run is not None
         return run
@@ -536,57 +542,60 @@ class ClaudeBatchProvider(Opened):
         check_requests(requests)
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
         mode = self._mode(actor, settings)
-        writer = await asyncio.to_thread(self._writer, actor, mode, label, output, refused=refused)
-        runner = self.middleware_runner
+        with self._holding(mode, requests):
+            writer = await asyncio.to_thread(
+                self._writer, actor, mode, label, output, refused=refused
+            )
+            runner = self.middleware_runner
 
-        async def add(request: str | ActorRequest) -> None:
-            # Encoded on this thread, the iterator's own; other threads read files and store
-            # requests.
-            if actor.documents or (isinstance(request, ActorRequest) and request.documents):
-                await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
-            else:
-                writer.add(request)
-            if writer.is_full:
-                await asyncio.wrap_future(engine.read(writer.flush))
-
-        waiting: list[str | ActorRequest] = []
-
-        async def prepare() -> None:
-            assert runner is not None
-            some = waiting.copy()
-            waiting.clear()
-            for prepared in await runner.before_all(actor.name, some):
-                if isinstance(prepared, Refusal):
-                    writer.refuse(prepared)
+            async def add(request: str | ActorRequest) -> None:
+                # Encoded on this thread, the iterator's own; other threads read files and store
+                # requests.
+                if actor.documents or (isinstance(request, ActorRequest) and request.documents):
+                    await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
                 else:
-                    await add(_valid(prepared))
+                    writer.add(request)
+                if writer.is_full:
+                    await asyncio.wrap_future(engine.read(writer.flush))
 
-        async def take(given: str | ActorRequest) -> None:
-            if runner is None:
-                await add(given if isinstance(given, str) else ActorRequest.of(given))
-                return
-            waiting.append(given)
-            if len(waiting) >= REQUESTS_AT_ONCE:
-                await prepare()
+            waiting: list[str | ActorRequest] = []
 
-        try:
-            if isinstance(requests, AsyncIterable):
-                async for given in requests:
-                    await take(given)
-            else:
-                for given in requests:
-                    await take(given)
-            if waiting:
-                await prepare()
-            run_id = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
-        except BaseException:
-            await asyncio.shield(asyncio.to_thread(writer.abort))
-            raise
-        if run_id is None:
-            return None
-        # Not on this thread, because the call runs the observers' code.
-        await asyncio.wrap_future(engine.read(lambda: writer.report(engine)))
-        return await asyncio.wrap_future(engine.read(lambda: self._stored(writer, run_id)))
+            async def prepare() -> None:
+                assert runner is not None
+                some = waiting.copy()
+                waiting.clear()
+                for prepared in await runner.before_all(actor.name, some):
+                    if isinstance(prepared, Refusal):
+                        writer.refuse(prepared)
+                    else:
+                        await add(_valid(prepared))
+
+            async def take(given: str | ActorRequest) -> None:
+                if runner is None:
+                    await add(given if isinstance(given, str) else ActorRequest.of(given))
+                    return
+                waiting.append(given)
+                if len(waiting) >= REQUESTS_AT_ONCE:
+                    await prepare()
+
+            try:
+                if isinstance(requests, AsyncIterable):
+                    async for given in requests:
+                        await take(given)
+                else:
+                    for given in requests:
+                        await take(given)
+                if waiting:
+                    await prepare()
+                run_id = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
+            except BaseException:
+                await asyncio.shield(asyncio.to_thread(writer.abort))
+                raise
+            if run_id is None:
+                return None
+            # Not on this thread, because the call runs the observers' code.
+            await asyncio.wrap_future(engine.read(lambda: writer.report(engine)))
+            return await asyncio.wrap_future(engine.read(lambda: self._stored(writer, run_id)))
 
     def _store_sync(
         self,
@@ -603,42 +612,57 @@ class ClaudeBatchProvider(Opened):
         on_estimate: Callable[[Estimate], None] | None = None,
         refused: list[ActorResult] | None = None,
         run_key: str | None = None,
+        send_meanwhile: bool = True,
     ) -> Run | None:
         check_requests(requests)
         mode = self._mode(actor, settings)
-        writer = self._writer(
-            actor,
-            mode,
-            label,
-            output,
-            on_stored,
-            refused,
-            spare_single=spare_single,
-            run_key=run_key,
-        )
-        try:
-            for prepared in self._prepared(actor, requests):
-                try:
-                    if isinstance(prepared, Refusal):
-                        writer.refuse(prepared)
-                    else:
-                        writer.add(_valid(prepared))
-                except InvalidRequestError as error:
-                    if on_invalid is None:
-                        raise
-                    on_invalid(error)
-                if writer.is_full:
-                    writer.flush()
-            if on_estimate is not None and writer.count and (new or not writer.is_known()):
-                on_estimate(stored_estimate(writer, prices_of(self.settings.prices)))
-            run_id = writer.finish(new=new)
-        except BaseException:
-            writer.abort()
-            raise
-        if run_id is None:
-            return None
-        writer.report(self._engine)
-        return self._stored(writer, run_id)
+        with self._holding(mode, requests, send_meanwhile):
+            writer = self._writer(
+                actor,
+                mode,
+                label,
+                output,
+                on_stored,
+                refused,
+                spare_single=spare_single,
+                run_key=run_key,
+            )
+            try:
+                for prepared in self._prepared(actor, requests):
+                    try:
+                        if isinstance(prepared, Refusal):
+                            writer.refuse(prepared)
+                        else:
+                            writer.add(_valid(prepared))
+                    except InvalidRequestError as error:
+                        if on_invalid is None:
+                            raise
+                        on_invalid(error)
+                    if writer.is_full:
+                        writer.flush()
+                if on_estimate is not None and writer.count and (new or not writer.is_known()):
+                    on_estimate(stored_estimate(writer, prices_of(self.settings.prices)))
+                run_id = writer.finish(new=new)
+            except BaseException:
+                writer.abort()
+                raise
+            if run_id is None:
+                return None
+            writer.report(self._engine)
+            return self._stored(writer, run_id)
+
+    def _holding(
+        self, mode: BatchProcessingMode, requests: object, send_meanwhile: bool = True
+    ) -> AbstractContextManager[None]:
+        """Return a block in which nothing is sent, if a run with a budget is stored in it.
+
+        The run may turn out to be an earlier one, which gets the budget only then. Requests that
+        are computed one by one may wait for answers, so that sending must go on.
+        """
+        listed = isinstance(requests, Sequence) and self.middleware_runner is None
+        if mode.budget is None or (send_meanwhile and not listed):
+            return nullcontext()
+        return self._engine.sending_held()
 
     def _stored(self, writer: RunWriter, run_id: str) -> Run:
         return Run(
