@@ -173,6 +173,31 @@ Feature: What a run, an actor or a day may cost is never passed
       | by a flag      |             | status             | run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.003             |
       | raised, and by a flag lowered | --budget 1 | status | run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.003              |
 
+  Scenario Outline: A price of one's own bounds each name under which the model may answer: <named>
+    Given an API that bills what its prompts say
+    And a file of prices "prices.yaml"
+      """
+      <named>: {input: 100, output: 500}
+      """
+    And a command's file "asks.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    When a command runs: run --model <asked> --max-tokens 1000 asks.jsonl --prices prices.yaml --budget 0.01
+    Then the command line exits with 3 and says
+      """
+      the smallest may cost $0.2
+      """
+    And the command line has caused 0 batches of 0 requests
+    When a command runs: budget RUN 1
+    And a command runs: resume RUN --prices prices.yaml
+    Then the command line exits with 0 and says
+      """
+      cost $0.2505
+      """
+
+    Examples:
+      | named                     | asked             |
+      | claude-haiku-4-5-20251001 | claude-haiku-4-5  |
+      | claude-sonnet-4-0         | claude-sonnet-4-0 |
+
   Scenario: A command that continues a run with a budget sends nothing before the budget counts
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}

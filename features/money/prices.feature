@@ -39,7 +39,17 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | a model without a price    | claude-nobody-9  | {"input_tokens": 1000, "output_tokens": 1000}                  | unpriced | unpriced |
       | a speed without a price    | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 1000, "speed": "fast"} | …        | unpriced |
       | no name                    |                  | {"input_tokens": 1000, "output_tokens": 1000}                  | unpriced | unpriced |
+      | a name that begins alike   | claude-opus-4-10 | {"input_tokens": 1000, "output_tokens": 1000}                  | unpriced | unpriced |
       | a category without a price | claude-2         | {"cache_read": 1000}                                           | 400000   | 800000   |
+
+  Scenario: All names of a model have its price
+    Then answers cost as follows
+      | model                    | usage                    | live    |
+      | claude-sonnet-4-0        | {"input_tokens": 1000}   | 3000000 |
+      | claude-sonnet-4-20250514 | {"input_tokens": 1000}   | 3000000 |
+      | claude-4-sonnet          | {"input_tokens": 1000}   | 3000000 |
+      | claude-3-5-haiku-latest  | {"input_tokens": 1000}   | 800000  |
+      | claude-haiku-4.5         | {"input_tokens": 1000}   | 1000000 |
 
   Scenario: A price that has changed counts from its day on
     Then answers cost as follows

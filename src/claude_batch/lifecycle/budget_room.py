@@ -81,18 +81,21 @@ def most_cost(
 
 def bound_cost(prices: Prices, bound: TokenBound, now: float, *, batch: bool = True) -> int:
     """Return the cost of a bound, as `most_cost`. Raises `Unbounded` if the model has no price."""
-    tariff = prices.tariff(bound.model, at=now)
-    if tariff is None:
+    tariffs = prices.possible(bound.model, at=now)
+    if not tariffs:
         raise Unbounded(
             f"the price of the model {bound.model} is not known; name it in a file of prices"
         )
-    return tariff.ceiling(
-        input=bound.input,
-        output=bound.output,
-        cache=bound.cache,
-        searches=bound.searches,
-        us_only=bound.us_only,
-        batch=batch,
+    return max(
+        tariff.ceiling(
+            input=bound.input,
+            output=bound.output,
+            cache=bound.cache,
+            searches=bound.searches,
+            us_only=bound.us_only,
+            batch=batch,
+        )
+        for tariff in tariffs
     )
 
 

@@ -6,7 +6,7 @@ USD), with halves rounded up.
 
 A price file of the user's own is JSON or YAML::
 
-    claude-haiku-4-5:        # a model's name; also matches the name with a date appended
+    claude-haiku-4-5:        # a model's name; also matches the other names of the model
       input: 0.8             # dollars per million tokens, live; token prices halve in a batch
       output: 4
       cache_read: 0.08       # default: 0.1 times `input`
@@ -22,6 +22,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -378,19 +379,53 @@ class Prices:
             tariff = self._known[key] = self._find(*key)
             return tariff
 
+    def possible(self, model: str, *, at: float) -> list[Tariff]:
+        """Return every tariff that an answer may have if this model is requested; often one.
+
+        The answer names the version that the API chose, and a price file may name some versions.
+        """
+        if own := self._of_family(model):
+            return own
+        tariff = self.tariff(model, at=at)
+        return [] if tariff is None else [tariff]
+
     def _find(self, model: str, speed: str | None, day: int) -> Tariff | None:
         fast = speed not in (None, "standard")
-        own = self._own.get(model) or self._own.get(_undated(model))
-        if own is not None:
+        if own := self._of_family(model):
             # The file has no prices for faster answers.
-            return None if fast else own
+            return (
+                None if fast else self._own.get(model) or self._own.get(_undated(model)) or own[0]
+            )
         return _listed(model, speed if fast else None, day * DAY)
+
+    def _of_family(self, model: str) -> list[Tariff]:
+        """Return the file's prices of any version of a model, the one with most per token first."""
+        if not self._own:
+            return []
+        mine = _family(model)
+        found = [tariff for name, tariff in self._own.items() if _family(name) == mine]
+        return sorted(found, key=lambda tariff: max(tariff.base), reverse=True)
+
+
+_DATE = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2})$")
 
 
 def _undated(model: str) -> str:
     """Return ``claude-haiku-4-5`` for ``claude-haiku-4-5-20251001``; other names unchanged."""
-    name, _, date = model.replace("@", "-").rpartition("-")
-    return name if len(date) == 8 and date.isdecimal() else model
+    return _DATE.sub("", model)
+
+
+@lru_cache(maxsize=1024)
+def _family(model: str) -> tuple[str, ...]:
+    """Return what all names of a model have in common.
+
+    It is the same for ``claude-sonnet-4-0``, ``claude-sonnet-4-20250514`` and ``claude-4-sonnet``,
+    or for ``claude-3-5-haiku-latest`` and ``claude-3.5-haiku``.
+    """
+    words = re.split(r"[-.@]", _undated(model.lower()).removesuffix("-latest"))
+    if words[-1] == "0":
+        words.pop()
+    return tuple(sorted(words))
 
 
 def _listed(model: str, speed: str | None, at: float) -> Tariff | None:
@@ -403,13 +438,17 @@ def _listed(model: str, speed: str | None, at: float) -> Tariff | None:
 
     def prices(context: dict[str, str] | None) -> Any:
         # Called with zero tokens, because only the prices are needed. They are read once.
-        return calc_price(
+        found = calc_price(
             Counted(input_tokens=0, output_tokens=0),
             model,
             provider_id="anthropic",
             genai_request_timestamp=datetime.fromtimestamp(at, UTC),
             price_context=context,
-        ).model_price
+        )
+        if _family(found.model.id) != _family(model):
+            # Some names are found by how they begin: claude-opus-4-10 is not claude-opus-4-1.
+            raise LookupError(model)
+        return found.model_price
 
     try:
         found = prices(None)
