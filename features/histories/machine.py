@@ -22,7 +22,7 @@ from claude_batch.ledger import collected_batches, deliveries, halts
 from claude_batch.ledger.retries import StillCancelling, send_missing
 from claude_batch.lifecycle import seat
 from claude_batch.lifecycle.calls import Call, CallStore
-from claude_batch.lifecycle.waiters import CallFuture
+from claude_batch.lifecycle.waiters import CallFuture, Receipts
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import set_budget
 from claude_batch.providers.run_writer import RunWriter
@@ -179,7 +179,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     def _start(self) -> Process:
         process = Process(self.loop, self.api, self.path, self.settings)
-        self.call_store = CallStore(process.ledger, "model")
+        self.call_store = CallStore(process.ledger, "model", Receipts(lambda: None))
         return process
 
     def _reach(self, point: CrashPoint) -> None:

@@ -20,6 +20,31 @@ Feature: Callers and observers come and go while answers and events are on their
     Then all 1000 are answered
     And at most 100 calls began, and at most 100 were answered, in one pass
 
+  Scenario Outline: An answer that was on its way to a cancelled caller is not paid for again: <door>
+    Given an API
+    And a batch provider with {"linger": "200ms"}
+    When 300 prompts are asked in a task group by <door>, and one of them fails
+    And the prompts without an answer are asked again
+    Then all of them are answered, and the API has processed each prompt once
+
+    Examples:
+      | door                       |
+      | a plain call               |
+      | a call with middleware     |
+      | the SDK's client           |
+
+  Scenario Outline: A caller <that> leaves its answer to an equal call
+    Given an API that takes 1 seconds for a batch
+    And a batch provider with {"linger": "50ms"}
+    When a prompt is asked by a caller <that>
+    And the same prompt is asked again
+    Then the API has processed each prompt once
+
+    Examples:
+      | that                                                     |
+      | whose loop is busy while the answer comes and time ends  |
+      | whose loop is closed before the answer comes             |
+
   Scenario: A call that waits keeps few objects, because the garbage collector examines each of them
     Given an API
     And a batch provider with {"linger": "60s", "mode": "batch"}

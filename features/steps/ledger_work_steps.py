@@ -25,7 +25,7 @@ from claude_batch.ledger.schema import batches, requests, results
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import collection
 from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
-from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
+from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
 
 KINDS = {
     # A read begins a deferred transaction, which writes nothing and flushes nothing.
@@ -238,7 +238,7 @@ def _(context: Context, count: int) -> None:
 @when("callers wait for calls of {count:d} runs, and one delivery is counted")
 def _(context: Context, count: int) -> None:
     async def deliver(ledger: Ledger, work: Counter[str]) -> None:
-        waiting = Waiting(ledger, *[lambda *_: None] * 5)
+        waiting = Waiting(ledger, Receipts(lambda: None), *[lambda *_: None] * 4)
         for n in range(count):
             waiter = Waiter(CallFuture(), n, f"run-{n}", None, cb.BatchProcessingMode())
             waiting.add(waiter, seconds=60.0)

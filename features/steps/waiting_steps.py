@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -16,7 +18,7 @@ from unittest import mock
 from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import func, select
-from staging import ledger_values, until
+from staging import QUICK, ledger_values, until
 from tables import rule
 
 import claude_batch as cb
@@ -27,7 +29,7 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import observers as observers_module
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Carriers, Observers, words_of
-from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
+from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
 
 
 @rule("the callers of one request come, and go before its answer is there")
@@ -38,9 +40,10 @@ def _(context: Context, callers: int, go: list[int], cancelled: bool, kept_by: l
     context.add_cleanup(ledger.close)
     seen: dict[str, list[int]] = {"taken": [], "let_go": [], "withdrawn": []}
     left = seen["withdrawn"].append
+    receipts = Receipts(lambda: None)
     waiting = Waiting(
         ledger,
-        lambda seq, _: seen["taken"].append(seq),
+        receipts,
         seen["let_go"].append,
         left,
         left,
@@ -69,7 +72,8 @@ def _(context: Context, callers: int, go: list[int], cancelled: bool, kept_by: l
         for number, each in enumerate(futures, 1)
         if each.done() and not each.cancelled() and each.result().seq == seq
     ]
-    return {"answered": answered, **{what: len(seqs) for what, seqs in seen.items()}}
+    seen["taken"] += [seq for seq, taken, _ in receipts.drain() if taken]
+    return {"answered": answered, **{what: len(set(seqs)) for what, seqs in seen.items()}}
 
 
 @when("{count:d} prompts are asked at once, beside a task that counts the passes of the event loop")
@@ -110,6 +114,113 @@ def _(context: Context, most: int, most_answered: int) -> None:
     assert sum(context.begun.values()) == len(context.outcomes)
     assert max(context.begun.values()) <= most, context.begun
     assert max(context.answered.values()) <= most_answered, context.answered
+
+
+# Callers that are cancelled while their answers are on the way
+
+
+def _askers(context: Context) -> dict[str, Callable[[str], Any]]:
+    """The ways to ask, by their names in the features."""
+    provider = context.provider
+    configuration = context.actor.configuration
+    through = cb.ClaudeBatchProvider(**{**QUICK, "linger": "200ms"}, middleware=[cb.Middleware()])
+    context.add_cleanup(through.close)
+    client = cb.client(provider=provider)
+
+    async def by_client(prompt: str) -> Any:
+        messages = [{"role": "user", "content": prompt}]
+        model = "claude-haiku-4-5"
+        return await client.messages.create(model=model, max_tokens=100, messages=messages)
+
+    return {
+        "a plain call": lambda prompt: provider.respond(configuration, prompt),
+        "a call with middleware": lambda prompt: through.respond(configuration, prompt),
+        "the SDK's client": by_client,
+    }
+
+
+@when("{count:d} prompts are asked in a task group by {door}, and one of them fails")
+def _(context: Context, count: int, door: str) -> None:
+    context.ask = _askers(context)[door]
+    context.prompts = [f"prompt {number}" for number in range(count)]
+    context.answers = {}
+    context.runner = asyncio.Runner()
+    context.add_cleanup(context.runner.close)
+
+    async def together() -> None:
+        async with asyncio.TaskGroup() as group:
+            for number, prompt in enumerate(context.prompts):
+                if number == 50:
+                    failing = "[[sandbox:errored:invalid_request_error]]"
+                    group.create_task(_ask_for(context, failing))
+                group.create_task(_ask_for(context, prompt))
+
+    try:
+        context.runner.run(together())
+    except* Exception as errors:
+        assert len(errors.exceptions) == 1, errors.exceptions
+    assert len(context.answers) < count  # else nothing was on its way
+
+
+async def _ask_for(context: Context, prompt: str) -> None:
+    context.answers[prompt] = await context.ask(prompt)
+
+
+@when("the prompts without an answer are asked again")
+def _(context: Context) -> None:
+    left = [each for each in context.prompts if each not in context.answers]
+
+    async def again() -> None:
+        await asyncio.gather(*(_ask_for(context, prompt) for prompt in left))
+
+    context.runner.run(again())
+
+
+@then("all of them are answered, and the API has processed each prompt once")
+def _(context: Context) -> None:
+    assert context.answers.keys() == set(context.prompts)
+    billed = Counter(each["params_sha256"] for each in context.api.billing())
+    assert set(billed.values()) == {1}, billed.most_common(3)
+    assert len(billed) == len(context.prompts) + 1, len(billed)  # and the one that failed
+
+
+@when("a prompt is asked by a caller whose loop is busy while the answer comes and time ends")
+def _(context: Context) -> None:
+    async def busy() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                asking = asyncio.ensure_future(context.actor.respond("once"))
+                await asyncio.sleep(0.2)
+                until(lambda: _answered() == 1)  # blocks the loop
+                time.sleep(0.5)
+                await asking
+
+    asyncio.run(busy())
+
+
+@when("a prompt is asked by a caller whose loop is closed before the answer comes")
+def _(context: Context) -> None:
+    loop = asyncio.new_event_loop()
+    context.task = loop.create_task(context.actor.respond("once"))
+    loop.run_until_complete(asyncio.sleep(0.3))
+    loop.close()
+    until(lambda: _answered() == 1)
+    time.sleep(0.3)  # until the engine has tried to deliver it
+
+
+def _answered() -> int:
+    ended = schema.requests.c.state == "succeeded"
+    return ledger_values(select(func.count()).select_from(schema.requests).where(ended))[0]
+
+
+@when("the same prompt is asked again")
+def _(context: Context) -> None:
+    context.actor.respond_sync("once")
+
+
+@then("the API has processed each prompt once")
+def _(context: Context) -> None:
+    assert len(context.api.billing()) == 1, context.api.billing()
 
 
 @when("the objects that {few:d} and {many:d} waiting calls keep are counted")

@@ -139,7 +139,8 @@ class _Desk:
 
     def leave(self, asked: _Asked) -> None:
         """Leave a call whose caller was cancelled or interrupted."""
-        asked.future.leave("drop" if self._mode.on_disconnect == "drop" else "withdraw")
+        if not asked.future.leave("drop" if self._mode.on_disconnect == "drop" else "withdraw"):
+            asked.future.give_back()
 
     def timed_out(self, asked: _Asked, request: httpx2.Request) -> httpx2.Response:
         """Leave a call whose caller's timeout has passed.

@@ -19,7 +19,6 @@ from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.quantities import count_of, tally
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.core.states import RequestState
 from claude_batch.ledger import (
     collected_batches,
     enqueue,
@@ -37,7 +36,7 @@ from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.lifecycle.budget_room import limits_of, reserve_call
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.tool_runner import Talk
-from claude_batch.lifecycle.waiters import CallFuture, Waiter
+from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
@@ -221,11 +220,15 @@ def _until(mode: BatchProcessingMode, now: float) -> float:
 class CallStore:
     """Writer of calls to a ledger. Belongs to the engine's loop."""
 
-    def __init__(self, ledger: Ledger, process: str, prices: Prices | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, process: str, receipts: Receipts, prices: Prices | None = None
+    ) -> None:
         """Set up the store; ``process`` is the id of this process in the ledger.
 
-        ``prices``, by default the listed ones, bound the cost of a call if there is a budget.
+        ``receipts`` are told which of the known answers have reached their callers. ``prices``, by
+        default the listed ones, bound the cost of a call if there is a budget.
         """
+        self._receipts = receipts
         self._prices = prices or prices_of()
         self._ledger = ledger
         self._process = process
@@ -344,13 +347,14 @@ class CallStore:
         for call, outcome in flush.done:
             if isinstance(outcome, Answer):
                 call.future.stored(outcome.seq)
-            delivered = call.future.settle(outcome)
-            if isinstance(outcome, Answer) and not (delivered and call.acknowledges):
-                if delivered:
-                    failed = outcome.state is not RequestState.SUCCEEDED
-                    self.taken(outcome.seq, failed and call.failure_ttl is not None)
-                else:
-                    self.let_go(outcome.seq)
+            delivered = call.future.settle(
+                outcome,
+                self._receipts,
+                repeats=call.failure_ttl is not None,
+                acknowledges=call.acknowledges,
+            )
+            if isinstance(outcome, Answer) and not delivered:
+                self.let_go(outcome.seq)
         for call, failure in flush.repeated:
             call.future.joined = "failure"
             call.future.stored(failure.seq)

@@ -48,7 +48,7 @@ from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
 from claude_batch.lifecycle.seat import sweep
 from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
-from claude_batch.lifecycle.waiters import CallFuture, Waiter, Waiting
+from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.encoding import EncodedRequest
 
@@ -100,7 +100,10 @@ class Engine:
         self._farewell_planned = False
         self._lock = ledger.process_lock(settings)
         self.workbench: Workbench = Workbench(finder, self._lock.process)
-        self._calls = CallStore(ledger, self._lock.process, prices_of(settings.prices))
+        self._receipts = Receipts(lambda: self._loop.soon(self._leave))
+        self._calls = CallStore(
+            ledger, self._lock.process, self._receipts, prices_of(settings.prices)
+        )
         self._notes_planned = False
         self._subscribers: list[tuple[int, Future[int]]] = []
         self._run_watches = RunWatches(ledger)
@@ -108,7 +111,7 @@ class Engine:
         self._failure: ActorError | None = None
         self._waiting = Waiting(
             ledger,
-            self._calls.taken,
+            self._receipts,
             self._calls.let_go,
             self._calls.left,
             self._calls.dropped,
@@ -566,9 +569,14 @@ class Engine:
         self._note_farewells()
 
     def _see_off(self) -> None:
-        """Remove the callers that have left from the waiters."""
+        """Remove the callers that have left from the waiters, and note what the others got."""
         while self._gone_callers:
             self._waiting.leave(self._gone_callers.popleft())
+        for seq, taken, repeats in self._receipts.drain():
+            if taken:
+                self._calls.taken(seq, repeats)
+            else:
+                self._calls.let_go(seq)
 
     def _note_farewells(self) -> None:
         if self._calls.has_left:

@@ -14,7 +14,7 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -44,6 +44,35 @@ Joined = Literal["equal", "key", "failure"]
 failure of an equal call, which is repeated."""
 
 
+class Receipts:
+    """Which answers have reached their callers, noted on the callers' threads.
+
+    An answer has reached its caller when the caller goes on with it. A task may be cancelled after
+    its answer was delivered to it, and before it runs again. The answer is paid for, so that an
+    equal call must get it.
+    """
+
+    def __init__(self, plan: Callable[[], object]) -> None:
+        """``plan`` is called, on any thread, when there is something to `drain`."""
+        self._plan = plan
+        self._is_planned = False
+        self._notes: deque[tuple[int, bool, bool]] = deque()
+
+    def note(self, seq: int, taken: bool, repeats: bool) -> None:
+        """Note whether an answer was taken; ``repeats``: it is a failure for equal calls too."""
+        self._notes.append((seq, taken, repeats))
+        if not self._is_planned:
+            # Set first: the other thread may drain and reset it before the next line.
+            self._is_planned = True
+            self._plan()
+
+    def drain(self) -> Iterator[tuple[int, bool, bool]]:
+        """Yield and remove the notes: request, whether it was taken, whether it repeats."""
+        self._is_planned = False
+        while self._notes:
+            yield self._notes.popleft()
+
+
 class CallFuture:
     """The answer of a call, for one waiter. Thread-safe; settled or left, whichever is first."""
 
@@ -54,6 +83,9 @@ class CallFuture:
         "_on_leave",
         "_on_stored",
         "_outcome",
+        "_receipts",
+        "_repeats",
+        "_taken_by_result",
         "_waits",
         "_wake",
         "departure",
@@ -71,6 +103,9 @@ class CallFuture:
         self._wake: Callable[[], object] | None = None
         self._waits: asyncio.Future[None] | None = None
         self._caller: _CallerLoop | None = None
+        self._receipts: Receipts | None = None
+        self._repeats = False
+        self._taken_by_result = True
         self.departure: Departure = "withdraw"
         self.seq: int | None = None
         """Row number of the request; None until it is stored."""
@@ -79,12 +114,26 @@ class CallFuture:
 
     # What answers it
 
-    def settle(self, outcome: Answer | Exception) -> bool:
-        """Set the outcome; return False if the caller has left or there is one already."""
+    def settle(
+        self,
+        outcome: Answer | Exception,
+        receipts: Receipts | None = None,
+        *,
+        repeats: bool = False,
+        acknowledges: bool = False,
+    ) -> bool:
+        """Set the outcome; return False if the caller has left or there is one already.
+
+        ``receipts`` are told whether the caller takes an answer. With ``acknowledges`` the caller
+        itself tells that it has, and this future only that it cannot. ``repeats``: equal calls get
+        the same failure.
+        """
         with _gate:
             if self.done():
                 return False
             self._outcome = outcome
+            self._receipts, self._taken_by_result = receipts, not acknowledges
+            self._repeats = repeats
             self._on_leave = self._left_by = None
         self._wake_caller()
         return True
@@ -132,8 +181,23 @@ class CallFuture:
         return True
 
     def cancel(self) -> bool:
-        """Leave, and withdraw a request that is not sent."""
-        return self.leave("withdraw")
+        """Leave, and withdraw a request that is not sent; give an answer back that is not read."""
+        has_left = self.leave("withdraw")
+        if not has_left:
+            self.give_back()
+        return has_left
+
+    def give_back(self) -> None:
+        """Leave an answer that is there to an equal call, unless it was read."""
+        self._report(taken=False)
+
+    def _report(self, *, taken: bool) -> None:
+        with _gate:
+            receipts, self._receipts = self._receipts, None
+        outcome = self._outcome
+        if receipts is not None and outcome is not None and not isinstance(outcome, Exception):
+            failed = outcome.state is not RequestState.SUCCEEDED
+            receipts.note(outcome.seq, taken, taken and failed and self._repeats)
 
     def done(self) -> bool:
         """Return whether it is settled or left."""
@@ -149,9 +213,14 @@ class CallFuture:
         return self._has_left and self.departure != "keep"
 
     def result(self) -> Answer:
-        """Return the outcome or raise it; raise `CancelledError` if there is none."""
+        """Return the outcome or raise it; raise `CancelledError` if there is none.
+
+        The caller has the answer then, unless it acknowledges answers itself.
+        """
         if self._outcome is None:
             raise CancelledError
+        if self._receipts is not None and self._taken_by_result:
+            self._report(taken=True)
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
@@ -206,6 +275,11 @@ class CallFuture:
             raise
         return self.result()
 
+    def wake_on_loop(self) -> None:
+        """Wake the caller that waits by `on_loop`; on its loop."""
+        if self._waits is not None and not self._waits.done():
+            self._waits.set_result(None)
+
     def _wake_by(self, wake: Callable[[], object]) -> None:
         with _gate:
             self._wake, self._waits = wake, None
@@ -217,7 +291,7 @@ class CallFuture:
         # Read once: the caller may begin to wait in another way meanwhile, which looks itself.
         waits, wake = self._waits, self._wake
         if waits is not None and self._caller is not None:
-            self._caller.post(waits)
+            self._caller.post(self, waits.get_loop())
         elif wake is not None:
             wake()
 
@@ -245,16 +319,17 @@ class _CallerLoop:
 
     def __init__(self) -> None:
         # Without the loop itself, which must not be kept alive by its own entry below.
-        self._done: deque[asyncio.Future[None]] = deque()
+        self._done: deque[CallFuture] = deque()
         self._is_planned = False
         self._begun = 0
         self._beginning: deque[asyncio.Future[None]] = deque()
 
-    def post(self, waiter: asyncio.Future[None]) -> None:
-        """Wake the waiter of a call that is done, from any thread."""
-        self._done.append(waiter)
-        if not self._is_planned:
-            self._plan(waiter.get_loop())
+    def post(self, call: CallFuture, loop: asyncio.AbstractEventLoop) -> None:
+        """Wake the caller of a call that is done, from any thread."""
+        self._done.append(call)
+        # A loop that was closed does not run what was planned.
+        if not self._is_planned or loop.is_closed():
+            self._plan(loop)
 
     def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
         # Set first: the delivery may run and reset it before the next line.
@@ -262,10 +337,12 @@ class _CallerLoop:
         try:
             loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:  # the caller's loop has ended
-            self._done.clear()
+            while self._done:
+                self._done.popleft().give_back()
 
     def _deliver(self) -> None:
-        _wake_some(self._done)
+        for _ in range(min(AT_ONCE, len(self._done))):
+            self._done.popleft().wake_on_loop()
         # In this order: another thread that posts in between either plans, or is seen here.
         self._is_planned = False
         if self._done:
@@ -376,9 +453,8 @@ class Waiting:
     """All waiters of an engine. Belongs to the engine's loop."""
 
     ledger: Ledger
-    on_taken: Callable[[int, bool], None]
-    """Called with a request's row number when its answer has reached a caller, and with whether
-    that was a failure which equal calls get again."""
+    receipts: Receipts
+    """Told which answers have reached their callers."""
     on_let_go: Callable[[int], None]
     """Called with the row number when the last waiter is gone without an answer."""
     on_left: Callable[[int], None]
@@ -460,14 +536,16 @@ class Waiting:
         waiters = _listed(found)
         for waiter in waiters:
             self._release(waiter)
-        settled = [waiter for waiter in waiters if waiter.future.settle(answer)]
-        if settled and not self._by_seq:
-            self._groups.end()
-        if not all(waiter.acknowledges for waiter in settled):
-            failed = answer.state is not RequestState.SUCCEEDED
-            self.on_taken(answer.seq, failed and any(waiter.repeats for waiter in settled))
-        elif waiters and not settled:
+        settled = [
+            waiter.future.settle(
+                answer, self.receipts, repeats=waiter.repeats, acknowledges=waiter.acknowledges
+            )
+            for waiter in waiters
+        ]
+        if not any(settled):
             self.on_let_go(answer.seq)
+        elif not self._by_seq:
+            self._groups.end()
 
     def leave(self, waiter: Waiter) -> None:
         """Remove a caller that has left without an answer."""
