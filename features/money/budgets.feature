@@ -198,6 +198,45 @@ Feature: What a run, an actor or a day may cost is never passed
       | claude-haiku-4-5-20251001 | claude-haiku-4-5  |
       | claude-sonnet-4-0         | claude-sonnet-4-0 |
 
+  Scenario: What waits is reserved anew when prices have changed
+    Given an API that bills what its prompts say
+    And a file of prices "prices.yaml"
+      """
+      claude-haiku-4-5: {input: 10, output: 50}
+      """
+    And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.003
+    Then the command line exits with 3
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.006 --prices prices.yaml
+    Then the command line exits with 3 and says
+      """
+      1 request is held: the run's budget is $0.006
+      the smallest may cost $0.028
+      """
+    And the API's bill is within $0.006, and has 1 answers
+
+  Scenario: A price that was missing is learned later
+    Given an API that bills what its prompts say
+    And a file of prices "prices.yaml"
+      """
+      claude-opus-9: {input: 10, output: 50}
+      """
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}
+      """
+    And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    When a command runs: run --model claude-opus-9 --max-tokens 1000 asks.jsonl --no-preflight --max-wait 0.4s
+    And a command runs: budget RUN 5
+    And a command runs: resume RUN --max-wait 20s
+    Then the command line exits with 3 and says
+      """
+      give a price (--prices) or a limit
+      """
+    When a command runs: resume RUN --prices prices.yaml --max-wait 20s
+    Then the command line exits with 0
+    And the API has processed each of 2 requests once
+
   Scenario: A command that continues a run with a budget sends nothing before the budget counts
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}

@@ -11,13 +11,14 @@ Money only moves between them: `reserve` sets what is under way, `settle` turns 
 spent or is in doubt, and the rest is released. A live call does the same alone, in the row of its
 run and day: `reserve_call`, then `settle_call`.
 
-A cost that an answer proves never leaves these rows. Four things lower a sum or delete a row:
+A cost that an answer proves never leaves these rows. Five things lower a sum or delete a row:
 
 - `reserve` deletes the rows of a batch that is sent while there is no budget. A later budget counts
   the batch anew. It also deletes those of a rejected batch, which the API did not accept: a batch
   of which a line is stored is never rejected.
 - `reserve` and `settle` write the rows of a batch anew, from its requests and all of its results.
   The row of a run that was removed cannot be written anew, and stays.
+- `forget_unsent` deletes the rows of batches that are not sent, if prices have changed.
 - `settle_call` releases what a live call reserved once it has ended, and adds what it has cost or
   may have cost.
 - `price` takes a request out of doubt once the cost of its answer is known, and adds that cost.
@@ -191,6 +192,12 @@ def move_to_day(tx: Connection, batch_id: int, day: int) -> None:
     moved = update(batches).where(batches.c.id == batch_id, other).values(day=day)
     if tx.execute(moved).rowcount:
         tx.execute(update(charges).where(of_batch(batch_id)).values(day=day))
+
+
+def forget_unsent(tx: Connection) -> None:
+    """Delete the rows of batches that wait to be sent; they are counted again before that."""
+    unsent = select(batches.c.id).where(batches.c.state == BatchState.PACKED)
+    tx.execute(delete(charges).where(charges.c.batch_id.in_(unsent)))
 
 
 def reserve(tx: Connection, batch_id: int) -> None:

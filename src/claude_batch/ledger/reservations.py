@@ -7,9 +7,20 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, case, func, insert, or_, select, update
 
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import charges
 from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE, PACKABLE_NOW
-from claude_batch.ledger.schema import former_members, params, requests, results, runs, token_counts
+from claude_batch.ledger.portable_sql import upsert
+from claude_batch.ledger.schema import (
+    batches,
+    former_members,
+    meta,
+    params,
+    requests,
+    results,
+    runs,
+    token_counts,
+)
 from claude_batch.ledger.store import plain_rows
 
 # Token counts -------------------------------------------------------------------------------------
@@ -166,6 +177,36 @@ def put_call_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> No
     """Store reservations of waiting calls, replacing what they reserved for a batch."""
     if reserves:
         tx.execute(_PUT_ANEW, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
+
+
+# The prices of reservations -----------------------------------------------------------------------
+
+_PRICES = "reserved_at"
+"""The meta row with the digest of the prices at which requests reserve."""
+
+
+def are_priced_by(tx: Connection, digest: str) -> bool:
+    """Return whether all reservations of unsent requests were computed at these prices."""
+    return tx.scalar(select(meta.c.value).where(meta.c.name == _PRICES)) == digest
+
+
+def price_by(tx: Connection, digest: str) -> None:
+    """Forget the reservations of unsent requests, unless they were computed at these prices.
+
+    They are computed anew before anything is sent. Whoever computes reservations calls this first,
+    in each transaction that stores some.
+    """
+    if are_priced_by(tx, digest):
+        return
+    unsent = select(batches.c.id).where(batches.c.state == BatchState.PACKED)
+    waits = or_(
+        requests.c.state == RequestState.QUEUED,
+        and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
+    )
+    tx.execute(update(requests).where(waits, requests.c.reserve.is_not(None)).values(reserve=None))
+    charges.forget_unsent(tx)
+    row = upsert(meta).values(name=_PRICES, value=digest)
+    tx.execute(row.on_conflict_do_update(index_elements=["name"], set_={"value": digest}))
 
 
 # What waits ---------------------------------------------------------------------------------------

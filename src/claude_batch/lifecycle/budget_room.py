@@ -108,6 +108,15 @@ def _most_cost_or_none(
         return NO_BOUND
 
 
+def price_by(ledger: Ledger, seat: Seat | None, prices: Prices) -> None:
+    """Let what waits reserve at a driver's prices, at which its answers will be charged."""
+    with ledger.read() as tx:
+        if not charges.any_budget(tx) or reservations.are_priced_by(tx, prices.digest):
+            return
+    with ledger.write(seat) as tx:
+        reservations.price_by(tx, prices.digest)
+
+
 def reserve_what_waits(
     ledger: Ledger,
     seat: Seat,
@@ -129,9 +138,11 @@ def reserve_what_waits(
             for run in runs.values()
             for budget in budgets.budgets_of(tx, run.id, run.actor, today(now))
         }
-        waiting = reservations.lane_totals(tx, lane_id, alone)
     if not concerned:
         return
+    price_by(ledger, seat, prices)
+    with ledger.read() as tx:
+        waiting = reservations.lane_totals(tx, lane_id, alone)
     count_under_way(ledger, seat, prices, list(concerned), now)
     if any(each.unknown for each in waiting.values()):
         _reserve_all(ledger, seat, prices, "lane", lane_id, now)
@@ -367,6 +378,7 @@ def count_for_runs(
             for budget in budgets.budgets_of(tx, run_id, actor, today(now))
         }
     if concerned:
+        price_by(ledger, seat, prices)
         count_under_way(ledger, seat, prices, list(concerned), now)
 
 

@@ -24,6 +24,7 @@ from claude_batch.ledger import (
     enqueue,
     held_requests,
     queries,
+    reservations,
     retries,
     run_deadlines,
     single_calls,
@@ -610,10 +611,11 @@ class CallStore:
         mode = group[2]
         # A disk may have been slow, and the calls that came meanwhile are not stored yet.
         due = self._ledger.now() + mode.linger
+        if reserved[0][1] is not None:
+            reservations.price_by(tx, self._prices.digest)
+            flush.bounded.add(run_id)
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=due)
         flush.stored[run_id, group[1]] += len(calls)
-        if reserved[0][1] is not None:
-            flush.bounded.add(run_id)
         if mode.reuse:
             digested = [
                 (first + index, each.lane_id, single_calls.digest_of(_asked(call)))

@@ -33,7 +33,7 @@ from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import collected_batches, halts, queries
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.ledger.store import Ledger, Watch
-from claude_batch.lifecycle.budget_room import declare_limits, held_of
+from claude_batch.lifecycle.budget_room import declare_limits, held_of, price_by
 from claude_batch.lifecycle.calls import Alone, Call, CallStore, without_repeated
 from claude_batch.lifecycle.doors import (
     Door,
@@ -208,6 +208,8 @@ class Engine:
             # A new process or a new key is a reason to probe a halted workspace again.
             with self.ledger.write() as tx:
                 halts.ask_probe(tx, door.workspace_id)
+            # Before a caller asks what holds its run: it may be a price that was not known then.
+            price_by(self.ledger, None, prices_of(self.settings.prices))
             door.task = asyncio.create_task(self._guard(door.driver.run()))
         return door
 

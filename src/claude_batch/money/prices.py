@@ -27,7 +27,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -357,6 +359,13 @@ class Prices:
         """``own`` has prices by model name, which take precedence over all others."""
         self._own = own or {}
         self._known: dict[tuple[str, str | None, int], Tariff | None] = {}
+
+    @cached_property
+    def digest(self) -> str:
+        """A text that differs for prices that differ."""
+        listed = version("genai-prices")
+        own = blake2b(repr(sorted(self._own.items())).encode(), digest_size=16)
+        return f"{listed} {own.hexdigest()}"
 
     def charge(self, model: str, usage: Usage, *, batch: bool, at: float) -> Charge | None:
         """Return the cost of an answer; None if the model's price is unknown.

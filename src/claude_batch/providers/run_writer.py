@@ -279,6 +279,8 @@ class RunWriter:
                     new_request_id(), position, key, lane_id, encoded.params, prefix, reserve
                 )
             )
+        if self._prices is not None:
+            reservations.price_by(tx, self._prices.digest)
         first = enqueue.add_requests(
             tx,
             self.run_id,
