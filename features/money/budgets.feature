@@ -237,6 +237,31 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the command line exits with 0
     And the API has processed each of 2 requests once
 
+  Scenario Outline: An answer without a price is in doubt for a budget that comes later: <mode>
+    Given an API that bills what its prompts say
+    And a file of prices "prices.yaml"
+      """
+      claude-opus-9: {input: 10, output: 50}
+      """
+    And a command's file "one.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    And a command's file "two.jsonl" of 1 requests that use {"input_tokens": 11, "output_tokens": 1000}
+    When a command runs: run --model claude-opus-9 --max-tokens 1000 --mode <mode> one.jsonl
+    And a command runs: budget --actor local/command-line 0.05
+    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 two.jsonl
+    Then the command line exits with 3 and says
+      """
+      is held
+      """
+    And the API has processed each of 1 requests once
+    When a command runs: cost --prices prices.yaml
+    And a command runs: resume RUN
+    Then the command line exits with <exit>
+
+    Examples:
+      | mode  | exit |
+      | batch | 0    |
+      | live  | 3    |
+
   Scenario: A command that continues a run with a budget sends nothing before the budget counts
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}

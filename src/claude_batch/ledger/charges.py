@@ -533,6 +533,13 @@ def _count_calls(tx: Connection, batch_id: int) -> None:
         select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
     )
     lost = and_(here, requests.c.state == RequestState.LOST)
+    unpriced = requests.c.seq.in_(
+        select(results.c.request_seq).where(
+            results.c.batch_id == batch_id,
+            results.c.outcome == RequestState.SUCCEEDED,
+            results.c.cost.is_(None),
+        )
+    )
 
     _insert(
         tx,
@@ -541,7 +548,7 @@ def _count_calls(tx: Connection, batch_id: int) -> None:
             batch_runs.c.run_id,
             reserves(here, requests.c.state == RequestState.PACKED).label("reserved"),
             _paid().label("spent"),
-            reserves(or_(lost, former)).label("doubt"),
+            reserves(or_(lost, former, unpriced)).label("doubt"),
         )
         .where(batch_runs.c.batch_id == batch_id)
         .subquery(),

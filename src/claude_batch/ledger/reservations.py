@@ -95,14 +95,19 @@ _LOST = _OF_BATCH.where(requests.c.state == RequestState.LOST)
 _FAILED = _BODIES.join(results, results.c.request_seq == requests.c.seq).where(
     results.c.batch_id == bindparam("of"), results.c.outcome != RequestState.SUCCEEDED
 )
+_UNPRICED = _BODIES.join(results, results.c.request_seq == requests.c.seq).where(
+    results.c.batch_id == bindparam("of"),
+    results.c.outcome == RequestState.SUCCEEDED,
+    results.c.cost.is_(None),
+)
 _CALLED = _OF_BATCH.where(
     or_(requests.c.state == RequestState.PACKED, requests.c.state == RequestState.LOST)
 )
 
-Source = Literal["batch", "former", "lost", "failed", "lane", "calls"]
+Source = Literal["batch", "former", "lost", "failed", "unpriced", "lane", "calls"]
 """Requests of a batch, requests that left it or whose live call may have been billed, requests lost
-in it, requests with a failure as its result, requests queued in a lane, or live calls under way or
-lost.
+in it, requests with a failure as its result, or with an answer without a price, requests queued in
+a lane, or live calls under way or lost.
 """
 
 _SOURCES: dict[str, Any] = {
@@ -110,6 +115,7 @@ _SOURCES: dict[str, Any] = {
     "former": _FORMER,
     "lost": _LOST,
     "failed": _FAILED,
+    "unpriced": _UNPRICED,
     "lane": _QUEUED,
     "calls": _CALLED,
 }

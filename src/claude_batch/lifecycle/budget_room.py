@@ -163,10 +163,10 @@ def count_under_way(
         uncounted = budgets.uncounted(tx, of, today(now))
     for batch_id, state in uncounted:
         if groups_live_calls(state):
-            for source in ("calls", "former"):
+            for source in ("calls", "former", "unpriced"):
                 _reserve_all(ledger, seat, prices, source, batch_id, now, batch=False)
         elif state == BatchState.COLLECTED:
-            for source in ("lost", "former", "failed"):
+            for source in ("lost", "former", "failed", "unpriced"):
                 _reserve_all(ledger, seat, prices, source, batch_id, now)
         else:
             for source in ("batch", "former"):
