@@ -175,6 +175,25 @@ Feature: The cost of a run is estimated before it is sent
       | --deadline 2h                   | "either" | 5400000  | 1       | 114346100 | if all requests have to be sent live      |
       | --deadline 2h --fallback none   | "batch"  | 5400000  | 1       | 57173050  | batches save                              |
 
+  Scenario: What may take more turns is confirmed by the cost of all of them
+    Given an API that bills what its prompts say
+    And a command's file "actor.yaml"
+      """
+      name: tests/asker
+      model: claude-haiku-4-5
+      options: {max_tokens: 1000}
+      response_format: {type: object, properties: {a: {type: string}}}
+      batch_processing: {validation_attempts: 5}
+      """
+    And a command's file "asks.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 10}
+    When a command runs: run actor.yaml asks.jsonl --confirm-above 0.005
+    Then the command line exits with 2 and says
+      """
+      a turn, in up to 5 turns
+      in up to 5 turns, more than --confirm-above $0.005
+      """
+    And the command line has caused 0 batches of 0 requests
+
   Scenario: PDFs are estimated by their pages, and never at more than they can come to
     Given a command's API
     And a command's 100 invoices of one page, asked about in "asks.jsonl"

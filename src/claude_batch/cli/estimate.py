@@ -76,11 +76,18 @@ def estimate_line(found: Estimate) -> str:
         return "estimate: unknown, " + _unpriced(found)
     live = "live" if found.way == "live" else f"live {dollars(found.live_cost)}"
     words = (
-        f"estimate: about {dollars(found.cost)}, at most {dollars(found.cost_most)}; {live}; "
+        f"estimate: about {dollars(found.cost)}, {_most(found)}; {live}; "
         f"tokens: {found.input_tokens:,} in ({_COUNTED[found.counted]}), "
         f"{found.output_expected:,} out"
     )
     return f"{words}; {_unpriced(found)}" if found.unpriced else words
+
+
+def _most(found: Estimate) -> str:
+    if found.unbounded:
+        return "at most an unknown amount"
+    most = f"at most {dollars(found.cost_most)}"
+    return most if found.turns == 1 else f"{most} a turn, in up to {found.turns} turns"
 
 
 def _unpriced(found: Estimate) -> str:
@@ -117,6 +124,11 @@ def _details(found: Estimate) -> list[str]:
             f"{count_of(found.unbounded, 'request has', 'requests have')} no known upper bound, "
             "so the most that the run costs does not include them"
         )
+    if found.turns > 1:
+        lines.append(
+            f"all of this is for first turns; a request may take up to {found.turns} (tools, "
+            "validation_attempts), and each costs as much again, or more"
+        )
     if found.unpriced:
         lines.append(_unpriced(found))
     return lines
@@ -129,9 +141,12 @@ def confirm(found: Estimate, above: Any) -> None:
     from claude_batch.core.quantities import nano_dollars, write_usd
 
     limit = nano_dollars(above)
-    if found.cost_most <= limit and not found.unpriced and not found.unbounded:
+    most_of_all = found.cost_most * found.turns
+    if most_of_all <= limit and not found.unpriced and not found.unbounded:
         return
-    most = "an unknown amount" if found.unpriced or found.unbounded else dollars(found.cost_most)
+    most = "an unknown amount" if found.unpriced or found.unbounded else dollars(most_of_all)
+    if found.turns > 1:
+        most += f" in up to {found.turns} turns"
     words = f"this can cost {most}, more than --confirm-above {write_usd(limit)}"
     if sys.stdin is None or not sys.stdin.isatty():
         raise BadInput(

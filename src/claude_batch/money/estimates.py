@@ -57,6 +57,8 @@ class Load:
     """The amount that a budget reserves for them, in nano-dollars."""
     unbounded: int = 0
     """Number of requests without a known upper bound of their cost."""
+    turns: int = 1
+    """The most turns that one of the requests may take."""
     prefixes: dict[bytes, list[int]] = field(default_factory=dict[bytes, list[int]])
     """For each prefix marked for the prompt cache: its bytes, and the number of requests sharing
     it.
@@ -100,6 +102,11 @@ class Estimate:
     """How the requests are sent. ``either``: in batches, and live if a deadline leaves no time."""
     unbounded: int
     """Number of requests that `cost_most` excludes, because their cost has no known upper bound."""
+    turns: int = 1
+    """The most turns that one of the requests may take: with tools (``max_turns``), or because an
+    answer has not the right format (``validation_attempts``). All costs are those of first turns; a
+    later turn costs as much as the first one, and what has become longer since.
+    """
 
     @property
     def cost_usd(self) -> Decimal:
@@ -176,6 +183,7 @@ def estimate(
         unpriced=unpriced,
         way=way,
         unbounded=sum(load.unbounded for load in loads.values()),
+        turns=max((load.turns for load in loads.values()), default=1),
     )
 
 

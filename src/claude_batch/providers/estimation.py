@@ -80,6 +80,10 @@ class Estimator:
         load.requests += times
         load.size += len(encoded.params) * times
         load.max_tokens += longest * times
+        turns = self._mode.max_turns if b'"tools":' in encoded.params else 1
+        if b'"output_config":' in encoded.params:
+            turns *= self._mode.validation_attempts
+        load.turns = max(load.turns, turns)
         try:
             bound = token_bound(encoded.params, self._files)
             load.media_size += bound.media.size * times
