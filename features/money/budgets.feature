@@ -262,6 +262,40 @@ Feature: What a run, an actor or a day may cost is never passed
       | batch | 0    |
       | live  | 3    |
 
+  Scenario: A budget that comes with a finished run tells at once what was spent
+    Given an API that bills what its prompts say
+    And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl
+    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.01
+    And a command runs: budget RUN
+    Then the command line prints
+      """
+      budget $0.01, spent $0.007515, reserved $0.000000
+      """
+
+  Scenario Outline: A budget that was removed does not come back with the same flag: <flag>
+    Given an API that bills what its prompts say
+    And a command's file "asks.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl <flag> 0.05
+    And a command runs: budget <removed> none
+    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl <flag> 0.05
+    And a command runs: budget --json
+    Then the command line prints
+      """
+      []
+      """
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl <flag> 0.06
+    And a command runs: budget
+    Then the command line prints
+      """
+      budget $0.06
+      """
+
+    Examples:
+      | flag           | removed |
+      | --budget       | RUN     |
+      | --daily-budget | --daily |
+
   Scenario: A command that continues a run with a budget sends nothing before the budget counts
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}

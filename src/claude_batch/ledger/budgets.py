@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from claude_batch.core.errors import BudgetScope
 from claude_batch.ledger import charges
-from claude_batch.ledger.schema import batch_runs, budgets, runs
+from claude_batch.ledger.schema import batch_runs, budgets, meta, runs
 from claude_batch.ledger.schema import charges as charges_table
 from claude_batch.ledger.store import Record
 
@@ -54,20 +54,33 @@ class Budget(NamedTuple):
 def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
     """Set, raise or lower a budget in nano-dollars; None removes it."""
     mine = and_(budgets.c.scope == scope, budgets.c.name == name)
+    removed = _removed(scope, name)
+    declared = tx.scalar(select(budgets.c.declared).where(mine))
+    tx.execute(delete(meta).where(meta.c.name == removed))
     if amount is None:
         tx.execute(delete(budgets).where(mine))
+        if declared is not None:
+            tx.execute(insert(meta).values(name=removed, value=str(declared)))
     elif not tx.execute(update(budgets).where(mine).values(amount=amount, warned=0)).rowcount:
         tx.execute(insert(budgets).values(scope=scope, name=name, amount=amount, warned=0))
+
+
+def _removed(scope: BudgetScope, name: str) -> str:
+    """Return the name of the meta row with the amount that was declared of a removed budget."""
+    return f"removed budget of {scope} {name}"
 
 
 def declare(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
     """Declare a budget from a flag, a keyword or an actor's YAML; None declares nothing.
 
     Declaring the same amount as last time changes nothing, because the budget may have been raised
-    since.
+    or removed since.
     """
     mine = and_(budgets.c.scope == scope, budgets.c.name == name)
     if amount is None or tx.scalar(select(budgets.c.declared).where(mine)) == amount:
+        return
+    removed = tx.scalar(select(meta.c.value).where(meta.c.name == _removed(scope, name)))
+    if removed == str(amount):
         return
     set_amount(tx, scope, name, amount)
     tx.execute(update(budgets).where(mine).values(declared=amount))

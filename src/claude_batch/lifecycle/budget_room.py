@@ -21,7 +21,7 @@ from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.reservations import Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
-from claude_batch.money.prices import Prices
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.bounds import FileTokens, TokenBound, Unbounded, token_bound
 
 NO_BOUND = -1
@@ -46,6 +46,8 @@ def declare_limits(ledger: Ledger, settings: LedgerSettings) -> None:
     if settings.daily_budget_usd is not None:
         with ledger.write() as tx:
             budgets.declare(tx, "day", "", nano_dollars(settings.daily_budget_usd))
+        prices = prices_of(settings.prices)
+        count_under_way(ledger, None, prices, [("day", "")], ledger.now())
 
 
 def tokens_of_files(ledger: Ledger) -> FileTokens:

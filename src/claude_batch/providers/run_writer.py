@@ -18,7 +18,7 @@ from claude_batch.actor.output import OutputFormat
 from claude_batch.actor.request import ActorRequest, json_context
 from claude_batch.actor.response import ActorResult
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.errors import ActorConfigurationError, BudgetScope, InvalidRequestError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.settings import BatchProcessingMode
@@ -28,7 +28,13 @@ from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.retries import Rerun
 from claude_batch.ledger.single_calls import digest_of
 from claude_batch.ledger.store import Ledger, Transaction
-from claude_batch.lifecycle.budget_room import most_cost, today, tokens_of_files, unbounded_error
+from claude_batch.lifecycle.budget_room import (
+    count_under_way,
+    most_cost,
+    today,
+    tokens_of_files,
+    unbounded_error,
+)
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.tool_runner import Talk, Workbench
 from claude_batch.money.prices import Prices, prices_of
@@ -343,12 +349,23 @@ class RunWriter:
         reach(CrashPoint.AFTER_STORED)
         self._is_new = known is None
         run_id = self.run_id if known is None else known
+        self._count_for_budgets(run_id)
         if self.rerun is not None:
             self._found = run_id
             report_rerun(run_id, self.rerun)
         if self._workbench is not None and self._talk is not None:
             self._workbench.give(run_id, self._talk.tools, self._talk.judge)
         return run_id
+
+    def _count_for_budgets(self, run_id: str) -> None:
+        """Count what was sent before the budgets that came with this run."""
+        declared: list[tuple[BudgetScope, str]] = []
+        if self._mode.budget is not None:
+            declared.append(("run", run_id))
+        if self._mode.actor_budget is not None:
+            declared.append(("actor", self._actor))
+        if declared and self._prices is not None:
+            count_under_way(self.ledger, None, self._prices, declared, self.ledger.now())
 
     def _finish(
         self, tx: Transaction, digest: str, new: bool
