@@ -163,6 +163,7 @@ def _(context: Context, count: int, more: int | None = None, reserve: int | None
     context.run_ids = []
     ids = itertools.count()
     with context.store.write() as tx:
+        reservations.price_by(tx, prices_of().digest)
         workspace = enqueue.ensure_workspace(tx, "http://nowhere", "a key")
         lane = enqueue.ensure_lane(tx, workspace, "2023-06-01", "", "")
         for number, size in enumerate([count] if more is None else [count, more]):
