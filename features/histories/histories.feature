@@ -29,6 +29,7 @@ Feature: Random histories keep the promises
       | adopts a batch that may be another sending        |
       | writes although it was deposed                    |
       | packs what no budget has room for                 |
+      | sends what a lowered budget has no room for       |
       | sends more batches of a run at once than it may   |
       | asks live again after an error that may hide an answer |
       | withdraws what was sent                           |

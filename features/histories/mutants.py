@@ -13,7 +13,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.ledger import batch_contents, single_calls, submissions, unknown_batches
 from claude_batch.ledger.schema import calls, requests
 from claude_batch.ledger.store import Ledger, next_stamp
-from claude_batch.lifecycle import collection, live_driver, packer, reconciliation
+from claude_batch.lifecycle import collection, live_driver, packer, reconciliation, submission
 from claude_batch.lifecycle.reconciliation import Decision
 from claude_batch.wire.batches_client import CreateAnswer
 from claude_batch.wire.encoding import LaneHeaders
@@ -49,6 +49,10 @@ def _deaf() -> AbstractContextManager[object]:
 
 def _generous() -> AbstractContextManager[object]:
     return patch.object(packer.Fitting, "of", lambda *_: None)
+
+
+def _deaf_to_budgets() -> AbstractContextManager[object]:
+    return patch.object(submission, "withdraw_what_is_too_dear", lambda *_: True)
 
 
 @contextmanager
@@ -122,6 +126,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "adopts a batch that may be another sending": Mutant(_unrivalled, 3),
     "writes although it was deposed": Mutant(_deaf, 3),
     "packs what no budget has room for": Mutant(_generous),
+    "sends what a lowered budget has no room for": Mutant(_deaf_to_budgets),
     "sends more batches of a run at once than it may": Mutant(_crowding, 6),
     "asks live again after an error that may hide an answer": Mutant(_careless, live=True),
     "withdraws what was sent": Mutant(_forgetful, 3),

@@ -76,6 +76,8 @@ class Verdict:
         self._stamp = 0
         self.budget = 0
         """What all of it may cost, in nano-dollars; 0 for no budget."""
+        self.is_lowered = False
+        """Whether what is packed may be more than the budget allows, because it was lowered."""
         api.on_create, api.on_accept, api.on_cancel = self._create, self._accept, self._cancel
         api.is_missed = self.is_missed
 
@@ -422,7 +424,8 @@ class Verdict:
             "SELECT (SELECT count(*) FROM batch_runs m JOIN batches b ON b.id = m.batch_id "
             "WHERE b.state != 'rejected' AND (m.batch_id, m.run_id) NOT IN "
             "(SELECT batch_id, run_id FROM charges)), "
-            "(SELECT coalesce(sum(reserved + spent + doubt), 0) FROM charges)"
+            "(SELECT coalesce(sum(reserved + spent + doubt), 0) FROM charges "
+            f"WHERE batch_id NOT IN ({self._unsent}))"
         )
         if unasked:
             return  # of batches that were sent before the budget; they are counted when it packs
@@ -430,6 +433,22 @@ class Verdict:
             self._say(f"{accounted} are reserved or spent of a budget of {self.budget}")
         if billed > accounted:
             self._say(f"the API billed {billed}, and {accounted} are accounted for")
+
+    @property
+    def _unsent(self) -> str:
+        """The batches that a budget which was lowered may not allow any more."""
+        return "SELECT id FROM batches WHERE state = 'packed'" if self.is_lowered else "0"
+
+    def sent_cost(self) -> int | None:
+        """What may have been billed by now, or be billed yet, in nano-dollars; None if unknown."""
+        [(unasked, sent)] = self.rows(
+            "SELECT (SELECT count(*) FROM batch_runs m JOIN batches b ON b.id = m.batch_id "
+            "WHERE b.state != 'rejected' AND (m.batch_id, m.run_id) NOT IN "
+            "(SELECT batch_id, run_id FROM charges)), "
+            "(SELECT coalesce(sum(reserved + spent + doubt), 0) FROM charges "
+            "WHERE batch_id NOT IN (SELECT id FROM batches WHERE state = 'packed'))"
+        )
+        return None if unasked else int(sent)
 
     def _billed(self) -> int:
         """What the API has billed, in nano-dollars."""
