@@ -59,6 +59,7 @@ Feature: What the gateway passes to the API
       | repeats the key | GET /v1/models                              | 400     |       | Bearer … is odd             |
       | ends early      | GET /v1/messages/batches/msgbatch_1/results | aborted |       |                             |
       | praises the key | GET /v1/models                              | 200     |       | Bearer … is fine            |
+      | praises the key | GET /v1/files/file_1/content                | 200     |       | Bearer … is fine            |
 
   Scenario: Files and results are streams in both directions
     Given a server that means harm, between the gateway and the API

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -22,6 +24,7 @@ from claude_batch.wire.bounds import (
 from claude_batch.wire.caching import marked_prefix
 from claude_batch.wire.conversation import schema_problem
 from claude_batch.wire.encoding import PromptParams, encode_params
+from claude_batch.wire.inbound import Redaction
 from claude_batch.wire.media import media_of
 from claude_batch.wire.messages import UnreadableLine, decode_line, error_of_line
 
@@ -220,3 +223,19 @@ def _(profiles: int) -> dict[str, object]:
         "with_their_own_headers": sum(map(str.__eq__, found, names)),
         "within_the_limit": len(encoding._common_headers) <= 1001,
     }
+
+
+@rule("a body that comes in pieces is masked")
+def _(body: str, bytes_a_piece: int) -> dict[str, str]:
+    """KEY in a body is a key."""
+    key = "sk-ant-" + "0123456789" * 4
+    whole = body.replace("KEY", key).encode()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(whole), bytes_a_piece):
+            yield whole[start : start + bytes_a_piece]
+
+    async def masked() -> bytes:
+        return b"".join([piece async for piece in Redaction([key]).answers(pieces())])
+
+    return {"arrives": asyncio.run(masked()).decode()}

@@ -60,3 +60,12 @@ Feature: What an answer or a document holds is read as far as it can be
     Then headers of user profiles are kept as follows
       | profiles | with their own headers | within the limit |
       | 1003     | 1003                   | yes              |
+
+  Scenario: A key is masked in a stream too, also where two pieces share it
+    Then a body that comes in pieces is masked as follows
+      | body        | bytes a piece | arrives                       |
+      | one KEY two | 1000          | one [credential] two          |
+      | one KEY two | 7             | one [credential] two          |
+      | KEYKEY      | 1             | [credential][credential]      |
+      | sk-ant-KEY  | 11            | sk-ant-[credential]           |
+      | sk-ant-0    | 3             | sk-ant-0                      |

@@ -43,7 +43,7 @@ _BATCH: Final = re.compile(rf"{BATCHES}/([^/]+)")
 
 _LARGE: Final = ("/content", "/results")
 """Ends of the paths whose responses are streamed. All others are read first, so that a failure
-midway has a status, and a key in the response is masked."""
+midway has a status."""
 
 _SEGMENT: Final = re.compile(r"(?!\.+$)[\w.:@-]+", re.ASCII)
 """A part of a path. ``..`` would reach other routes, such as live messages at the full price."""
@@ -175,7 +175,7 @@ class Passthrough:
             return
         await call.begin(response.status_code, kept)
         try:
-            async for piece in response.aiter_bytes():
+            async for piece in redaction.answers(response.aiter_bytes()):
                 if call.is_gone:
                     return
                 await call.send_some(piece)

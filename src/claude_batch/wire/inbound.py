@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, cast
@@ -101,6 +101,27 @@ class Redaction:
             if secret in data:
                 data = data.replace(secret, MASK.encode())
         return data
+
+    async def answers(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+        """Yield a body in pieces without credentials, also of those that two pieces share."""
+        kept = b""
+        async for piece in pieces:
+            data = self.answer(kept + piece)
+            end = len(data) - self._begun(data)
+            kept = data[end:]
+            if end:
+                yield data[:end]
+        if kept:
+            yield kept
+
+    def _begun(self, data: bytes) -> int:
+        """Return how many bytes at the end may be the beginning of a credential."""
+        longest = max(map(len, self._in_answers), default=1) - 1
+        for count in range(min(longest, len(data)), 0, -1):
+            end = data[-count:]
+            if any(secret.startswith(end) for secret in self._in_answers):
+                return count
+        return 0
 
 
 # Checks -------------------------------------------------------------------------------------------
