@@ -34,6 +34,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml                                     | give ACTOR and INPUT, or --model and INPUT                  |
       | run                                                | Missing argument                                            |
       | run actor.yaml asks.jsonl --system x               | need --model                                                 |
+      | run --model claude-haiku-4-5 actor.yaml asks.jsonl | --model is given instead of ACTOR, but actor.yaml is given too. Leave out --model to use this actor, or leave out actor.yaml |
+      | submit broken.yaml --model claude-haiku-4-5        | but broken.yaml is given too                                 |
       | run actor.yaml asks.jsonl --max-tokens 5           | need --model                                                 |
       | run actor.yaml asks.jsonl --prompt-column q        | --prompt-column is for CSV files, and no input is one        |
       | run actor.yaml empty.jsonl                         | error: empty.jsonl: the input has no requests. Nothing was sent |

@@ -6,6 +6,7 @@ Apart from the reading, so that help and commands without an input do not import
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -94,6 +95,7 @@ class Asked:
             if actor.resolved_provider not in CLAUDE_PROVIDERS:
                 raise ProviderNotFoundError(actor.resolved_provider, CLAUDE_PROVIDERS)
             return actor, self.arguments[1:]
+        self._refuse_actor()
         written: dict[str, Any] = {
             "name": "local/command-line", "provider": "anthropic", "model": self.model,
             "batch_processing": True,
@@ -103,6 +105,18 @@ class Asked:
         if self.max_tokens is not None:
             written["options"] = {"max_tokens": self.max_tokens}
         return ActorLoader.from_mapping(written), self.arguments
+
+    def _refuse_actor(self) -> None:
+        """Raise `click.UsageError` if ACTOR is given besides --model.
+
+        It would be sent, and paid for, as a prompt. A pattern such as ``'*.yaml'`` names prompts.
+        """
+        first = self.arguments[0]
+        if first.lower().endswith((".yaml", ".yml")) and os.path.isfile(first):
+            raise click.UsageError(
+                f"--model is given instead of ACTOR, but {first} is given too. Leave out --model "
+                f"to use this actor, or leave out {first}"
+            )
 
 
 def input_options(command: _F) -> _F:
