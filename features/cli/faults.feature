@@ -60,6 +60,19 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl --on-timeout shrug       | Invalid value for '--on-timeout'                            |
       | run actor.yaml asks.jsonl --api-key-env NOT_SET    | NOT_SET is not set                                          |
       | run actor.yaml asks.jsonl --ledger dir             | dir                                                         |
+      | run actor.yaml asks.jsonl -o ""                    | --output is empty; give a value, or leave it out |
+      | submit actor.yaml asks.jsonl --output=             | --output is empty                                           |
+      | run actor.yaml asks.jsonl --results-dir ""         | --results-dir is empty                                      |
+      | run actor.yaml asks.jsonl --ledger=                | --ledger is empty                                           |
+      | run actor.yaml asks.jsonl --base-url ""            | --base-url is empty                                         |
+      | run actor.yaml asks.jsonl --api-key-env ""         | --api-key-env is empty                                      |
+      | run actor.yaml asks.jsonl --prices ""              | --prices is empty                                           |
+      | run asks.jsonl --model ""                          | --model is empty                                            |
+      | results run-x -o ""                                | --output is empty                                           |
+      | results run-x --results-dir ""                     | --results-dir is empty                                      |
+      | export run-x -o ""                                 | --output is empty                                           |
+      | resume --ledger ""                                 | --ledger is empty                                           |
+      | doctor --live --yes -o ""                          | --output is empty                                           |
       | submit actor.yaml doubled.jsonl                    | doubled.jsonl:2                                             |
       | status run-nosuchrun                               | there is no ledger                                          |
       | results run-nosuchrun -o dir                       | dir: is a directory                                         |
@@ -78,6 +91,15 @@ Feature: A wrong command ends with one clear message and a documented exit code
       no API key: set ANTHROPIC_API_KEY
       """
     And the command line has sent nothing
+
+  Scenario: An empty environment variable counts as none
+    Given a command's API
+    And a command's environment has CLAUDE_BATCH_LEDGER = nothing
+    And a command's environment has CLAUDE_BATCH_API_KEY_ENV = nothing
+    And a command's environment has CLAUDE_BATCH_PRICES = nothing
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 0
 
   Scenario: Another environment variable may hold the key
     Given a command's API

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from claude_batch.cli.completion import complete_files
 from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.options import DURATION, option
+from claude_batch.cli.options import DURATION, option, require_value
 from claude_batch.cli.user_messages import BadInput, BadOutput, print_json, print_line, say
 from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import count_of, dollars, format_duration
@@ -36,7 +36,11 @@ _POLL_INTERVAL = 30.0
 )
 @click.option("--yes", is_flag=True, help="With --live: do not ask before anything is sent.")
 @click.option(
-    "--model", default=_MODEL, show_default=True, help="With --live: the model of the requests."
+    "--model",
+    default=_MODEL,
+    show_default=True,
+    callback=require_value,
+    help="With --live: the model of the requests.",
 )
 @click.option(
     "--wait",
@@ -50,6 +54,7 @@ _POLL_INTERVAL = 30.0
     "--output",
     metavar="OUT",
     shell_complete=complete_files,
+    callback=require_value,
     help="With --live: a file for the report, without keys, ids or texts. Markdown, or JSON if "
     "its name ends in .json.",
 )

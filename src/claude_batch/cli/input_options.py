@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from claude_batch.cli.completion import complete_files
+from claude_batch.cli.options import require_value
 from claude_batch.cli.user_messages import say
 from claude_batch.core.errors import ProviderNotFoundError
 from claude_batch.core.settings import ENVIRONMENT_PREFIX
@@ -27,7 +28,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _INPUTS: tuple[Callable[[Any], Any], ...] = (
     click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT...",
                    shell_complete=complete_files),
-    click.option("--model", help="A model, instead of ACTOR."),
+    click.option("--model", callback=require_value, help="A model, instead of ACTOR."),
     click.option("--system", help="A system prompt, with --model."),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer, "
                                                                   "with --model."),

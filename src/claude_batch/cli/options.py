@@ -65,6 +65,19 @@ DOLLARS: Written[Decimal] = Written("usd", lambda value: usd(nano_dollars(value)
 """An amount such as ``20`` or ``0.50``."""
 
 
+def require_value(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Refuse an empty value, which is usually an unset variable of the shell; click's callback.
+
+    An empty output would be found only when the answers are paid for.
+    """
+    if value == "":
+        name = max(parameter.opts, key=len)
+        raise click.UsageError(f"{name} is empty; give a value, or leave it out", context)
+    return value
+
+
 _TYPES: Mapping[Kind, click.ParamType[Any]] = {
     Kind.DURATION: DURATION,
     Kind.DOLLARS: DOLLARS,
@@ -85,6 +98,8 @@ def option(name: str) -> Callable[[_F], _F]:
         attributes["type"] = click.IntRange(min=setting.least)
     elif setting.kind in _TYPES:
         attributes["type"] = _TYPES[setting.kind]
+    if setting.kind is Kind.TEXT:
+        attributes["callback"] = require_value
     if setting.flag.metavar in ("FILE", "PATH|URL"):
         attributes["shell_complete"] = complete_files
     return click.option(
@@ -138,12 +153,14 @@ output_option: Callable[[Any], Any] = click.option(
     metavar="OUT",
     help="A file; by default standard output.",
     shell_complete=complete_files,
+    callback=require_value,
 )
 
 folder_option: Callable[[Any], Any] = click.option(
     "--results-dir",
     metavar="DIR",
     shell_complete=complete_folders,
+    callback=require_value,
     help="A folder for one JSON file per result, the API's own lines, and a summary.",
 )
 

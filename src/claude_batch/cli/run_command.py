@@ -21,6 +21,7 @@ from claude_batch.cli.options import (
     open_provider,
     option,
     provider_options,
+    require_value,
     run_options,
 )
 from claude_batch.cli.user_messages import BadInput, BadOutput, print_line, say
@@ -45,6 +46,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _OTHERS: tuple[Callable[[Any], Any], ...] = (
     click.option("-o", "--output", metavar="OUT", shell_complete=complete_files,
+                 callback=require_value,
                  help="The file for the results. By default standard output."),
     format_option,
     folder_option,
