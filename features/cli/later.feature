@@ -69,18 +69,67 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 0
     And the command line has written 1 answers in order to "../out.jsonl"
 
-  Scenario: A run may be named by a beginning of its id, and an unknown one is an error
+  @both_backends
+  Scenario: A run may be named by a beginning of its id that no other run has
     Given a command's API
+    And the next runs get the ids run-3a00000000 run-2d00000000 run-2c00000000 run-2b00000000 run-2a00000000
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: run actor.yaml asks.jsonl
-    And a command runs: results run-
+    And a command runs: results run-3
     Then the command line exits with 0
     And the command line has written 1 answers in order to "standard output"
-    When a command runs: status run-nosuchrun
+    When a command runs: run actor.yaml asks.jsonl --new
+    And a command runs: submit actor.yaml asks.jsonl --new
+    And a command runs: cancel run-2
     Then the command line exits with 2 and says
       """
-      has no run 'run-nosuchrun'
+      error: several runs begin with 'run-2': run-2c00000000, run-2d00000000. Give more characters of the id
       """
+    When a command runs: cancel run-2c
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl --new
+    And a command runs: run actor.yaml asks.jsonl --new
+    And a command runs: status run-2
+    Then the command line exits with 2 and says
+      """
+      several runs begin with 'run-2': run-2a00000000, run-2b00000000, run-2c00000000, …. Give more characters of the id
+      """
+
+  Scenario Outline: What names no run is an error and changes nothing: <words>
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: <words>
+    Then the command line exits with 2 and says
+      """
+      <message>
+      """
+    When a command runs: resume
+    Then the command line exits with 0
+
+    Examples:
+      | words                             | message                    |
+      | status run-nosuchrun              | has no run 'run-nosuchrun' |
+      | cancel run-                       | has no run 'run-'          |
+      | cancel r                          | has no run 'r'             |
+      | cancel ""                         | has no run ''              |
+      | results ""                        | has no run ''              |
+      | show run- 1                       | has no run 'run-'          |
+      | unknown run- --give-up            | has no run 'run-'          |
+      | ledger prune run-zzz              | has no run 'run-zzz'; `claude-batch status` lists what it has |
+      | ledger prune ""                   | has no run ''              |
+
+  Scenario Outline: What names no run is refused in Python: <value>
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    Then open_run(<value>) raises RunNotFoundError: <message>
+
+    Examples:
+      | value  | message                                   |
+      | ""     | has no run ''                             |
+      | "run-" | has no run 'run-'                         |
+      | 3      | 3 is not the id of a run, which is a str  |
 
   Scenario: results needs no key, and its exit code tells of failures
     Given a command's API

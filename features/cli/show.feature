@@ -144,11 +144,11 @@ Feature: show prints one request from its prompt to its answer
 
   Scenario: Nothing that a user or a model wrote steers the terminal or looks like the command's words
     Given a ledger with hostile texts in its prompts, answers, keys, labels and actors
-    When a command runs on a terminal: show run- 2
+    When a command runs on a terminal: show RUN 2
     Then the terminal was not steered, and shows "answer (claude-haiku-4-5-20251001, end_turn):  > * [x](y)"
-    When a command runs on a terminal: show run- 3
+    When a command runs on a terminal: show RUN 3
     Then the terminal was not steered, and shows "user:  [[sandbox:errored:invalid_request_error]] \x9b31m \u2066"
-    When a command runs on a terminal: show run- 2 --json
+    When a command runs on a terminal: show RUN 2 --json
     Then the terminal was not steered, and shows "answered_by"
-    When a command runs in a pipe: show run- 3
+    When a command runs in a pipe: show RUN 3
     Then the pipe holds "\x9b31m \u2066"

@@ -52,6 +52,7 @@ def _(context: Context) -> None:
     ]
     run = context.provider.store(actor, requests, label=_HOSTILE.format("label"))
     run.wait_sync()
+    context.run_id = run.id
     # A name that no actor may have: who can write the ledger can write this too.
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:

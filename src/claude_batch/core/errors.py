@@ -24,7 +24,7 @@
     │       └── ToolInterruptedError        a tool may have done its work, and told nobody
     ├── MiddlewareError             the user's middleware failed at a request or its response
     ├── LiveRequestError            a live (not batched) call failed
-    ├── RunNotFoundError            the ledger has no such run
+    ├── RunNotFoundError            the ledger has no such run, or several
     ├── LedgerError                 the ledger cannot be opened, read or written
     └── EngineStoppedError          the engine ended while a caller waited
 
@@ -426,7 +426,7 @@ class LiveRequestError(ActorError):
 
 
 class RunNotFoundError(ActorError):
-    """The ledger has no run of that id."""
+    """The ledger has no run with that id, or several whose ids begin with it."""
 
 
 LedgerFault = Literal["unusable", "full", "busy", "unreachable", "damaged", "version", "conflict"]

@@ -10,6 +10,10 @@ from uuid_utils import uuid7
 _READABLE = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
+RUN_PREFIX = "run-"
+"""The beginning of every run's id."""
+
+
 def new_request_id() -> str:
     """Return 32 hex digits of a UUIDv7: time-ordered within a process, and not guessable."""
     return uuid7().hex
@@ -17,7 +21,7 @@ def new_request_id() -> str:
 
 def new_run_id() -> str:
     """Return ``run-`` and ten readable characters: 50 random bits, for people to type."""
-    return "run-" + "".join(secrets.choice(_READABLE) for _ in range(10))
+    return RUN_PREFIX + "".join(secrets.choice(_READABLE) for _ in range(10))
 
 
 def new_incarnation() -> str:

@@ -20,6 +20,7 @@ from sqlalchemy import (
     select,
 )
 
+from claude_batch.core.ids import RUN_PREFIX
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.schema import (
     batch_runs,
@@ -362,14 +363,21 @@ def answer_of(tx: Connection, seq: int) -> Answer:
 
 
 def find_run(tx: Connection, run_id: str) -> Record | None:
-    """Return a run by its id, or by a prefix of the id that only one run has."""
-    exact = tx.execute(select(runs).where(runs.c.id == run_id)).first()
-    if exact is not None:
-        return exact
-    found = tx.execute(
-        select(runs).where(runs.c.id.startswith(run_id, autoescape=True)).limit(2)
-    ).all()
-    return found[0] if len(found) == 1 else None
+    """Return a run by its id, or None if it does not exist."""
+    return tx.execute(select(runs).where(runs.c.id == run_id)).first()
+
+
+def runs_called(tx: Connection, run_id: str, *, limit: int) -> list[Record]:
+    """Return the run with this id, or else the runs whose ids begin with it.
+
+    They are ordered by id. A prefix that every id has, such as ``run-``, finds nothing.
+    """
+    if (exact := find_run(tx, run_id)) is not None:
+        return [exact]
+    if RUN_PREFIX.startswith(run_id):
+        return []
+    beginning = runs.c.id.startswith(run_id, autoescape=True)
+    return list(tx.execute(select(runs).where(beginning).order_by(runs.c.id).limit(limit)))
 
 
 def known_batches(tx: Connection, remote_ids: Collection[str]) -> set[str]:

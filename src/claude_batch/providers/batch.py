@@ -703,7 +703,10 @@ class ClaudeBatchProvider(Opened):
         )
 
     def open_run(self, run_id: str) -> Run:
-        """Return a run of this ledger by its id. Raises `RunNotFoundError`."""
+        """Return a run of this ledger by its id, or by first characters that no other run has.
+
+        Raises `RunNotFoundError`.
+        """
         mode = resolve_mode(True, self.overrides)
         return Run(
             self._entrance,
@@ -737,6 +740,8 @@ def _valid(prepared: str | ActorRequest | InvalidRequestError) -> str | ActorReq
 
 def open_run(run_id: str, *, ledger: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
     """Return a run by its id, in any process, at any time; needs no YAML.
+
+    The first characters of the id are enough if no other run has them.
 
     ``settings`` are those of `ClaudeBatchProvider`; closing the run closes that provider. Raises
     `RunNotFoundError`.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from claude_batch.actor.tools import ToolFinder
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError, RunNotFoundError
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.ledger_location import without_password
 from claude_batch.core.quantities import parse_duration
@@ -28,6 +28,7 @@ from claude_batch.ledger.queries import Answer, Success
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine, closed_words
+from claude_batch.providers.status import require_run
 from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.batches_client import ApiError, Unreachable
 
@@ -71,7 +72,7 @@ def prune(
     """
     ledger = engine.ledger
     with ledger.read() as tx:
-        chosen = [_found(queries.find_run(tx, each), each) for each in run_ids]
+        chosen = [str(require_run(ledger, tx, each).id) for each in run_ids]
         if not run_ids:
             chosen = deliveries.delivered_runs(tx, ledger.now() - older_than)
         kept = {each: why for each in chosen if (why := deliveries.why_kept(tx, each)) is not None}
@@ -106,12 +107,6 @@ def prune(
         files_left=left,
         reason=reason,
     )
-
-
-def _found(row: queries.Record | None, run_id: str) -> str:
-    if row is None:
-        raise RunNotFoundError(run_id)
-    return row.id
 
 
 def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, str]:

@@ -15,7 +15,6 @@ from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.errors import (
     ActorError,
     BudgetExceededError,
-    RunNotFoundError,
 )
 from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.quantities import nano_dollars
@@ -58,7 +57,7 @@ from claude_batch.providers.result_cursor import PAGE, Outcomes, ResultCursor, R
 from claude_batch.providers.run_rows import rows_of
 from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter, rest_after
 from claude_batch.providers.run_writer import Beside
-from claude_batch.providers.status import RunStatus, status_in
+from claude_batch.providers.status import RunStatus, require_run, status_in
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
 from claude_batch.providers.unknown_sendings import decide_unknown
 
@@ -98,12 +97,7 @@ class Run(Closing):
         self.owns_provider: bool = False
         """Whether closing the run closes the provider."""
         engine = entrance.engine()
-        row = engine.ledger.query(lambda tx: queries.find_run(tx, run_id))
-        if row is None:
-            raise RunNotFoundError(
-                f"the ledger {engine.ledger.location} has no run {run_id!r}; "
-                "`claude-batch status` lists what it has"
-            )
+        row = engine.ledger.query(lambda tx: require_run(engine.ledger, tx, run_id))
         self.id: str = row.id
         """The run's id: ``run-`` and ten characters."""
         self._access = RunAccess(entrance, self.id, drive=drive)

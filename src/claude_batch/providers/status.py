@@ -533,22 +533,34 @@ def _unknown_words(unknown: list[BatchStatus], now: float) -> str:
     )
 
 
+_NAMED = 3
+"""How many of the runs that one prefix matches a message names."""
+
+
 def find_run_id(ledger: Ledger, run_id: str) -> str:
     """Return the full id of a run from a prefix of it. Raises `RunNotFoundError`."""
     with ledger.read() as tx:
         return str(require_run(ledger, tx, run_id).id)
 
 
-def require_run(ledger: Ledger, tx: Transaction, run_id: str) -> Any:
+def require_run(ledger: Ledger, tx: Transaction, run_id: object) -> Any:
     """Return a run by its id or a unique prefix of it. Raises `RunNotFoundError`."""
+    if not isinstance(run_id, str):
+        raise RunNotFoundError(f"{run_id!r} is not the id of a run, which is a str")
     # The bytes of an argument may be no text.
-    run = queries.find_run(tx, encodable(run_id))
-    if run is None:
+    found = queries.runs_called(tx, encodable(run_id), limit=_NAMED + 1)
+    if not found:
         raise RunNotFoundError(
             f"the ledger {ledger.location} has no run {run_id!r}; "
             "`claude-batch status` lists what it has"
         )
-    return run
+    if len(found) > 1:
+        names = ", ".join(each.id for each in found[:_NAMED])
+        more = ", …" if len(found) > _NAMED else ""
+        raise RunNotFoundError(
+            f"several runs begin with {run_id!r}: {names}{more}. Give more characters of the id"
+        )
+    return found[0]
 
 
 def all_statuses(ledger: Ledger, *, limit: int = 50) -> list[RunStatus]:
