@@ -73,6 +73,9 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | export run-x -o ""                                 | --output is empty                                           |
       | resume --ledger ""                                 | --ledger is empty                                           |
       | doctor --live --yes -o ""                          | --output is empty                                           |
+      | gateway --port 99999                               | Invalid value for '--port': 99999 is not in the range 0<=x<=65535 |
+      | dashboard --port -1                                | Invalid value for '--port': -1 is not in the range 0<=x<=65535 |
+      | gateway --port PORT                                | : Address already in use. Choose another address with --host or --port; --port 0 takes a free port |
       | submit actor.yaml doubled.jsonl                    | doubled.jsonl:2                                             |
       | status run-nosuchrun                               | there is no ledger                                          |
       | results run-nosuchrun -o dir                       | dir: is a directory                                         |

@@ -61,7 +61,8 @@ Feature: The sandbox is a server, a command and a thread
       | --port 0 --responder nothing:much | {}            | 2    | …No module named 'nothing'…     |
       | --port 0 --responder json:nothing | {}            | 2    | …no attribute 'nothing'…        |
       | --port 0 --responder json:__doc__ | {}            | 2    | …is not a plain function…          |
-      | --port TAKEN                      | {}            | 2    | …in use…                        |
+      | --port TAKEN                      | {}            | 2    | …127.0.0.1:…: Address already in use. Choose another address with --host or --port; --port 0 takes a free port… |
+      | --port 99999                      | {}            | 2    | …Invalid value for '--port': 99999 is not in the range 0<=x<=65535… |
 
   Scenario: Without the extra the command says what to install
     Then the sandbox command without a module exits as follows

@@ -12,6 +12,7 @@ from claude_batch.cli.options import (
     ProviderOptions,
     open_provider,
     provider_options,
+    unusable_address,
 )
 from claude_batch.cli.user_messages import print_line, say
 from claude_batch.dashboard.dashboard_settings import (
@@ -29,7 +30,11 @@ _DEFAULTS = DashboardSettings()
 @provider_options
 @click.option("--host", default=_DEFAULTS.host, show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", default=_DEFAULTS.port, show_default=True, help="TCP port; 0 takes a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=_DEFAULTS.port,
+    show_default=True,
+    help="TCP port; 0 takes a free one.",
 )
 @click.option(
     "--token",
@@ -94,7 +99,7 @@ def dashboard_command(
         try:
             serve(location, settings, on_start=_announcing(opens=not no_open))
         except OSError as error:
-            raise click.UsageError(f"{host}:{port}: {error.strerror}") from None
+            raise unusable_address(host, port, error) from None
     if options.sandbox:
         say("the dashboard has ended; its sandbox and ledger are removed")
 

@@ -13,6 +13,7 @@ from claude_batch.cli.options import (
     open_provider,
     option,
     provider_options,
+    unusable_address,
 )
 from claude_batch.cli.user_messages import print_line, say
 from claude_batch.gateway.gateway_settings import GatewaySettings
@@ -29,7 +30,11 @@ _DEFAULTS = GatewaySettings()
 @option("on_disconnect")
 @click.option("--host", default=_DEFAULTS.host, show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", default=_DEFAULTS.port, show_default=True, help="TCP port; 0 takes a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=_DEFAULTS.port,
+    show_default=True,
+    help="TCP port; 0 takes a free one.",
 )
 @click.option(
     "--hold",
@@ -104,7 +109,7 @@ def gateway_command(
         try:
             serve(provider, settings, on_start=_announce)
         except OSError as error:
-            raise click.UsageError(f"{settings.host}:{settings.port}: {error.strerror}") from None
+            raise unusable_address(settings.host, settings.port, error) from None
         if options.sandbox:
             say("the gateway has ended; its sandbox and ledger are removed")
         else:

@@ -78,6 +78,14 @@ def require_value(
     return value
 
 
+def unusable_address(host: str, port: int, error: OSError) -> click.UsageError:
+    """Return the error for an address that a server cannot listen on."""
+    return click.UsageError(
+        f"{host}:{port}: {error.strerror}. Choose another address with --host or --port; "
+        "--port 0 takes a free port"
+    )
+
+
 _TYPES: Mapping[Kind, click.ParamType[Any]] = {
     Kind.DURATION: DURATION,
     Kind.DOLLARS: DOLLARS,

@@ -37,7 +37,13 @@ DURATION = Duration()
 
 @click.command("sandbox")
 @click.option("--host", default=_DEFAULTS.host, show_default=True, help="Address to listen on.")
-@click.option("--port", default=8765, show_default=True, help="TCP port; 0 takes a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="TCP port; 0 takes a free one.",
+)
 @click.option(
     "--admin-token",
     metavar="TOKEN",
@@ -154,9 +160,13 @@ def sandbox(*, faults: Path | None, no_workspace_header: bool, **fields: Any) ->
         raise click.ClickException(str(error)) from error
     try:
         serve(settings)
-    except (ValueError, OSError) as error:
-        # An unusable plan or responder, or a port that is taken, is a usage error.
+    except ValueError as error:  # an unusable plan or responder
         raise click.UsageError(str(error)) from error
+    except OSError as error:
+        raise click.UsageError(
+            f"{settings.host}:{settings.port}: {error.strerror}. Choose another address with "
+            "--host or --port; --port 0 takes a free port"
+        ) from error
 
 
 def read_plan(path: Path) -> dict[str, Any]:
