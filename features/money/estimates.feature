@@ -148,6 +148,21 @@ Feature: The cost of a run is estimated before it is sent
       """
     And the command line does not say: estimate
 
+  Scenario Outline: The question about a run that can cost more is answered with <answer>
+    Given an API that bills what its prompts say
+    And a command's file "asks.jsonl" of 10 requests that use {"input_tokens": 10, "output_tokens": 200}
+    When a command's question "Send it? [y/N]:" is answered with <answer>: run --model claude-haiku-4-5 --max-tokens 1000 --confirm-above 0.01 asks.jsonl
+    Then the process of the command has ended with <code>, saying "<told>"
+    And the command line does not say: Aborted
+    And the command line's ledger has <runs> runs
+
+    Examples:
+      | answer | code | told                                    | runs |
+      | y      | 0    | finished: 10 succeeded of 10            | 1    |
+      | n      | 2    | , and was not confirmed. Nothing was sent | 0    |
+      | Ctrl-D | 2    | , and was not confirmed. Nothing was sent | 0    |
+      | Ctrl-C | 3    | nothing was stored or sent              | 0    |
+
   Scenario Outline: What is asked live, or may have to be, is estimated at its price: <flags>
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 20 requests that use {"input_tokens": 40, "output_tokens": 100}

@@ -14,7 +14,14 @@ from click.core import ParameterSource
 from claude_batch.cli.completion import complete_files
 from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import DURATION, option, require_value
-from claude_batch.cli.user_messages import BadInput, BadOutput, print_json, print_line, say
+from claude_batch.cli.user_messages import (
+    BadInput,
+    BadOutput,
+    confirmed,
+    print_json,
+    print_line,
+    say,
+)
 from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import count_of, dollars, format_duration
 
@@ -215,7 +222,7 @@ def _confirm(model: str, prices: str | None, base_url: str, *, yes: bool) -> Non
         say(words)
     elif sys.stdin is None or not sys.stdin.isatty():
         raise BadInput(f"{words}, and there is no terminal to confirm it on. Repeat with --yes")
-    elif not click.confirm(f"{words}. Go on?", err=True):
+    elif not confirmed(f"{words}. Go on?"):
         raise BadInput("it was not confirmed")
 
 

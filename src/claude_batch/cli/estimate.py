@@ -9,7 +9,7 @@ import click
 from claude_batch.cli.exits import EXIT_CODES
 from claude_batch.cli.input_options import Asked, input_options
 from claude_batch.cli.options import ProviderOptions, provider_options, run_options
-from claude_batch.cli.user_messages import BadInput, print_json, print_line
+from claude_batch.cli.user_messages import BadInput, confirmed, print_json, print_line
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.quantities import count_of, dollars
 
@@ -153,5 +153,5 @@ def confirm(found: Estimate, above: Any) -> None:
             f"{words}, and there is no terminal to confirm it on. Raise "
             "--confirm-above, or set --budget"
         )
-    if not click.confirm(f"{words}. Send it?", err=True):
+    if not confirmed(f"{words}. Send it?"):
         raise BadInput(f"{words}, and was not confirmed")

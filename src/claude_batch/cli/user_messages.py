@@ -77,6 +77,20 @@ def print_json(value: object) -> None:
     _print(visible_json(text) if on_terminal() else text)
 
 
+def confirmed(question: str) -> bool:
+    """Ask a yes-or-no question on the terminal; the end of the input (Ctrl-D) is a no.
+
+    Raises `KeyboardInterrupt` at Ctrl-C, which click would report with the exit code 1.
+    """
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as ended:
+        if isinstance(ended.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        click.echo(err=True)  # the terminal is still in the line of the question
+        return False
+
+
 def on_terminal() -> bool:
     """Return whether standard output is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()

@@ -1,0 +1,46 @@
+"""Steps about questions that a command asks on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+
+from behave import when
+from behave.runner import Context
+from cli_steps import search_path
+
+_TYPED = {"y": b"y\n", "n": b"n\n", "Ctrl-D": b"\x04"}
+
+
+@when('a command\'s question "{question}" is answered with {answer}: {words}')
+def _(context: Context, question: str, answer: str, words: str) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "claude_batch", *shlex.split(words)],
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env={**os.environ, "PYTHONPATH": search_path(), "TERM": "dumb"},
+    )
+    os.close(theirs)
+    shown = b""
+    answered = False
+    try:
+        while piece := os.read(ours, 4096):
+            shown += piece
+            if not answered and question.encode() in shown:
+                answered = True
+                if answer == "Ctrl-C":
+                    process.send_signal(signal.SIGINT)
+                else:
+                    os.write(ours, _TYPED[answer])
+    except OSError:
+        pass  # Linux raises an error once nobody has the terminal open any more
+    finally:
+        os.close(ours)
+    context.code = process.wait(60)
+    context.errors = shown.decode().replace("\r\n", "\n")
