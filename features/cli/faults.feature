@@ -104,6 +104,21 @@ Feature: A wrong command ends with one clear message and a documented exit code
     When a command runs: run actor.yaml asks.jsonl
     Then the command line exits with 0
 
+  Scenario Outline: Settings are taken as the documentation writes them: <name> = <value>
+    Given a command's API
+    And a command's environment has <name> = <value>
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl <flags>
+    Then the command line exits with 0
+
+    Examples:
+      | name                   | value                  | flags                               |
+      | CLAUDE_BATCH_PREFLIGHT | auto                   |                                     |
+      | CLAUDE_BATCH_PREFLIGHT | false                  |                                     |
+      | CLAUDE_BATCH_PREFLIGHT | auto                   | --no-preflight                      |
+      | CLAUDE_BATCH_RETRY_ON  | [not_found_error, 413] |                                     |
+      | CLAUDE_BATCH_RETRY_ON  | 529                    | --retry-on "[not_found_error, 413]" |
+
   Scenario: Another environment variable may hold the key
     Given a command's API
     And a command's environment lacks ANTHROPIC_API_KEY

@@ -64,6 +64,9 @@ Feature: A setting comes from the nearest place that names it
       | keywords                          | environment                          | yaml                             | retry_on                           |
       | {"retry_on": [413, "api_error"]}  | {"CLAUDE_BATCH_RETRY_ON": "404"}     |                                  | api_error, request_too_large       |
       |                                   | {"CLAUDE_BATCH_RETRY_ON": "404,400"} | {"retry_on": ["conflict_error"]} | invalid_request_error, not_found_error |
+      | {"retry_on": "[not_found_error, 413]"} | {"CLAUDE_BATCH_RETRY_ON": "404"} |                                  | not_found_error, request_too_large |
+      |                                   | {"CLAUDE_BATCH_RETRY_ON": "[\"conflict_error\", 404]"} |               | conflict_error, not_found_error    |
+      | {"retry_on": "[]"}                |                                      | {"retry_on": ["conflict_error"]} | none                               |
       |                                   |                                      | {"retry_on": ["conflict_error"]} | conflict_error                     |
       |                                   |                                      | {"retry_on": []}                 | none                               |
 

@@ -7,7 +7,7 @@ import gc
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -65,6 +65,17 @@ DOLLARS: Written[Decimal] = Written("usd", lambda value: usd(nano_dollars(value)
 """An amount such as ``20`` or ``0.50``."""
 
 
+class _Switch(click.types.BoolParamType):
+    """True or false, or one of these words, which only an environment variable can contain."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Implement click's hook: parse the text."""
+        return value if value in self._words else super().convert(value, param, ctx)
+
+
 def require_value(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> str | None:
@@ -99,7 +110,7 @@ def option(name: str) -> Callable[[_F], _F]:
     assert setting.flag is not None, f"{name} has no flag"
     attributes: dict[str, Any] = {}
     if setting.kind is Kind.SWITCH:
-        attributes.update(default=None, is_flag=True)
+        attributes.update(default=None, is_flag=True, type=_Switch(setting.choices))
     elif setting.kind is Kind.CHOICE:
         attributes["type"] = click.Choice(setting.choices)
     elif setting.flag.bounded:

@@ -257,11 +257,12 @@ def _read_retry_on(value: object) -> str | None:
     """Return the types of errors that a value names, sorted and separated by commas."""
     if value is None:
         return None
-    given = value.split(",") if isinstance(value, str) else value
+    # A flag and a variable may have the brackets and quotation marks of the YAML.
+    given = value.strip().strip("[]").split(",") if isinstance(value, str) else value
     if not isinstance(given, list | tuple | set | frozenset):
         raise ValueError(f"{value!r} is not a list of error types")
     of_status = {str(status): name for name, status in STATUS_OF_TYPE.items()}
-    words = {str(word).strip() for word in cast("list[object]", given)} - {""}
+    words = {str(word).strip(" \t'\"") for word in cast("list[object]", given)} - {""}
     found = {of_status.get(word, word) for word in words}
     for word in sorted(found):
         if word in ACCOUNT_TYPES:
