@@ -55,8 +55,11 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | export run-x --ledger l.db -o l.db                 | l.db: is a file of the ledger                               |
       | run actor.yaml asks.jsonl -o no/out.jsonl          | no/out.jsonl: cannot be written: No such file or directory. Nothing was sent |
       | run actor.yaml asks.jsonl --poll-interval soon     | Invalid value for '--poll-interval'                         |
-      | run actor.yaml asks.jsonl --poll-interval 49ms     | poll_interval:                                              |
-      | run actor.yaml asks.jsonl --max-requests 0         | max_requests:                                               |
+      | run actor.yaml asks.jsonl --poll-interval 49ms     | error: --poll-interval: Input should be greater than or equal to 0.05 |
+      | run actor.yaml asks.jsonl --max-requests 0         | error: --max-requests: Input should be greater than or equal to 1 |
+      | run actor.yaml asks.jsonl --max-wait 0             | error: --max-wait: Input should be greater than 0           |
+      | run actor.yaml asks.jsonl --prime                  | error: --prime: it needs `cache: auto` (--cache auto)       |
+      | estimate actor.yaml asks.jsonl --max-requests 0    | error: --max-requests: Input should be                      |
       | run actor.yaml asks.jsonl --on-timeout shrug       | Invalid value for '--on-timeout'                            |
       | run actor.yaml asks.jsonl --api-key-env NOT_SET    | NOT_SET is not set                                          |
       | run actor.yaml asks.jsonl --ledger dir             | dir                                                         |
@@ -103,6 +106,23 @@ Feature: A wrong command ends with one clear message and a documented exit code
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: run actor.yaml asks.jsonl
     Then the command line exits with 0
+
+  Scenario: A wrong environment variable is named
+    Given a command's API
+    And a command's environment has CLAUDE_BATCH_MAX_REQUESTS = 0
+    And a command's environment has CLAUDE_BATCH_MAX_POLL_INTERVAL = 10ms
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 2 and says
+      """
+      error: CLAUDE_BATCH_MAX_REQUESTS: Input should be greater than or equal to 1
+      """
+    When a command runs: run actor.yaml asks.jsonl --max-requests 5
+    Then the command line exits with 2 and says
+      """
+      error: CLAUDE_BATCH_MAX_POLL_INTERVAL: Input should be greater than or equal to 0.05
+      """
+    And the command line has sent nothing
 
   Scenario Outline: Settings are taken as the documentation writes them: <name> = <value>
     Given a command's API

@@ -18,6 +18,7 @@ from click.core import ParameterSource
 
 from claude_batch.cli.completion import complete_files, complete_folders
 from claude_batch.cli.user_messages import say
+from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import nano_dollars, parse_duration, usd
 from claude_batch.core.settings import (
@@ -241,12 +242,31 @@ def provider_options(command: _F) -> _F:
         options = ProviderOptions(
             settings, given.pop("sandbox", False), _typed(click.get_current_context())
         )
-        return command(*args, options=options, **given)
+        try:
+            return command(*args, options=options, **given)
+        except ActorConfigurationError as error:
+            if error.setting is None:
+                raise
+            raise _as_typed(error, error.setting, click.get_current_context()) from None
 
     decorated: Any = wrapped
     for name in reversed(_named("all")):
         decorated = option(name)(decorated)
     return decorated
+
+
+def _as_typed(
+    error: ActorConfigurationError, name: str, context: click.Context
+) -> ActorConfigurationError:
+    """Return the error of a setting with the name of its flag or environment variable."""
+    setting, source = SETTINGS[name], context.get_parameter_source(name)
+    if source is ParameterSource.COMMANDLINE:
+        written = setting.flags[0]
+    elif source is ParameterSource.ENVIRONMENT:
+        written = setting.variable
+    else:
+        return error
+    return ActorConfigurationError(f"{written}{str(error).removeprefix(name)}")
 
 
 def _typed(context: click.Context) -> str:

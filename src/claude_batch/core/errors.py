@@ -134,8 +134,15 @@ class ActorError(Exception):
 class ActorConfigurationError(ActorError):
     """An actor's YAML, a setting or a flag is wrong; the message names file, line and remedy."""
 
-    def __init__(self, message: str, *, source: str | None = None, line: int | None = None) -> None:
-        place = source or ""
+    def __init__(
+        self,
+        message: str,
+        *,
+        source: str | None = None,
+        line: int | None = None,
+        setting: str | None = None,
+    ) -> None:
+        place = source or setting or ""
         if line is not None:
             place = f"{place}:{line}" if place else f"line {line}"
         super().__init__(f"{place}: {message}" if place else message)
@@ -143,6 +150,8 @@ class ActorConfigurationError(ActorError):
         """The file (or ``<string>``) that contains the error, if known."""
         self.line = line
         """The 1-based line of the error, if known."""
+        self.setting = setting
+        """The keyword with the wrong value, if it is one; the message begins with it."""
 
 
 class ProviderNotFoundError(ActorError):

@@ -506,7 +506,7 @@ class BatchProcessingMode(BaseModel):
     @classmethod
     def _check_prime(cls, value: bool, info: ValidationInfo) -> bool:
         if value and info.data.get("cache") == "off":
-            raise ValueError("it needs `cache: auto`, which finds the common prefixes")
+            raise ValueError("it needs `cache: auto` (--cache auto), which finds common prefixes")
         return value
 
     @model_validator(mode="before")
@@ -699,7 +699,7 @@ def resolve_mode(
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "poll_interval"
         where = sources.get(name, name)
-        raise ActorConfigurationError(f"{where}: {_plain(first['msg'])}") from None
+        raise _invalid(name, where, _plain(first["msg"])) from None
 
 
 def _longer(maximum: float, values: Mapping[str, Any]) -> float:
@@ -707,6 +707,13 @@ def _longer(maximum: float, values: Mapping[str, Any]) -> float:
         return max(maximum, parse_duration(values["poll_interval"]))
     except ValueError:
         return maximum
+
+
+def _invalid(name: str, where: str, reason: str) -> ActorConfigurationError:
+    """Return the error of a setting; ``where`` is its source: its name for a keyword or a flag."""
+    if where == name:
+        return ActorConfigurationError(reason, setting=name)
+    return ActorConfigurationError(f"{where}: {reason}")
 
 
 def _plain(message: str) -> str:
@@ -731,5 +738,5 @@ def resolve_ledger_settings(
             try:
                 settings = replace(settings, **{row.name: row.read(value)})
             except ValueError as error:
-                raise ActorConfigurationError(f"{where}: {error}") from None
+                raise _invalid(row.name, where, str(error)) from None
     return settings

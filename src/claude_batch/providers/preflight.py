@@ -185,7 +185,7 @@ def _refusal(sample: _Sample, fault: ApiFault) -> PreflightError:
     return PreflightError(
         f"{who}the API rejects it: {fault.describe()}. Every request of this shape would fail "
         "hours later, so nothing was stored or sent. Correct the actor or the request, or set "
-        "`preflight: false` to send it anyway",
+        "`preflight: false` (--no-preflight) to send it anyway",
         key=sample.key,
         error_type=fault.error_type,
     )
