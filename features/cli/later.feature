@@ -119,6 +119,22 @@ Feature: Later commands show, wait for, cancel and deliver a run
       | ledger prune run-zzz              | has no run 'run-zzz'; `claude-batch status` lists what it has |
       | ledger prune ""                   | has no run ''              |
 
+  Scenario: The folder for results is made only for a run that exists
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: results run-nosuchrun --results-dir out
+    Then the command line exits with 2 and says
+      """
+      has no run 'run-nosuchrun'
+      """
+    And the command line has left no "out"
+    When a command runs: results RUN --results-dir asks.jsonl
+    Then the command line exits with 2 and says
+      """
+      asks.jsonl: cannot write to this folder:
+      """
+
   Scenario Outline: What names no run is refused in Python: <value>
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts

@@ -129,10 +129,10 @@ def results_command(
     options = ProviderOptions({"ledger": ledger, "base_url": base_url, "api_key_env": api_key_env})
     if output is not None or results_dir is None:
         check_writable(output, options.location)
-    check_folder(results_dir)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
+        check_folder(results_dir)  # it makes the folder, so only for a run that exists
         if refetch:
             _refetch(run)
         status = run.status()
