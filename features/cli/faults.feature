@@ -79,6 +79,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | gateway --port 99999                               | Invalid value for '--port': 99999 is not in the range 0<=x<=65535 |
       | dashboard --port -1                                | Invalid value for '--port': -1 is not in the range 0<=x<=65535 |
       | gateway --port PORT                                | : Address already in use. Choose another address with --host or --port; --port 0 takes a free port |
+      | budget --daily 5 run-x                             | --daily sets another budget than that of RUN. Leave out run-x, or give its budget in dollars too |
+      | budget run-x --actor tests/asker 5                 | --actor sets another budget than that of RUN                |
       | submit actor.yaml doubled.jsonl                    | doubled.jsonl:2                                             |
       | status run-nosuchrun                               | there is no ledger                                          |
       | results run-nosuchrun -o dir                       | dir: is a directory                                         |

@@ -193,6 +193,12 @@ def budget_command(
     from claude_batch.providers.cost_report import budget_statuses
     from claude_batch.providers.status import find_run_id
 
+    for flag, given in (("--actor", actor), ("--daily", daily)):
+        if given is not None and run_id is not None and amount is None:
+            raise click.UsageError(
+                f"{flag} sets another budget than that of RUN. Leave out {run_id}, or give its "
+                "budget in dollars too"
+            )
     location = default_ledger(ledger)
     if run_id is not None or daily is None:
         require_ledger(location)
