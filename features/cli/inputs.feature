@@ -173,8 +173,22 @@ Feature: The command line reads requests from files, and names each fault by its
       | 3   | c       |
     And the command line has left out
       """
-      asks.jsonl:2: not valid JSON
+      asks.jsonl:2: the line is not UTF-8 text; save the file as UTF-8
       """
+    When the command line reads "asks.jsonl"
+    Then the command line refuses the input: asks.jsonl:2: the line is not UTF-8 text; save the file as UTF-8
+
+  Scenario Outline: JSON lines in UTF-16 are refused as a whole: <bytes>
+    Given a command's file "asks.jsonl" of the bytes <bytes>
+    When the command line reads "asks.jsonl" with {"skip_invalid": true}
+    Then the command line refuses the input: asks.jsonl: is UTF-16, not UTF-8; save the file as UTF-8
+
+    Examples:
+      | bytes                                     |
+      | b'\xff\xfe"\x00a\x00"\x00\n\x00'         |
+      | b'\xfe\xff\x00"\x00a\x00"\x00\n'         |
+      | b'"\x00a\x00"\x00\n\x00"\x00b\x00"\x00' |
+      | b'\x00"\x00a\x00"\x00\n'                 |
 
   Scenario: skip_invalid reports each item that it leaves out
     Given a command's file "asks.jsonl"
@@ -218,7 +232,7 @@ Feature: The command line reads requests from files, and names each fault by its
       | b'prompt\na\n"b\nc\nd\n'           | 3: unexpected end of data                                       |
       | b'prompt\n"a"b\n'                 | 2: ',' expected after '"'                                       |
       | b'prompt,prompt\na,b\n'           | 1: there are several columns 'prompt'; rename one               |
-      | b'prompt\nfine\n\xff\n'           | 3: the row is not UTF-8 text; use --skip-invalid to leave out such items |
+      | b'prompt\nfine\n\xff\n'           | 3: the row is not UTF-8 text; save the file as UTF-8; use --skip-invalid to leave out such items |
 
   Scenario: Bytes that are not UTF-8 in a CSV spoil one row only
     Given a command's file "asks.csv" of the bytes b'prompt\nfine\n\xff\n\xc3\xa9\n'

@@ -30,6 +30,7 @@ from claude_batch.wire.media import HEAD, is_document
 
 _JSON_LINES = (".jsonl", ".ndjson")
 _BOM = b"\xef\xbb\xbf"
+_SAVE = "save the file as UTF-8"
 _LONGEST_FIELD = 1 << 30
 """Characters; Python's default CSV field limit of 131,072 is too short for many prompts."""
 
@@ -192,7 +193,9 @@ class Inputs:
                 try:
                     value = decode(written)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                    value = InvalidRequestError(f"not valid JSON: {error}")
+                    if number == 1 and _is_utf_16(line):
+                        raise BadInput(f"{_name(path)}: is UTF-16, not UTF-8; {_SAVE}") from None
+                    value = InvalidRequestError(_json_fault(written, error))
                 yield _Item(number, None if _has_key(value) else self._key(path, number), value)
 
     def _csv(self, path: str) -> Iterator[_Item]:
@@ -208,7 +211,7 @@ class Inputs:
             try:
                 columns: list[str] = next(rows, list[str]())
                 if not _is_text(columns):
-                    raise BadInput(f"{path}:1: is not UTF-8 text")
+                    raise BadInput(f"{path}:1: is not UTF-8 text; {_SAVE}")
                 if self._prompt_column not in columns:
                     raise BadInput(
                         f"{path}:1: there is no column {self._prompt_column!r}; the columns are: "
@@ -234,7 +237,7 @@ class Inputs:
             )
             return _Item(line, None, fault)
         if not _is_text(row):
-            return _Item(line, None, InvalidRequestError("the row is not UTF-8 text"))
+            return _Item(line, None, InvalidRequestError(f"the row is not UTF-8 text; {_SAVE}"))
         fields = dict(zip(columns, row, strict=True))
         return _Item(line, fields.get("id") or self._key(path, line), fields[self._prompt_column])
 
@@ -253,7 +256,7 @@ class Inputs:
             with open(path, "rb") as stream:
                 value = stream.read().decode("utf-8-sig")
         except UnicodeDecodeError:
-            value = InvalidRequestError("the file is not UTF-8 text")
+            value = InvalidRequestError(f"the file is not UTF-8 text; {_SAVE}")
         except OSError as error:
             value = InvalidRequestError(f"cannot be read: {error.strerror}")
         yield _Item(None, path, value)
@@ -305,6 +308,19 @@ def _is_document(path: str) -> bool:
             return is_document(stream.read(HEAD))
     except OSError:
         return False  # reported when the file is read
+
+
+def _is_utf_16(line: bytes) -> bool:
+    """Return whether a file's first line is UTF-16: by its mark, or by its first character."""
+    return line.startswith((b"\xff\xfe", b"\xfe\xff")) or line[:2].count(0) == 1
+
+
+def _json_fault(line: bytes, error: Exception) -> str:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return f"the line is not UTF-8 text; {_SAVE}"
+    return f"not valid JSON: {error}"
 
 
 def _is_text(row: list[str]) -> bool:
