@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_serializer, field_validator, model_validator
 
 
 class Currency(enum.Enum):
@@ -155,6 +155,27 @@ class Stubborn(BaseModel):
     @classmethod
     def _break(cls, data: Any) -> Any:
         raise RuntimeError("a validator with a mistake")
+
+
+class Priced(BaseModel):
+    """Its validator and its serializer raise what Pydantic does not convert."""
+
+    PRICES: ClassVar[dict[str, int]] = {"12": 7}
+
+    number: str
+    total: float
+
+    @field_validator("number")
+    @classmethod
+    def _priced(cls, number: str) -> str:
+        if number == "odd":
+            return number
+        _ = cls.PRICES[number]
+        return number
+
+    @field_serializer("number")
+    def _written(self, number: str) -> int:
+        return self.PRICES[number]
 
 
 class Odd(BaseModel):

@@ -51,6 +51,51 @@ Feature: Answers in a shape: asked for as a schema, and validated
       | 3.error                         | "OutputValidationError: …Invalid JSON…"                          |
       | 3.error.text                    | "sorry"                                                              |
 
+  Scenario: A validator that raises any exception fails its own result, and no other
+    Given an API whose model answers as it is told
+    And a batch provider
+    When a run of these prompts is submitted as Priced
+      | prompt                                 |
+      | say: {"number": "12", "total": 3.5}    |
+      | say: {"number": "none", "total": 3.5}  |
+      | say: {"number": "odd", "total": 3.5}   |
+    And the results are read in order
+    Then the results by place have
+      | field                           | value                                                            |
+      | 0.response.parsed_output.number | "12"                                                             |
+      | 1.error                         | "OutputValidationError: …Priced: its validator raised KeyError: 'none'. It was billed…" |
+      | 1.error.text                    | "{…none…}"                                                       |
+      | 1.error.response.text           | "{…none…}"                                                       |
+      | 2.response.parsed_output.number | "odd"                                                            |
+    When the actor is asked in vain for a Priced: "say: {"number": "none", "total": 3.5}"
+    Then it fails as OutputValidationError and says "its validator raised KeyError: 'none'"
+
+  Scenario: A folder of results has the text of an answer whose validator or serializer failed
+    Given an API whose model answers as it is told
+    And a batch provider
+    When the prompts are asked as Priced into the folder "priced", by submit and wait
+      | prompt                                 |
+      | say: {"number": "12", "total": 3.5}    |
+      | say: {"number": "none", "total": 3.5}  |
+      | say: {"number": "odd", "total": 3.5}   |
+    Then the file "priced/000001.json" of JSON has
+      | field         | value |
+      | parsed.number | 7     |
+    And the file "priced/000002.json" of JSON has
+      | field  | value   |
+      | ok     | true    |
+      | parsed | nothing |
+    And the file "priced/000003.json" of JSON has
+      | field  | value   |
+      | ok     | true    |
+      | parsed | nothing |
+
+  Scenario: A live answer whose validator raises any exception fails with its text
+    Given an API whose model answers as it is told
+    And an actor that is asked live with {"validation_attempts": 2}, with the tools "silent"
+    When the actor is asked in vain for a Priced: "say: {"number": "none", "total": 3.5}"
+    Then it fails as OutputValidationError and says "its validator raised KeyError: "
+
   Scenario: An answer that was cut short says so
     Given an API
     And a batch provider

@@ -334,7 +334,7 @@ Feature: Conversations go on by themselves in the next batch
     When the actor is asked in vain: "Search [[sandbox:pause:50]]"
     Then it fails as ConversationStoppedError and says "more than a batch can carry"
 
-  Scenario: What nobody can judge, and what has no shape, is answered as ever
+  Scenario: An answer without a format is not judged, and an exception of a validator rejects one
     Given an API
     And a batch provider with {"validation_attempts": 3}
     When the actor is asked: "hello"
@@ -345,8 +345,10 @@ Feature: Conversations go on by themselves in the next batch
     And the run is waited for
     And another provider opens the run
     And the results are read in order
-    Then every result is an answer
-    And the API has processed 2 requests, none twice
+    Then the results by place have
+      | field   | value                                                                                  |
+      | 0.error | "OutputValidationError: …its validator raised RuntimeError: a validator with a mistake…" |
+    And the API has processed 4 requests, none twice
 
   Scenario: Two keys of one workspace have each tool run once
     Given an API

@@ -420,11 +420,20 @@ class OutputFormat(Generic[_T]):
         )
 
     def parse(self, text: str) -> _T:
-        """Parse an answer's text. Raises ``ValueError``, which lists each problem and its field."""
+        """Parse an answer's text. Raises ``ValueError``, which lists each problem and its field.
+
+        An exception of the type's own validator is its cause.
+        """
         try:
             return self._adapter.validate_json(text)
         except ValidationError as error:
             raise ValueError(problems_of(error)) from None
+        except ValueError:  # the text cannot be encoded
+            raise
+        except Exception as error:
+            # Pydantic lets all but ValueError and AssertionError of a validator through. They must
+            # not stop a reader of many results, because the answer is billed and kept.
+            raise ValueError(f"its validator raised {described(error)}") from error
 
     @cached_property
     def labels(self) -> Labels | None:
@@ -435,8 +444,11 @@ class OutputFormat(Generic[_T]):
             return None
 
     def to_json(self, value: _T) -> Any:
-        """Return a value of the type as JSON values."""
-        return self._adapter.dump_python(value, mode="json")
+        """Return a value of the type as JSON values. Raises ``ValueError``."""
+        try:
+            return self._adapter.dump_python(value, mode="json")
+        except Exception as error:  # of the type's own serializer
+            raise ValueError(f"its serializer raised {described(error)}") from error
 
     def of_fields(self, fields: Sequence[LabelledField]) -> _T:
         """Return the value of labelled fields. Raises as `parse` does."""
@@ -445,6 +457,12 @@ class OutputFormat(Generic[_T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return output_format_of, (self.kind,)
+
+
+def described(error: Exception) -> str:
+    """Return an exception's type and message: ``KeyError: 'total'``."""
+    words = str(error)
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def problems_of(error: ValidationError) -> str:

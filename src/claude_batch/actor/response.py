@@ -268,8 +268,13 @@ class ActorResponse(Generic[OutputT_co]):
         return values
 
     def _parsed_values(self) -> Any:
-        if self._output is not None:
-            return self._output.to_json(self.parsed_output)
+        if (output := self._output) is not None:
+            value = self.parsed_output
+            try:
+                return output.to_json(value)
+            except ValueError as error:
+                words = f"cannot be written as JSON from {output.name}"
+                raise self._invalid(words, str(error)) from error
         try:
             return self.parsed_output
         except OutputValidationError:
@@ -361,7 +366,7 @@ class ActorResponse(Generic[OutputT_co]):
                     raise
                 return read(texts[-1])
         except ValueError as error:
-            problem = str(error)
+            problem, cause = str(error), error.__cause__
         asked = "" if output is None else f" {output.name}"
         reason = self.stop_reason
         if reason in ("max_tokens", "model_context_window_exceeded"):
@@ -373,11 +378,18 @@ class ActorResponse(Generic[OutputT_co]):
             why = f"it is not finished ({reason})"
         else:
             why = problem
-        raise OutputValidationError(
-            f"the answer is not valid{asked or ' JSON'}: {why}. It was billed; its text is kept",
-            text=text,
-            stop_reason=reason,
+        raise self._invalid(f"is not valid{asked or ' JSON'}", why) from cause
+
+    def _invalid(self, words: str, why: str) -> OutputValidationError:
+        without_format = copy.copy(self)
+        # The error can then be pickled, even if the type of its format cannot.
+        without_format._output, without_format._parsed = None, _UNREAD
+        return OutputValidationError(
+            f"the answer {words}: {why}. It was billed; its text is kept",
+            text=self.text,
+            stop_reason=self.stop_reason,
             batch_id=self._batch_id,
+            response=without_format,
             problem=why,
         )
 

@@ -327,7 +327,7 @@ class Conversations:
         try:
             return check.problem(self._workbench.judge_of(run_id))
         except Exception as error:
-            # The reader of the answer gets the same error again.
+            # The answer is billed, so it is returned unchecked rather than lost.
             _log.warning("an answer cannot be validated: %s: %s", type(error).__name__, error)
             return None
 

@@ -95,7 +95,7 @@ async def converse_live(
 
     Returns the last answer, with the costs of all turns.
 
-    Raises an `AnswerError` for an unusable answer, and what ``ask`` and ``judge`` raise.
+    Raises an `AnswerError` for an unusable answer, and what ``ask`` raises.
     """
     toolset = actor.toolset
     tools: Tools = {} if toolset is None else toolset.tools
