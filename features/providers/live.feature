@@ -48,6 +48,7 @@ Feature: An actor without batch_processing is answered live
       | prompts                                    | how   | answered | complete | errors                                                        | keys                                         |
       | [0, 1, 2, 3, {"prompt": "", "id": "x"}, 5] | <how> | 5        | yes      | ["request 'x': the prompt is empty"] | ["k0", "k1", "k2", "k3", "x", "k5"] |
       | [0, 1, ""]                                 | <how> | 2        | yes      | ["the prompt is empty"]                                       | ["k0", "k1", null]                           |
+      | [0, null, 2, 7]                            | <how> | 3        | yes      | ["a request must be a text, an ActorRequest or a mapping, not None"] | ["k0", null, "k2", "k3"] |
 
     Examples:
       | how                                  |
@@ -111,6 +112,18 @@ Feature: An actor without batch_processing is answered live
       | "a broken iterable" | in order               |          | the caller's own                            |
       | "a broken iterable" | as completed           |          | the caller's own                            |
       | "a broken iterable" | synchronously in order |          | the caller's own                            |
+
+  Scenario Outline: answers under way are yielded before the exception of the caller's own iterable: <how>
+    Given the live server takes 100 ms to answer
+    Then what a broken iterable yielded is answered <how>, and then its exception is raised
+
+    Examples:
+      | how                                  |
+      | in order                             |
+      | as completed                         |
+      | synchronously in order               |
+      | from an async iterable in order      |
+      | from an async iterable synchronously |
 
   Scenario: A fault of the account raises AccountHaltedError with its reason, and is not retried
     Then a live call ends as follows

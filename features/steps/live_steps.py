@@ -226,6 +226,7 @@ def _all(
 
 def _broken() -> Iterator[str]:
     yield "p0"
+    yield "p1"
     raise ValueError("the caller's own")
 
 
@@ -288,6 +289,18 @@ def _(context: Context, prompts: Any, how: str, stop: int = 0) -> dict[str, obje
         "first_within_0.8_s": seconds[0] < 0.8,
         "last_after_1_s": seconds[-1] >= 1.0,
     }
+
+
+@then("what a broken iterable yielded is answered {how}, and then its exception is raised")
+def _(context: Context, how: str) -> None:
+    given_back: list[int] = []
+    try:
+        _all(context, _source("a broken iterable"), how, given_back.append)
+    except ValueError as error:
+        assert str(error) == "the caller's own", error
+    else:
+        raise AssertionError("its exception was not raised")
+    assert len(given_back) == 2, given_back
 
 
 @when("the live actor is asked for all of {count:d} prompts in order")

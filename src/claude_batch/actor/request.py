@@ -290,7 +290,7 @@ def is_unicode(text: str) -> bool:
 
 
 def _kind(value: object) -> str:
-    return f"{type(value).__name__} ({str(value)[:40]!r})"
+    return "None" if value is None else f"{type(value).__name__} ({str(value)[:40]!r})"
 
 
 def _prompt_fault(prompt: object) -> str | None:

@@ -50,86 +50,21 @@ from claude_batch.core.errors import (
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import SETTINGS, BatchProcessingMode, from_environment, resolve_mode
-from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
-from claude_batch.lifecycle.tool_runner import ToolOutput, Tools, run_call
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
-from claude_batch.providers.mapping import answer_error
+from claude_batch.providers.live_conversation import converse_live
 from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRunner
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.sync_bridge import Closing
-from claude_batch.wire.conversation import (
-    Answer,
-    Check,
-    End,
-    NextTurn,
-    Terms,
-    ToolCalls,
-    ToolOutcome,
-    ToolUse,
-    converse,
-)
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import ApiFault, account_reason
-from claude_batch.wire.messages import disposition_of
 from claude_batch.wire.retry_policy import LIVE_CALL
 
 if TYPE_CHECKING:
     from claude_batch.providers.estimation import Estimation
     from claude_batch.wire.live_client import LiveAnswer, LiveClient
-
-
-# Live conversation --------------------------------------------------------------------------------
-
-
-async def converse_live(
-    actor: ActorConfiguration,
-    params: bytes,
-    ask: Callable[[bytes], Awaitable[ActorResponse]],
-    mode: BatchProcessingMode,
-    judge: Callable[[bytes], str | None] | None = None,
-) -> ActorResponse:
-    """Send a request, and continue while the answers ask for another turn.
-
-    Returns the last answer, with the costs of all turns.
-
-    Raises an `AnswerError` for an unusable answer, and what ``ask`` raises.
-    """
-    toolset = actor.toolset
-    tools: Tools = {} if toolset is None else toolset.tools
-    names = None if toolset is None else tools.keys()
-    flow = converse(params, Terms(mode.max_turns, mode.validation_attempts, names))
-    response, asked = ActorResponse(b"{}", cost=0), 0
-    step = next(flow)
-    while True:
-        match step:
-            case NextTurn():
-                asked += 1
-                response = (await ask(step.params)).after(response, asked)
-                reply = Answer(disposition_of(response.stop_reason), response.raw)
-            case ToolCalls():
-                reply = list(await asyncio.gather(*(_run(tools, use) for use in step.uses)))
-            case Check():
-                reply = step.problem(judge)
-            case End(RequestState.SUCCEEDED):
-                return response
-            case End(state, stopped, note):
-                raise answer_error(state, response, "this request", stopped, note)
-        step = flow.send(reply)
-
-
-async def _run(tools: Tools, use: ToolUse) -> ToolOutcome:
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[ToolOutput] = loop.create_future()
-
-    def done(output: ToolOutput) -> None:
-        loop.call_soon_threadsafe(lambda: future.done() or future.set_result(output))
-
-    run_call(tools, use, done)
-    return ToolOutcome(use.id, *await future)
-
 
 # Provider -----------------------------------------------------------------------------------------
 
@@ -137,6 +72,9 @@ _T = TypeVar("_T")
 
 Ask = Callable[[ActorConfiguration, ActorRequest], Awaitable[ActorResponse]]
 """Makes one call, on any event loop of the caller."""
+
+_END: Any = object()
+"""End of the requests. Not ``None``, which a caller's iterable may yield by mistake."""
 
 _CLOSED = "the provider was closed while it waited for an answer"
 
@@ -297,19 +235,21 @@ class ClaudeProvider(Closing):
         ``requests`` is read as results are consumed: at most ``concurrency`` requests are sent and
         not yet yielded. Once the account is at fault, nothing more is sent, and every remaining
         request fails with that `AccountHaltedError`. Ending the iteration cancels the calls in
-        progress.
+        progress. An exception of ``requests`` is raised after the results of the calls in progress.
         """
         check_requests(requests)
         many = _Many(self, actor)
         source = _as_async(requests)
         window: deque[asyncio.Future[ActorResult]] = deque()
-        pulling: asyncio.Task[RequestLike | None] | None = None
-        exhausted = False
+        pulling: asyncio.Task[RequestLike] | None = None
+        exhausted, fault = False, None
         try:
             while True:
                 if not exhausted and pulling is None and len(window) < self._concurrency:
-                    pulling = asyncio.ensure_future(anext(source, None))
+                    pulling = asyncio.ensure_future(anext(source, _END))
                 if not window and pulling is None:
+                    if fault is not None:
+                        raise fault
                     return
                 first = [window[0]] if window and ordered else list(window)
                 await asyncio.wait(
@@ -317,8 +257,13 @@ class ClaudeProvider(Closing):
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if pulling is not None and pulling.done():
-                    request, pulling = pulling.result(), None
-                    if request is None:
+                    pulled, pulling = pulling, None
+                    try:
+                        request = pulled.result()
+                    except Exception as error:
+                        # The answers in progress are paid for, so they are yielded first.
+                        request, fault = _END, error
+                    if request is _END:
                         exhausted = True
                     else:
                         window.append(many.begin(request))
@@ -344,16 +289,21 @@ class ClaudeProvider(Closing):
         many = _Many(self, actor)
         source = self._as_sync(requests) if isinstance(requests, AsyncIterable) else iter(requests)
         window: deque[concurrent.futures.Future[ActorResult]] = deque()
-        exhausted = False
+        exhausted, fault = False, None
         try:
             while True:
                 while not exhausted and len(window) < self._concurrency:
-                    request = next(source, None)
-                    if request is None:
+                    try:
+                        request = next(source, _END)
+                    except Exception as error:
+                        request, fault = _END, error
+                    if request is _END:
                         exhausted = True
                     else:
                         window.append(many.start(request))
                 if not window:
+                    if fault is not None:
+                        raise fault
                     return
                 if ordered:
                     done = window[0]
@@ -372,10 +322,10 @@ class ClaudeProvider(Closing):
     def _as_sync(self, requests: AsyncIterable[RequestLike]) -> Iterator[RequestLike]:
         source = aiter(requests)
 
-        async def pull() -> RequestLike | None:
-            return await anext(source, None)
+        async def pull() -> RequestLike:
+            return await anext(source, _END)
 
-        while (request := wait_for(self._start(pull()))) is not None:
+        while (request := wait_for(self._start(pull()))) is not _END:
             yield request
 
     def create_chat_model(self, model: str, temperature: float | None = None, **kwargs: Any) -> Any:
