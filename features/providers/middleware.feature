@@ -115,6 +115,35 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
       | raises asynchronously in before_request            | before_request |
       | raises a time-out asynchronously in after_response | after_response |
 
+  Scenario Outline: Middleware that <what> fails its request like any other exception: <who>, <how>
+    Given an API
+    And middleware that <what>
+    And <who>
+    When "Hello" is asked in this way: <how>
+    Then the middleware's error is a MiddlewareError of <stage>
+    When "Hello" is asked in this way: <how>
+    Then the middleware's error is a MiddlewareError of <stage>
+
+    Examples:
+      | what                                            | who                          | how                        | stage          |
+      | exits in before_request                         | a batch provider that has it | synchronously              | before_request |
+      | is interrupted in before_request                | a batch provider that has it | awaited                    | before_request |
+      | exits in after_response                         | a batch provider that has it | many at once synchronously | after_response |
+      | exits asynchronously in before_request          | a batch provider that has it | synchronously              | before_request |
+      | exits asynchronously in after_response          | a batch provider that has it | synchronously              | after_response |
+      | exits asynchronously in after_response          | a batch provider that has it | awaited                    | after_response |
+      | is interrupted asynchronously in after_response | a batch provider that has it | many at once synchronously | after_response |
+      | exits in before_request                         | a live provider that has it  | synchronously              | before_request |
+      | is interrupted asynchronously in after_response | a live provider that has it  | synchronously              | after_response |
+      | exits asynchronously in after_response          | a live provider that has it  | many at once               | after_response |
+
+  Scenario: An exit on an event loop that callers share ends one caller's work alone
+    Given an event loop that the process shares, with work that never ends
+    When other work on it exits
+    Then the caller of that work gets its exit, and the event loop goes on
+    When the event loop itself fails
+    Then the work that never ends fails, and later work runs on another event loop
+
   Scenario Outline: Middleware that blocks holds up its own request alone: <who>, <how>
     Given an API
     And middleware that blocks until the caller's loop has gone on

@@ -20,17 +20,20 @@ Feature: Functions of the user are called where they belong, and a fault in them
   Scenario Outline: A post_process that <fault> changes no result: <provider>
     Given an API
     And <provider> whose post_process <fault>
-    When the prompts "one, two" are asked, together
+    When the prompts "one, two" are asked, <how>
     Then 2 results are answers and 0 are errors
     And the log says "<words>"
 
     Examples:
-      | provider         | fault               | words                                      |
-      | a batch provider | raises              | post_process failed for the result of      |
-      | a batch provider | hangs               | post_process did not return within 0.2 s   |
-      | a batch provider | hangs on the loop   | post_process did not return within 0.2 s   |
-      | a live provider  | raises              | post_process failed for the result of      |
-      | a live provider  | hangs               | post_process did not return within 0.2 s   |
+      | provider         | fault               | how                     | words                                 |
+      | a batch provider | exits               | together, synchronously | post_process failed for the result of |
+      | a batch provider | exits on the loop   | together, synchronously | post_process failed for the result of |
+      | a live provider  | exits on the loop   | together, synchronously | post_process failed for the result of |
+      | a batch provider | raises              | together                | post_process failed for the result of |
+      | a batch provider | hangs               | together                | post_process did not return within 0.2 s |
+      | a batch provider | hangs on the loop   | together                | post_process did not return within 0.2 s |
+      | a live provider  | raises              | together                | post_process failed for the result of |
+      | a live provider  | hangs               | together                | post_process did not return within 0.2 s |
 
   Scenario Outline: An answer without the format that was asked for is one failure for post_process: <provider>, <how>
     Given an API

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
+from unittest import mock
 
 import msgspec
 import programs
@@ -18,6 +20,7 @@ from behave.runner import Context
 from staging import make_provider
 
 import claude_batch as cb
+from claude_batch.lifecycle.event_loop_thread import SharedEventLoop
 from claude_batch.providers import middleware_runner
 
 
@@ -232,6 +235,30 @@ class Faulty:
         raise TimeoutError("somebody else's")
 
 
+class Leaving:
+    """Ends, or tries to end, the whole program."""
+
+    def __init__(self, stage: str, error: type[BaseException]) -> None:
+        self._stage = stage
+        self._error = error
+
+    def before_request(self, actor: str, request: cb.ActorRequest) -> Any:
+        if self._stage == "before_request":
+            raise self._error("leaving")
+        return request
+
+    def after_response(self, actor: str, key: str | None, response: Any) -> Any:
+        raise self._error("leaving")
+
+
+class LeavingLater(Leaving):
+    async def before_request(self, actor: str, request: cb.ActorRequest) -> Any:
+        return super().before_request(actor, request)
+
+    async def after_response(self, actor: str, key: str | None, response: Any) -> Any:
+        super().after_response(actor, key, response)
+
+
 class Hanging:
     def __init__(self) -> None:
         self.may_return = threading.Event()
@@ -328,6 +355,14 @@ MIDDLEWARE: dict[str, Callable[[Context], cb.Middleware]] = {
     "raises a time-out asynchronously in after_response": lambda _: Faulty("raises a time-out"),
     "returns nothing asynchronously from before_request": lambda _: Faulty("returns nothing"),
     "makes each request anew": lambda _: Anew(),
+    "exits in before_request": lambda _: Leaving("before_request", SystemExit),
+    "exits in after_response": lambda _: Leaving("after_response", SystemExit),
+    "is interrupted in before_request": lambda _: Leaving("before_request", KeyboardInterrupt),
+    "exits asynchronously in before_request": lambda _: LeavingLater("before_request", SystemExit),
+    "exits asynchronously in after_response": lambda _: LeavingLater("after_response", SystemExit),
+    "is interrupted asynchronously in after_response": lambda _: LeavingLater(
+        "after_response", KeyboardInterrupt
+    ),
     "returns nothing from before_request": lambda _: Forgetful(),
     "returns nothing from after_response": lambda _: ForgetfulLater(),
     "blocks until the caller's loop has gone on": lambda _: Patient(),
@@ -453,3 +488,44 @@ def _(_: Context) -> None:
     done = programs.run(_FORKS, "without")
     assert done.returncode == 0, done.stderr
     assert "claude-batch-engine" in done.stdout and "middleware" not in done.stdout, done.stdout
+
+
+# An event loop that an exit or a fault reaches
+
+
+@given("an event loop that the process shares, with work that never ends")
+def _(context: Context) -> None:
+    context.shared = SharedEventLoop("shared-loop")
+    context.endless = context.shared.run(asyncio.Event().wait())
+    context.first = context.shared._thread
+
+
+@when("other work on it exits")
+def _(context: Context) -> None:
+    async def leave() -> None:
+        sys.exit(3)
+
+    context.left = context.shared.run(leave()).exception(20)
+
+
+@then("the caller of that work gets its exit, and the event loop goes on")
+def _(context: Context) -> None:
+    assert isinstance(context.left, SystemExit), context.left
+    assert context.shared.run(asyncio.sleep(0, "done")).result(20) == "done"
+    assert context.shared._thread is context.first and not context.endless.done()
+
+
+@when("the event loop itself fails")
+def _(context: Context) -> None:
+    loop = context.first._loop
+    with mock.patch.object(loop, "_run_once", side_effect=OSError("no selector")):
+        loop.call_soon_threadsafe(lambda: None)
+        context.loop_failure = context.endless.exception(20)
+
+
+@then("the work that never ends fails, and later work runs on another event loop")
+def _(context: Context) -> None:
+    assert isinstance(context.loop_failure, cb.EngineStoppedError), context.failed
+    assert "OSError: no selector" in str(context.loop_failure), context.failed
+    assert context.shared.run(asyncio.sleep(0, "done")).result(20) == "done"
+    assert context.shared._thread is not context.first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -52,6 +53,14 @@ async def _hang(result: cb.ActorResult) -> None:
     await asyncio.sleep(60)
 
 
+def _exit(result: cb.ActorResult) -> None:
+    sys.exit(1)
+
+
+async def _exit_later(result: cb.ActorResult) -> None:
+    sys.exit(1)
+
+
 @given("a {kind} provider whose post_process {does}")
 def _(context: Context, kind: str, does: str) -> None:
     context.processed = []
@@ -67,6 +76,8 @@ def _(context: Context, kind: str, does: str) -> None:
     functions: dict[str, Callable[..., Any]] = {
         "keeps results": context.processed.append,
         "raises": fail,
+        "exits": _exit,
+        "exits on the loop": _exit_later,
         "hangs": hang,
         "hangs on the loop": _hang,
     }

@@ -128,7 +128,7 @@ class Step:
             keeps = context is None or response.context is not None
             passage.value = response if keeps else response.with_context(context)
 
-    def fail(self, passage: Passage, error: Exception) -> None:
+    def fail(self, passage: Passage, error: BaseException) -> None:
         """Record the exception that the method raised."""
         words = f"failed in {self.stage}: {type(error).__name__}: {error}"
         passage.error = self._error(words, passage)
@@ -158,7 +158,7 @@ class PostStep(Step):
     def settle(self, passage: Passage, changed: object) -> None:
         """Ignore what the function returned."""
 
-    def fail(self, passage: Passage, error: Exception) -> None:
+    def fail(self, passage: Passage, error: BaseException) -> None:
         """Log the exception that the function raised."""
         _log.error("post_process failed for %s", _named(passage), exc_info=error)
 

@@ -33,7 +33,10 @@ class EventLoopThread:
         """Start the thread; ``closed`` is the message for work that closing has cut off."""
         self.gate: threading.RLock = threading.RLock()  # a signal handler may enter it again
         self._closed = False
+        self._ended = False
         self._words = closed
+        self._futures: set[Future[Any]] = set()
+        self._name = name
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -42,14 +45,35 @@ class EventLoopThread:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
+            while not self._ended:
+                try:
+                    self._loop.run_forever()
+                except (KeyboardInterrupt, SystemExit) as error:
+                    # Of a function of the user in a task or callback. asyncio lets these two stop
+                    # the loop, but everybody's work is on it. The task itself has the exception.
+                    _log.error("the thread %s goes on after an exit", self._name, exc_info=error)
+        except Exception as error:
+            _log.exception("the thread %s has failed", self._name)
+            self._fail_the_rest(f"its event loop has failed: {type(error).__name__}: {error}")
         finally:
             self._loop.close()
 
+    def _fail_the_rest(self, words: str) -> None:
+        """End the work of a loop that can no longer run, so that no caller waits for it."""
+        with self.gate:
+            self._closed = self._ended = True
+            left = list(self._futures)
+        for future in left:
+            if not future.done() and future.set_running_or_notify_cancel():
+                future.set_exception(EngineStoppedError(words))
+
     @property
     def alive(self) -> bool:
-        """Return False after a fork, because threads stay with the parent process."""
-        return self._process == os.getpid() and self._thread.is_alive()
+        """Return False after a fork, because threads stay with the parent process.
+
+        Also False if the loop has failed or ended.
+        """
+        return self._process == os.getpid() and not self._ended and self._thread.is_alive()
 
     @property
     def closed(self) -> bool:
@@ -70,7 +94,10 @@ class EventLoopThread:
         """
         with self.gate:
             if not self._closed:
-                return asyncio.run_coroutine_threadsafe(self._ended_by_us(work), self._loop)
+                future = asyncio.run_coroutine_threadsafe(self._ended_by_us(work), self._loop)
+                self._futures.add(future)
+                future.add_done_callback(self._futures.discard)
+                return future
         work.close()
         raise EngineStoppedError("the provider is closed; create a new one")
 
@@ -103,8 +130,9 @@ class EventLoopThread:
         try:
             await last()
         except Exception:
-            _log.exception("the thread %s did not end cleanly", self._thread.name)
+            _log.exception("the thread %s did not end cleanly", self._name)
         finally:
+            self._ended = True
             self._loop.stop()
 
     async def end_the_rest(self) -> None:
@@ -132,7 +160,7 @@ class SharedEventLoop:
     def run(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
         """Start a coroutine from any thread; cancelling the future cancels the coroutine."""
         with self._lock:
-            if self._thread is None:
+            if self._thread is None or not self._thread.alive:
                 self._thread = EventLoopThread(self._name)
             return self._thread.run(work)
 

@@ -337,13 +337,26 @@ async def _await(step: Step, passage: Passage, seconds: float | None) -> None:
     try:
         async with patience:
             changed = await step.call(passage)
-    except Exception as error:
-        if patience.expired() and seconds is not None:
+    except BaseException as error:
+        if _ends_the_caller(error):
+            raise
+        if patience.expired() and seconds is not None and isinstance(error, Exception):
             step.overrun(passage, seconds)
         else:
             step.fail(passage, error)
     else:
         step.settle(passage, changed)
+
+
+def _ends_the_caller(error: BaseException) -> bool:
+    """Return whether an exception is meant for the caller rather than raised by middleware.
+
+    Everything else is a failure of the middleware. A `SystemExit` would end the event loop, which
+    other calls share.
+    """
+    if isinstance(error, KeyboardInterrupt):  # Ctrl-C reaches the main thread alone
+        return threading.current_thread() is threading.main_thread()
+    return isinstance(error, asyncio.CancelledError | GeneratorExit)
 
 
 def _call(step: Step, passage: Passage) -> object:
@@ -353,12 +366,12 @@ def _call(step: Step, passage: Passage) -> object:
     """
     try:
         return step.call(passage)
-    except Exception as error:
+    except BaseException as error:  # also `sys.exit()`, which ends no process from a thread
         return _Raised(error)
 
 
 class _Raised:
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
