@@ -83,6 +83,8 @@ def _(context: Context) -> None:
         first = [result.ok async for result in run.results()]
         assert first.count(True) == 2, first
         run.mark_delivered()
+        assert await run.retry_failed([]) == 0
+        assert run.status().delivered is not None
         assert await run.retry_failed() == 3
         assert run.status().delivered is None
         begun = time.monotonic()

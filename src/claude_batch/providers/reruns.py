@@ -104,25 +104,27 @@ def parse_only(only: Iterable[str] | None) -> Only:
     """Parse the words of ``only`` into a selection.
 
     They are ``expired``, ``errored``, ``canceled``, ``malformed``, ``missing`` and ``type=…``. None
-    or an empty iterable means every failure, but nothing that may have been paid for. Raises
-    `ActorConfigurationError`.
+    means every failure, but nothing that may have been paid for. An empty iterable means nothing,
+    because a program may have filtered its list to nothing. Raises `ActorConfigurationError`.
     """
-    words = [] if only is None else [only] if isinstance(only, str) else list(only)
+    words: list[object] = []
+    if only is not None:
+        words += [only] if isinstance(only, str) else only
     states: set[RequestState] = set()
     types: set[str] = set()
     for word in words:
         if word == _MISSING:
             continue
-        if word.startswith(_TYPE) and word != _TYPE:
+        if isinstance(word, str) and word.startswith(_TYPE) and word != _TYPE:
             types.add(word.removeprefix(_TYPE))
         elif word in [str(state) for state in ON_ORDER]:
-            states.add(RequestState(word))
+            states.add(RequestState(str(word)))
         else:
             raise ActorConfigurationError(
                 f"only: {word!r} is unknown; use expired, errored, canceled, malformed, missing, "
                 "or type=… with a type of error, such as type=overloaded_error"
             )
-    return Only(frozenset(states) if words else None, frozenset(types), _MISSING in words)
+    return Only(None if only is None else frozenset(states), frozenset(types), _MISSING in words)
 
 
 def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Refetched]) -> Retried:
