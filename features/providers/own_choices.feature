@@ -31,6 +31,10 @@ Feature: One call, one run and one request decide for themselves
       | in batches   | {"budget": "0.000001"}     | awaited                    |       | more than the whole budget of the run, $0.000001 |
       | live         | {"budget": 5}              | synchronously              | live  |                                               |
       | in batches   | {"mode": "sometimes"}      | awaited                    |       | mode: Input should be 'batch', 'live' or 'auto' |
+      | in batches   | {"deadline": "2020-01-01T00:00Z"} | awaited             |       | the deadline 2020-01-01T00:00:00+00:00 is in the past |
+      | in batches   | {"deadline": "2020-01-01T00:00Z", "mode": "auto"} | synchronously |  | the deadline 2020-01-01T00:00:00+00:00 is in the past |
+      | in batches   | {"deadline": "2020-01-01T00:00Z", "mode": "live"} | synchronously | live | |
+      | in batches   | {"deadline": "2020-01-01T00:00Z"} | submitted           |       | the deadline 2020-01-01T00:00:00+00:00 is in the past |
       | in batches   | {"modus": "live"}          | awaited                    |       | there is no setting 'modus'                   |
       | live         | {"modus": "live"}          | awaited                    |       | there is no setting 'modus'                   |
       | in batches   | {"settling": 1}            | submitted                  |       | there is no setting 'settling'                |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -27,6 +28,7 @@ from claude_batch.providers.entrance import Entered, Entrance
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner, wait_on_a_loop
+from claude_batch.providers.run_writer import deadline_fault
 from claude_batch.wire.encoding import EncodedRequest
 
 Beside: TypeAlias = tuple[OutputFormat[Any] | None, Any]
@@ -231,6 +233,11 @@ class Responder:
     ) -> CallFuture:
         """Queue a call; with middleware, the caller acknowledges the answer itself."""
         future = CallFuture()
+        # A live call is answered at once, and needs no deadline. Any other would be sent live at
+        # the full price, because its deadline is missed from the beginning.
+        if chosen.mode != "live" and (fault := deadline_fault(chosen, time.time())) is not None:
+            future.settle(fault)
+            return future
         # Read here, because the caller's own context is active here.
         trace = self._carriers.carried()
         if acknowledges is None:

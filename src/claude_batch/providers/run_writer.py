@@ -77,6 +77,16 @@ def run_identity(
     return b"\n".join((base_url.encode(), actor.digest_fields(), options, *key))
 
 
+def deadline_fault(mode: BatchProcessingMode, now: float) -> ActorConfigurationError | None:
+    """Return the error for an absolute deadline in the past; ``now`` is seconds since the epoch."""
+    due = mode.deadline
+    if not isinstance(due, datetime) or due.timestamp() > now:
+        return None
+    return ActorConfigurationError(
+        f"the deadline {due.isoformat()} is in the past; give a later one. Nothing was sent"
+    )
+
+
 class RunWriter:
     """Writes one run: call `add` for every request, then `finish`; `abort` leaves no trace."""
 
@@ -426,12 +436,9 @@ class RunWriter:
 
     def _check_deadline(self) -> None:
         # Relative deadlines begin now. A run that is continued may have missed its own.
-        due = self._mode.deadline
-        if isinstance(due, datetime) and due.timestamp() <= self._now:
+        if (fault := deadline_fault(self._mode, self._now)) is not None:
             self.abort()
-            raise ActorConfigurationError(
-                f"the deadline {due.isoformat()} is in the past; give a later one. Nothing was sent"
-            )
+            raise fault
 
     def _look_ahead(self) -> None:
         """Run the preflight check; its token counts improve estimates."""
