@@ -80,6 +80,13 @@ Feature: The registry finds who answers for an actor
       | "acme" | yes     |        |                       |
       | " "    | no      |        | must not be empty     |
 
+  Scenario: the name of Claude's maker is taken, too
+    Given a registry with the provider "claude"
+    Then names are registered as follows
+      | name        | replace | error                                                    |
+      | "Anthropic" | no      | a provider called 'anthropic' is registered already      |
+      | "anthropic" | yes     |                                                          |
+
   Scenario: the actor's mode chooses between live and batched Claude
     Given a registry with the providers "claude, claude-batch, acme"
     Then the registry finds who answers as follows
@@ -114,7 +121,8 @@ Feature: The registry finds who answers for an actor
       | {"region": "eu"} | 1           | 1    |
 
   Scenario: a host may put its own provider in the place of anthropic
-    Given a registry with the providers "claude, anthropic"
+    Given a registry with the provider "claude"
+    And the provider "anthropic" in place of another one
     Then the registry finds who answers as follows
       | actor                                   | name      |
       | {"model": "m", "provider": "anthropic"} | anthropic |

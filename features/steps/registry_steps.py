@@ -84,7 +84,7 @@ class _RunKeeper(_Provider):
 # --- the table ------------------------------------------------------------------------------------
 
 
-def _register(context: Context, name: str) -> None:
+def _register(context: Context, name: str, *, replace: bool = False) -> None:
     if not hasattr(context, "registry"):
         context.registry, context.registry_made = ProviderRegistry(), []
         context.providers_given = []
@@ -95,12 +95,17 @@ def _register(context: Context, name: str) -> None:
         context.registry_made.append(made)
         return made
 
-    context.registry.register(name, factory)
+    context.registry.register(name, factory, replace=replace)
 
 
 @given('a registry with the provider "{name}"')
 def _(context: Context, name: str) -> None:
     _register(context, name)
+
+
+@given('the provider "{name}" in place of another one')
+def _(context: Context, name: str) -> None:
+    _register(context, name, replace=True)
 
 
 @given('a registry with the providers "{names}"')

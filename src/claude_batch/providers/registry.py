@@ -64,7 +64,9 @@ class ProviderRegistry:
         if not name:
             raise ActorConfigurationError("the name of a provider must not be empty")
         with self._lock:
-            if name in self._factories and not replace:
+            # An alias is taken, too: `anthropic` means Claude to every actor.
+            taken = name in self._factories or _ALIASES.get(name) in self._factories
+            if taken and not replace:
                 raise ActorConfigurationError(
                     f"a provider called {name!r} is registered already; register it under another "
                     "name, or with replace=True"
