@@ -118,3 +118,31 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       """
       Nothing was confirmed
       """
+
+  Scenario Outline: A halt for a refused key ends once <end>
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's environment has ANTHROPIC_API_KEY = sk-invalid-key-0123456789
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4
+    When a command runs: doctor
+    Then the command line exits with 4
+    And the command line prints
+      """
+      fault    sending: halted at http://127.0.0.1:
+               Correct the cause, then run: claude-batch resume
+      """
+    When a command's key is changed to "sk-good"
+    And a command runs: <words>
+    Then the command line exits with 0
+    When a command runs: doctor
+    Then the command line exits with 0
+    And the command line prints
+      """
+      0 faults, 0 warnings
+      """
+
+    Examples:
+      | end                               | words      |
+      | a good key has taken up the work  | resume     |
+      | nothing waits for that key        | cancel RUN |

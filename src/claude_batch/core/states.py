@@ -26,15 +26,16 @@ class RequestState(StrEnum):
     @property
     def is_final(self) -> bool:
         """True if no further step follows automatically."""
-        return self not in _OPEN
+        return self not in OPEN
 
 
-_OPEN = (
+OPEN: Final = (
     RequestState.QUEUED,
     RequestState.HELD,
     RequestState.PACKED,
     RequestState.CONTINUING,
 )
+"""States of a request that has no outcome yet."""
 
 
 class BatchState(StrEnum):

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import budgets
+from claude_batch.ledger import budgets, halts
 from claude_batch.ledger.deliveries import remove_some
 from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
@@ -228,6 +228,9 @@ def _move_lanes(tx: Connection, source: int, target: int) -> None:
         tx.execute(delete(lanes).where(lanes.c.id == lane.id))
     tx.execute(update(runs).where(runs.c.workspace_id == source).values(workspace_id=target))
     move_files(tx, source, target)
+    if halts.halt_of(tx, source).halt_reason not in halts.UNPROBED:
+        # Nothing is left there to be sent as a probe, so nothing else would ever end this halt.
+        halts.clear_halt(tx, source)
 
 
 def ensure_lane(

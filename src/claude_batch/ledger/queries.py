@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.ids import RUN_PREFIX
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import OPEN, BatchState, RequestState
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -533,6 +533,16 @@ def workspace_row(tx: Connection, workspace_id: int) -> Record:
 def workspace_ids(tx: Connection) -> list[int]:
     """Return the ids of all workspaces of the ledger."""
     return list(tx.scalars(select(workspaces.c.id).order_by(workspaces.c.id)))
+
+
+def waiting_workspaces(tx: Connection) -> set[int]:
+    """Return the ids of the workspaces in which requests have no outcome yet."""
+    waits = (
+        select(requests.c.seq)
+        .join(lanes, lanes.c.id == requests.c.lane_id)
+        .where(lanes.c.workspace_id == workspaces.c.id, requests.c.state.in_(OPEN))
+    )
+    return set(tx.scalars(select(workspaces.c.id).where(waits.exists())))
 
 
 def counts_by_state(tx: Connection) -> tuple[dict[str, int], dict[str, int]]:

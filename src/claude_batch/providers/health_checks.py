@@ -29,6 +29,7 @@ from claude_batch.ledger import queries
 from claude_batch.ledger.backends.lock_files import file_lock, seat_files, take
 from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.ledger.backends.sqlite_file import SQLITE_VERSION, Examined, examine
+from claude_batch.ledger.halts import UNPROBED
 from claude_batch.ledger.high_water import is_known, mark_file, read_mark
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import MOVED_TO, Ledger, exists_on_server, identity_of
@@ -106,9 +107,10 @@ def _check_server(location: str) -> Iterator[Finding]:
             yield Finding(check="ledger", level="warning", message=message, remedy=remedy)
         with ledger.read() as tx:
             facts, rows = queries.metadata_of(tx), queries.workspaces_of(tx)
+            waiting = queries.waiting_workspaces(tx)
         yield _check_version(int(facts["schema_version"]))
         yield _check_mark(facts)
-        yield from _check_workspaces(rows)
+        yield from _check_workspaces(rows, waiting)
         workers = ledger.workers()
     except LedgerError as error:
         yield _ledger_fault("ledger", str(error))
@@ -154,7 +156,7 @@ def _check_content(path: Path, examined: Examined) -> Iterator[Finding]:
         yield Finding(check="integrity", level="ok", message="SQLite found no damage")
     yield _check_version(int(version))
     yield _check_mark(meta)
-    yield from _check_workspaces(examined.workspaces)
+    yield from _check_workspaces(examined.workspaces, examined.waiting)
 
 
 def _check_version(version: int) -> Finding:
@@ -200,24 +202,31 @@ def _check_mark(meta: Mapping[str, str]) -> Finding:
     return Finding(check="mark", level="ok", message="the ledger has every sending that it counts")
 
 
-def _check_workspaces(workspaces: list[dict[str, Any]]) -> Iterator[Finding]:
+def _check_workspaces(workspaces: list[dict[str, Any]], waiting: set[int]) -> Iterator[Finding]:
+    """Yield the halts that keep requests from being sent, now or later.
+
+    ``waiting`` has the ids of the workspaces in which requests have no outcome yet. Without one,
+    most halts mean nothing: the next command tries again at once.
+    """
     for row in workspaces:
-        where = row.get("base_url")
-        if row.get("halted") is not None:
-            words = row.get("halt_message") or row.get("halt_reason")
+        where, reason = row.get("base_url"), row.get("halt_reason")
+        words = row.get("halt_message") or reason
+        if row.get("behind") is not None or reason == "ledger_behind":
+            # No other command ends this halt, whatever halted it before.
+            why = f": {words}" if reason == "ledger_behind" else ""
+            yield Finding(
+                check="sending",
+                level="fault",
+                message=f"halted at {where} until the ledger is recovered{why}",
+                remedy="claude-batch ledger recover",
+                cause="halted",
+            )
+        elif row.get("halted") is not None and (row["id"] in waiting or reason in UNPROBED):
             yield Finding(
                 check="sending",
                 level="fault",
                 message=f"halted at {where}: {words}",
                 remedy="Correct the cause, then run: claude-batch resume",
-                cause="halted",
-            )
-        elif row.get("behind") is not None:
-            yield Finding(
-                check="sending",
-                level="fault",
-                message=f"halted at {where} until the ledger is recovered",
-                remedy="claude-batch ledger recover",
                 cause="halted",
             )
 

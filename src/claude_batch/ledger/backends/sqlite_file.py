@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from claude_batch.core.errors import LedgerError, LedgerFault
+from claude_batch.core.states import OPEN
 from claude_batch.core.temporary_files import create_beside, flush_folder
 
 SQLITE_VERSION = sqlite3.sqlite_version
@@ -130,9 +131,16 @@ class Examined:
     """The metadata, such as ``schema_version``; empty if the file is no ledger."""
     workspaces: list[dict[str, Any]]
     """The rows of the workspaces, with the columns of the ledger's own schema version."""
+    waiting: set[int]
+    """The ids of the workspaces in which requests have no outcome yet."""
 
 
 _MOST_PROBLEMS = 10
+
+_WAITING = (
+    "SELECT DISTINCT workspace_id FROM requests JOIN lanes ON lanes.id = lane_id "
+    f"WHERE state IN ({', '.join('?' for _ in OPEN)})"
+)
 
 
 def examine(path: Path) -> Examined:
@@ -160,10 +168,12 @@ def _examine(path: Path, how: str) -> Examined:
         problems = connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})").fetchall()
         rows = connection.execute("SELECT * FROM workspaces") if "workspaces" in tables else ()
         meta = connection.execute("SELECT name, value FROM meta") if "meta" in tables else ()
+        waiting = connection.execute(_WAITING, OPEN) if {"requests", "lanes"} <= tables else ()
         return Examined(
             damage=[" ".join(str(row[0]).split()) for row in problems if row[0] != "ok"],
             meta={row["name"]: row["value"] for row in meta},
             workspaces=[dict(row) for row in rows],
+            waiting={row["workspace_id"] for row in waiting},
         )
 
 
