@@ -66,7 +66,7 @@ Feature: The dashboard's pages show the ledger
     When a ledger has trouble: it waits for its recovery
     Then the dashboard's pages say
       | path | words                                                          |
-      | /    | The ledger is behind its high-water mark…claude-batch ledger recover |
+      | /    | The ledger must be recovered…claude-batch ledger recover |
 
   Scenario: A ledger that cannot be read any more
     When a ledger has trouble: it has lost its tables

@@ -312,11 +312,76 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: run actor.yaml asks.jsonl
     Then of two copies that count a POST at the same moment the second is refused
 
+  Scenario: A ledger that its mark shows to be whole is not recovered, and goes on sending
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs without a key: ledger recover
+    Then the command line exits with 0 and says
+      """
+      the ledger has every sending that its high-water mark counts: there is nothing to recover
+      """
+    When a command runs: run actor.yaml more.jsonl
+    Then the command line exits with 0
+    And the API has taken 2 batches, and processed no request twice
+
+  Scenario: A ledger that was restored together with its mark is recovered on order
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: ledger backup copy.db
+    And the high-water marks are kept aside
+    And a command runs: run actor.yaml more.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And the high-water marks are put back
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover --even-if-whole
+    Then the command line exits with 0 and says
+      """
+      has the answers to 1 request that this ledger does not have; submit it again
+      """
+
+  Scenario: A recovery that has not ended names itself as what is left to do
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: ledger recover --even-if-whole
+    Then the command line exits with 3
+    When a command runs: submit actor.yaml more.jsonl
+    Then the command line exits with 4 and says
+      """
+      because its recovery has not ended yet
+      First run `claude-batch ledger recover`, then repeat the call
+      """
+    When a command runs: status RUN --json
+    Then the command line prints
+      """
+      Look for them at the API with: claude-batch ledger recover; halted for
+      until you run `claude-batch ledger recover`
+      """
+    When a command runs: doctor
+    Then the command line exits with 4
+    And the command line prints
+      """
+      until the ledger is recovered: the ledger
+               claude-batch ledger recover
+      """
+    When a command runs: ledger show
+    Then the command line prints
+      """
+      high water: reached
+      """
+    And the command line says
+      """
+      its recovery has not ended yet; continue it with: claude-batch ledger recover
+      """
+    When a command's environment has CLAUDE_BATCH_SETTLING = 1ms
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: resume
+    Then the command line exits with 0
+
   Scenario: A backup from before a recovery is behind too
     When a command runs: run actor.yaml asks.jsonl
     And a command runs: ledger backup copy.db
     And a command waits 0.2 seconds
-    And a command runs: ledger recover
+    And a command runs: ledger recover --even-if-whole
     Then the command line exits with 0
     When a command's ledger is replaced by "copy.db"
     And a command runs: run actor.yaml more.jsonl
@@ -395,7 +460,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
 
   Scenario: Recovery must be alone with the ledger
     When a command runs: run actor.yaml asks.jsonl
-    And a command runs while another process holds its seat: ledger recover
+    And a command runs while another process holds its seat: ledger recover --even-if-whole
     Then the command line exits with 3 and says
       """
       another process drives the ledger
@@ -407,7 +472,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       """
       {"rules": [{"route": "any", "action": <action>}]}
       """
-    And a command runs: ledger recover
+    And a command runs: ledger recover --even-if-whole
     Then the command line exits with <code> and says
       """
       <words>
@@ -420,12 +485,12 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
 
   Scenario: Recovery without a server, or without a key, changes nothing
     When a command runs: run actor.yaml asks.jsonl
-    And a command runs: ledger recover --base-url http://127.0.0.1:1
+    And a command runs: ledger recover --even-if-whole --base-url http://127.0.0.1:1
     Then the command line exits with 3 and says
       """
       cannot be reached
       """
-    When a command runs without a key: ledger recover
+    When a command runs without a key: ledger recover --even-if-whole
     Then the command line exits with 2 and says
       """
       no API key

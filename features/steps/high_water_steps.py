@@ -112,8 +112,13 @@ def marks() -> list[Path]:
 def _(context: Context, what: str) -> None:
     for mark in marks():
         assert stat.S_IMODE(mark.stat().st_mode) == 0o600
+        aside = mark.with_suffix(".aside")
         if what == "lost":
             mark.unlink()
+        elif what == "kept aside":
+            aside.write_bytes(mark.read_bytes())
+        elif what == "put back":
+            mark.write_bytes(aside.read_bytes())
         else:
             assert what == "overwritten", what
             mark.write_text("a letter")
@@ -173,7 +178,7 @@ def _(context: Context, words: str) -> None:
 def _(context: Context) -> None:
     context.open = opened(context)
     time.sleep(0.2)
-    command(context, "ledger recover")
+    command(context, "ledger recover --even-if-whole")
     assert context.ended.exit_code == 0, context.errors
 
 

@@ -56,8 +56,10 @@ def show_command(as_json: bool, ledger: str | None) -> None:
         print_line(f"{name.replace('_', ' ')}: {value}")
     for worker in facts.workers:
         print_line(worker_line(worker))
-    if facts.high_water == "above" or facts.waiting_to_be_recovered:
+    if facts.high_water == "above":
         say("it is behind its high-water mark; recover it with: claude-batch ledger recover")
+    elif facts.waiting_to_be_recovered:
+        say("its recovery has not ended yet; continue it with: claude-batch ledger recover")
 
 
 @ledger_group.command("backup", epilog=EXIT_CODES)
@@ -128,18 +130,25 @@ def copy_command(file: str, url: str | None) -> None:
     is_flag=True,
     help="Send again although the outcome of some requests is unknown. They may be paid for twice.",
 )
+@click.option(
+    "--even-if-whole",
+    is_flag=True,
+    help="Also if the mark has nothing that the ledger lacks: both were restored together.",
+)
 @provider_options
-def recover_command(force: bool, options: ProviderOptions) -> None:
+def recover_command(force: bool, even_if_whole: bool, options: ProviderOptions) -> None:
     """Recover a restored or copied ledger, so that it can send again.
 
     Batches that the ledger has forgotten are searched for at the API, with your key, and their
     results are collected. Nothing is sent. Other processes must not use the ledger meanwhile.
+
+    A ledger that has every sending that its high-water mark counts is left as it is.
     """
     from claude_batch.providers.ledger_care import recover_ledger
 
     require_ledger(options.location)
     with open_provider(options, drive=False) as provider:
-        raise SystemExit(_print(recover_ledger(provider, force=force)))
+        raise SystemExit(_print(recover_ledger(provider, force=force, even_if_whole=even_if_whole)))
 
 
 @ledger_group.command("prune", epilog=EXIT_CODES)
@@ -212,6 +221,13 @@ def confirm_key_command(run_id: str, options: ProviderOptions) -> None:
 
 
 def _print(found: Recovered) -> Exit:
+    if found.was_whole:
+        say(
+            "the ledger has every sending that its high-water mark counts: there is nothing to "
+            "recover. If it was restored together with its mark, or used after it was restored "
+            "without one: claude-batch ledger recover --even-if-whole"
+        )
+        return Exit.OK
     for batch_id, count in found.adopted.items():
         say(f"batch {batch_id} was adopted, with {count_of(count, 'request')} of this ledger")
     for batch_id, count in found.strangers.items():

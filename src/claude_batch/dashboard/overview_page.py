@@ -81,10 +81,10 @@ def attention_of(snapshot: Snapshot) -> list[Attention]:
     """Return what waits for a person, the gravest first."""
     found: list[Attention] = []
     for row in snapshot.halted:
-        behind = row.behind is not None
+        behind = row.behind is not None or row.halt_reason == "ledger_behind"
         found.append(
             Attention(
-                "The ledger is behind its high-water mark" if behind else "Sending is halted",
+                "The ledger must be recovered" if behind else "Sending is halted",
                 f"{row.base_url}: {row.halt_reason}: {row.halt_message} "
                 f"(for {roughly(time.time() - row.halted)})",
                 None,

@@ -24,6 +24,11 @@ UNPROBED = ("unexplained", "ledger_behind")
 """Halt reasons that no probe can test; only the user can lift them."""
 
 
+def remedy_of(reason: str | None) -> str:
+    """Return the command that lifts a halt once its cause is removed."""
+    return f"claude-batch {'ledger recover' if reason == 'ledger_behind' else 'resume'}"
+
+
 def halt(
     tx: Connection,
     workspace_id: int,

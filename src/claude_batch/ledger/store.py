@@ -373,12 +373,20 @@ class Ledger:
 
         A restored database, or a standby that was promoted, may have forgotten the last commits.
         """
-        here = self.backend.server(tx)
-        before = tx.scalar(select(meta.c.value).where(meta.c.name == "server"))
+        here, before = self._servers(tx)
         if here != (before or ""):
             tx.execute(delete(meta).where(meta.c.name == "server"))
             tx.execute(insert(meta).values(name="server", value=here))
         return before is not None and here != before
+
+    def is_elsewhere(self, tx: Connection) -> bool:
+        """Return whether another server holds the data than at the last `has_moved`."""
+        here, before = self._servers(tx)
+        return before is not None and here != before
+
+    def _servers(self, tx: Connection) -> tuple[str, str | None]:
+        before = tx.scalar(select(meta.c.value).where(meta.c.name == "server"))
+        return self.backend.server(tx), before
 
     def weakness(self) -> Weakness | None:
         """Return why the server may forget what was committed; None if no reason is known.

@@ -23,7 +23,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import BatchProcessingMode
-from claude_batch.ledger import enqueue, queries
+from claude_batch.ledger import enqueue, halts, queries
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
@@ -76,9 +76,15 @@ async def open_client(
 def halted_error(row: Any) -> AccountHaltedError:
     """Return the error of a halted workspace, from its row."""
     words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message
+    then = f"run `{halts.remedy_of(row.halt_reason)}`"
+    then = (
+        f"First {then}, then repeat the call"
+        if row.halt_reason == "ledger_behind"
+        else f"Fix the cause, then {then} or repeat the call"
+    )
     return AccountHaltedError(
         f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every "
-        "request stays queued. Fix the cause, then run `claude-batch resume` or repeat the call",
+        f"request stays queued. {then}",
         reason=row.halt_reason,
         error_type=row.halt_type,
     )

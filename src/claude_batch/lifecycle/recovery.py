@@ -75,6 +75,24 @@ class Recovered:
     """Seconds until a batch of the last sending must have appeared in the list."""
     elsewhere: list[str] = field(default_factory=list[str])
     """Base URLs of workspaces that another key must recover."""
+    was_whole: bool = False
+    """Whether there was nothing to recover, so that nothing was changed."""
+
+
+def is_whole(ledger: Ledger) -> bool:
+    """Return whether the ledger has each sending that its mark counts, and none more.
+
+    A missing mark proves nothing, nor does a lower one: another machine may have sent since.
+    """
+    mark = HighWater(ledger).read()
+    with ledger.read() as tx:
+        return (
+            mark is not None
+            and mark.incarnation in ledger.incarnations
+            and mark.posts == posts_of(tx)
+            and not queries.behind(tx)
+            and not ledger.is_elsewhere(tx)
+        )
 
 
 async def recover(

@@ -68,16 +68,19 @@ def compare(
     It has if it does not know what its mark, read before, counts, or if its server is another one.
     """
     moved = ledger.has_moved(tx)
-    if moved or not is_known(mark, ledger.incarnations, posts_of(tx)):
+    known = is_known(mark, ledger.incarnations, posts_of(tx))
+    if moved or not known:
         note_behind(tx, ledger.now())
     if halts.halt_of(tx, workspace_id).behind is not None:
-        stop_behind(tx, ledger, settings, workspace_id, _MOVED if moved else "")
+        why = _MOVED if moved else _UNFINISHED if known else ""
+        stop_behind(tx, ledger, settings, workspace_id, why)
 
 
 _MOVED = (
     "is on another server than before, or on a standby that was promoted, and may have forgotten "
     "its last sendings"
 )
+_UNFINISHED = "may have forgotten sendings, because its recovery has not ended yet"
 
 
 def stop_behind(

@@ -29,7 +29,7 @@ from claude_batch.ledger import queries
 from claude_batch.ledger.backends.lock_files import file_lock, seat_files, take
 from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.ledger.backends.sqlite_file import SQLITE_VERSION, Examined, examine
-from claude_batch.ledger.halts import UNPROBED
+from claude_batch.ledger.halts import UNPROBED, remedy_of
 from claude_batch.ledger.high_water import is_known, mark_file, read_mark
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import MOVED_TO, Ledger, exists_on_server, identity_of
@@ -226,7 +226,7 @@ def _check_workspaces(workspaces: list[dict[str, Any]], waiting: set[int]) -> It
                 check="sending",
                 level="fault",
                 message=f"halted at {where}: {words}",
-                remedy="Correct the cause, then run: claude-batch resume",
+                remedy=f"Correct the cause, then run: {remedy_of(reason)}",
                 cause="halted",
             )
 

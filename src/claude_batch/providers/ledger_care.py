@@ -14,7 +14,7 @@ from claude_batch.ledger.high_water import HighWater, is_known, posts_of
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import doors
-from claude_batch.lifecycle.recovery import Recovered, recover
+from claude_batch.lifecycle.recovery import Recovered, is_whole, recover
 from claude_batch.providers.status import find_run_id
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.connection import CredentialFault
@@ -112,11 +112,21 @@ def facts_of(location: str) -> LedgerFacts:
         ledger.close()
 
 
-def recover_ledger(provider: ClaudeBatchProvider, *, force: bool = False) -> Recovered:
+def recover_ledger(
+    provider: ClaudeBatchProvider, *, force: bool = False, even_if_whole: bool = False
+) -> Recovered:
     """Recover the provider's ledger in the workspace of its key; see `lifecycle.recovery`.
 
-    No process may drive the ledger meanwhile, the provider included.
+    No process may drive the ledger meanwhile, the provider included. A ledger that its mark shows
+    to be whole is left alone unless ``even_if_whole``, because a recovery keeps it from sending.
     """
+    if not even_if_whole:
+        ledger = Ledger(provider.ledger)
+        try:
+            if is_whole(ledger):
+                return Recovered(was_whole=True)
+        finally:
+            ledger.close()
     return _with_client(
         provider, lambda ledger, client: recover(ledger, client, provider.settings, force=force)
     )

@@ -364,10 +364,10 @@ def _waiting_for(
             "kept"
         )
     if state is RunState.HALTED:
-        words.append(
-            f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}; fix the "
-            "cause, then run `claude-batch resume`"
-        )
+        halted = f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}"
+        if workspace.halt_reason != "ledger_behind":  # whose message names the command
+            halted += f"; fix the cause, then run `{halts.remedy_of(workspace.halt_reason)}`"
+        words.append(halted)
         words.append(_probe_words(workspace, now))
     if held is not None:
         words.append(held.describe(run.id))
@@ -444,7 +444,7 @@ def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None
 def _probe_words(workspace: Any, now: float) -> str:
     age = roughly(now - workspace.halted)
     if workspace.next_probe is None:
-        return f"halted for {age}, until you run `claude-batch resume`"
+        return f"halted for {age}, until you run `{halts.remedy_of(workspace.halt_reason)}`"
     left = workspace.next_probe - now
     when = f"in {roughly(left)}" if left > 0 else "next"
     return f"halted for {age}; the driver tries one request {when}"
