@@ -98,6 +98,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       | http://127.0.0.1:9        | cannot be reached: the connection was refused |
       | http://name.invalid       | cannot be reached: its name cannot be resolved |
       | https://127.0.0.1:PORT     | cannot be reached: TLS failed |
+      | http://127.0.0.1:PORT/v1   | Leave out /v1 at the end of the base URL |
       | http://127.0.0.1:PORT/v9   | answers with HTTP 404 where the Message Batches API answers with 401 |
 
   Scenario Outline: What is named cannot be used: <words>

@@ -251,6 +251,61 @@ Feature: A wrong command ends with one clear message and a documented exit code
       http://127.0.0.1:1 cannot be reached
       """
 
+  Scenario Outline: A base URL that is not the Messages API parks the run, and nothing fails: <url>
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl <flags> --base-url http://127.0.0.1:PORT<url>
+    Then the command line exits with 3 and says
+      """
+      RUN running: 2 queued of 2 (http://127.0.0.1:
+      <url> is not the Messages API: it answers /v1/messages/batches with 404; <remedy>
+      Everything stored is kept
+      """
+    When a command runs: status RUN
+    Then the command line prints
+      """
+      2 queued of 2
+      """
+    And the API has been paid 0 times, never twice for the same
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl <flags>
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "out.jsonl"
+
+    Examples:
+      | url                  | flags       | remedy                                                  |
+      | /v1                  |             | leave out /v1 at the end of the base URL                  |
+      | /v1                  | --mode live | leave out /v1 at the end of the base URL                  |
+      | /v1/messages/batches |             | leave out /v1/messages/batches at the end of the base URL |
+      | /other               |             | correct the base URL (--base-url, ANTHROPIC_BASE_URL)     |
+
+  Scenario Outline: Each command that asks a wrong base URL names it: <words>
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: <words> --base-url http://127.0.0.1:PORT/v1
+    Then the command line exits with <code> and says
+      """
+      :
+      /v1
+      leave out /v1 at the end of the base URL (--base-url, ANTHROPIC_BASE_URL)
+      """
+
+    Examples:
+      | words                         | code |
+      | run actor.yaml asks.jsonl --new | 3    |
+      | estimate actor.yaml asks.jsonl | 0   |
+      | ledger recover --even-if-whole | 3   |
+
+  Scenario: A 404 after a good answer says nothing of the base URL
+    Given a command's API with {"faults": {"rules": [{"route": "create", "times": 4, "action": {"type": "error", "status": 404}}]}}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 4 and says
+      """
+      sending is halted (refused): not_found_error: 404 not_found_error: Not found
+      """
+    And the command line does not say: base URL
+
   Scenario: A server that fails at first is waited for
     Given a command's API with {"faults": {"rules": [{"route": "any", "times": 1, "action": {"type": "drop_before"}}]}}
     And a command's file "asks.jsonl" of 1 prompts

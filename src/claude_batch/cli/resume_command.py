@@ -127,7 +127,7 @@ def advance_command(options: ProviderOptions) -> None:
         if not drove:
             say("another process drives this ledger; it sends batches and collects results")
         elif not provider.contact.made and provider.contact.failures:
-            say(f"{provider.address} cannot be reached: {provider.contact.last_failure}")
+            say(provider.contact.last_failure)
             code = Exit.PARKED
         elif not found:
             say("nothing is due")

@@ -225,9 +225,9 @@ def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> RunStatus 
         contact = provider.contact
         trouble = ""
         if not contact.made and contact.failures:
-            trouble = f"{provider.address} cannot be reached: {contact.last_failure}"
+            trouble = contact.last_failure
             if contact.failures >= CONTACT_FAILURES:
-                return _NoContact(f"{trouble}. Check the network and the base URL")
+                return _NoContact(trouble)
         # Counting a large run is expensive: only after a change, and at a limited rate.
         version = provider.version
         if version != seen or trouble or time.monotonic() >= again:

@@ -26,7 +26,12 @@ from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import enqueue, halts, queries
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.batches_client import (
+    ApiError,
+    BatchesClient,
+    Unreachable,
+    misplaced_error,
+)
 from claude_batch.wire.connection import CredentialFault
 
 # Doors --------------------------------------------------------------------------------------------
@@ -165,7 +170,7 @@ def contact_faults(client: BatchesClient, kept: str, again: str) -> Generator[No
                 reason=error.fault.account_reason,
                 error_type=error.fault.error_type,
             ) from None
-        raise EngineStoppedError(f"{error}. {again}") from None
+        raise EngineStoppedError(f"{misplaced_error(error, client.base_url)}. {again}") from None
     except Unreachable as error:
         raise EngineStoppedError(
             f"{client.base_url} cannot be reached: {error.reason}. {again}"

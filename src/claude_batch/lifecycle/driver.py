@@ -50,7 +50,13 @@ from claude_batch.lifecycle.seat import (
 from claude_batch.lifecycle.submission import Refusals, Submission
 from claude_batch.lifecycle.tool_runner import Workbench
 from claude_batch.money.prices import prices_of
-from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.batches_client import (
+    LIST_PATH,
+    ApiError,
+    BatchesClient,
+    Unreachable,
+    base_url_advice,
+)
 from claude_batch.wire.retry_policy import LONGEST_WAIT, SENDING
 
 _log = logging.getLogger(__name__)
@@ -89,8 +95,12 @@ class Contact:
     """Whether the API has ever answered this process."""
 
     made: bool = False
+    """Whether it answered with this process's key the last time."""
+    was_made: bool = False
+    """Whether it has ever answered this process."""
     failures: int = 0
     last_failure: str = ""
+    """The reason of the last failure; a sentence with the base URL."""
 
 
 class SendingHold:
@@ -335,13 +345,19 @@ class Driver:
         try:
             await self._client.list_page(limit=1)
         except ApiError as error:
+            if error.fault.status == 404 and not self.contact.was_made:
+                # The path exists in every workspace, so this server has another one, or none.
+                return self._no_contact(
+                    f"{self._address} is not the Messages API: it answers {LIST_PATH} with 404; "
+                    f"{base_url_advice(self._address)}"
+                )
             if not error.fault.from_api:
-                return self._no_contact(str(error))
+                return self._no_contact(self._unreachable(str(error)))
             if error.fault.account_reason is not None:
                 return self._halt_at_once(error)
             # The answer is from the API, and later calls will report the same error.
         except Unreachable as error:
-            return self._no_contact(error.reason)
+            return self._no_contact(self._unreachable(error.reason))
         here = self.workspace_id
         with self._ledger.write() as tx:
             if self._client.workspace is not None:
@@ -353,7 +369,7 @@ class Driver:
                 halts.clear_halt(tx, here)
         # Only after the write: readers of these attributes apply the workspace's halt to this
         # driver.
-        self.workspace_id, self.contact.made = here, True
+        self.workspace_id, self.contact.made, self.contact.was_made = here, True, True
         self._changed()
         return 0.0
 
@@ -384,10 +400,17 @@ class Driver:
         self._changed()
         return max(SEAT_RETRY, (row.next_probe or 0.0) - self._ledger.now())
 
+    @property
+    def _address(self) -> str:
+        return self._client.base_url.rstrip("/")
+
+    def _unreachable(self, reason: str) -> str:
+        return f"{self._address} cannot be reached: {reason}. Check the network and the base URL"
+
     def _no_contact(self, reason: str) -> float:
         self.contact.failures += 1
         self.contact.last_failure = reason
-        _log.warning("%s cannot be reached: %s", self._client.base_url, reason)
+        _log.warning("%s", reason)
         self._changed()
         return min(SENDING(self.contact.failures), LONGEST_SLEEP)
 

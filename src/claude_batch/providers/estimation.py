@@ -19,7 +19,12 @@ from claude_batch.money.estimates import UNKNOWN, Estimate, Load, Rule, estimate
 from claude_batch.money.prices import Prices
 from claude_batch.providers.middleware_runner import wait_on_a_loop
 from claude_batch.providers.run_writer import RunWriter
-from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
+from claude_batch.wire.batches_client import (
+    ApiError,
+    BatchesClient,
+    Unreachable,
+    misplaced_error,
+)
 from claude_batch.wire.bounds import FileTokens, Unbounded, named_and_longest, token_bound
 from claude_batch.wire.caching import CacheMarks, counted_params, marked_prefix
 from claude_batch.wire.connection import CredentialFault
@@ -166,6 +171,8 @@ async def _count(
             tokens = await connected.count_tokens(counted_params(encoded.params), encoded.headers)
             known = sums.get(model, (0, 0))
             sums[model] = (known[0] + tokens, known[1] + len(encoded.params))
+    except ApiError as error:
+        raise Unreachable(misplaced_error(error, connected.base_url)) from None
     finally:
         await connected.close()
     return {model: tokens / size for model, (tokens, size) in sums.items()}

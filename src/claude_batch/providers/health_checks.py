@@ -33,6 +33,7 @@ from claude_batch.ledger.halts import UNPROBED, remedy_of
 from claude_batch.ledger.high_water import is_known, mark_file, read_mark
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import MOVED_TO, Ledger, exists_on_server, identity_of
+from claude_batch.wire.batches_client import base_url_advice
 from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
 from claude_batch.wire.error_table import fault_of_response
 from claude_batch.wire.inbound import server_time
@@ -376,11 +377,15 @@ async def check_api(base_url: str | None) -> list[Finding]:
             remedy="Try again later; https://status.claude.com reports outages",
         )
     else:
+        remedy = "Check the base URL (--base-url, ANTHROPIC_BASE_URL), and any proxy"
+        if status == 404:
+            advice = base_url_advice(where)
+            remedy = f"{advice[0].upper()}{advice[1:]}, or check any proxy"
         found = Finding(
             check="api",
             level="fault",
             message=f"{words} where the Message Batches API answers with 401: {fault.message}",
-            remedy="Check the base URL (--base-url, ANTHROPIC_BASE_URL), and any proxy",
+            remedy=remedy,
         )
     now = server_time(response.headers)
     return [found] if now is None else [found, _check_clock(now - (sent + received) / 2)]

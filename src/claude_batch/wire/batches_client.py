@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -57,6 +58,8 @@ SLOWEST_BYTES = 16 * 1024
 """Bytes a second below which a stream or an upload counts as stalled."""
 
 _BATCHES = "/v1/messages/batches"
+LIST_PATH = _BATCHES
+"""Path of the list of batches, below the base URL."""
 _COUNT_TOKENS = "/v1/messages/count_tokens"
 _FILES = "/v1/files"
 
@@ -67,6 +70,27 @@ class ApiError(Exception):
     def __init__(self, fault: ApiFault) -> None:
         super().__init__(fault.describe())
         self.fault = fault
+
+
+def base_url_advice(base_url: str) -> str:
+    """Return what to correct in a base URL below which the API's paths do not exist."""
+    # A proxy may mount the API under such a path, so it is only named once it has answered 404.
+    found = _ENDS_LIKE_THE_API.search(base_url.rstrip("/"))
+    what = "correct" if found is None else f"leave out {found[0]} at the end of"
+    return f"{what} the base URL (--base-url, ANTHROPIC_BASE_URL)"
+
+
+def misplaced_error(error: Exception, base_url: str) -> str:
+    """Return an error's words, and for a missing path the base URL if that looks wrong."""
+    if not (isinstance(error, ApiError) and error.fault.status == 404):
+        return str(error)
+    address = base_url.rstrip("/")
+    if error.fault.message.startswith("model") or not _ENDS_LIKE_THE_API.search(address):
+        return str(error)
+    return f"{error}, from {address}; {base_url_advice(base_url)}"
+
+
+_ENDS_LIKE_THE_API = re.compile(r"/v1(/messages(/batches)?)?$")
 
 
 class Unreachable(Exception):
