@@ -21,6 +21,31 @@ Feature: Answers in a shape: asked for as a schema, and validated
     When "an invoice" is asked for as Invoice in every way
     Then every answer is an object of Invoice
 
+  Scenario Outline: A JSON schema as the format gives decoded JSON in every way: <who>
+    Given an API that remembers what it is asked
+    And <who>
+    When every way asks for "an invoice" by the JSON schema {"type": "object", "properties": {"number": {"type": "string"}}, "required": ["number"]}
+    Then every answer is a mapping with "number"
+    And the model's requests have
+      | field                                              | value         |
+      | 0.output_config.format.type                        | "json_schema" |
+      | 0.output_config.format.schema.additionalProperties | false         |
+
+    Examples:
+      | who              |
+      | a batch provider |
+      | a live actor     |
+
+  Scenario: A mapping that is not a JSON schema is refused before anything is sent
+    Given an API
+    And a batch provider
+    Then formats of a call are refused as follows
+      | format                                       | error                              |
+      | {"a": 1}                                     | output_format: is not a JSON schema |
+      | {"type": "text"}                             | output_format: is not a JSON schema |
+      | {"type": "object", "patternProperties": {}}  | output_format: the API does not accept this schema |
+    And in the ledger the counts of runs are [0]
+
   Scenario: What does not validate is a failed result beside the others, after a resume too
     Given an API whose model answers as it is told
     And a batch provider

@@ -155,7 +155,27 @@ def _told(params: dict[str, Any]) -> Any:
 
 @when('"{prompt}" is asked for as {name} in every way')
 def _(context: Context, prompt: str, name: str) -> None:
-    kind = getattr(shapes, name)
+    _ask_in_every_way(context, prompt, getattr(shapes, name))
+
+
+@when('every way asks for "{prompt}" by the JSON schema {schema:Written}')
+def _(context: Context, prompt: str, schema: str) -> None:
+    _ask_in_every_way(context, prompt, json.loads(schema))
+
+
+@then('every answer is a mapping with "{name}"')
+def _(context: Context, name: str) -> None:
+    assert context.outcomes
+    assert all(isinstance(o.parsed_output, dict) for o in context.outcomes)
+    assert all(name in o.parsed_output for o in context.outcomes), context.outcomes
+
+
+@rule("formats of a call are refused")
+def _(context: Context, format: Any) -> None:
+    context.actor.respond_sync("a prompt", output_format=format)
+
+
+def _ask_in_every_way(context: Context, prompt: str, kind: Any) -> None:
     actor = context.actor
 
     async def ask() -> list[Any]:
@@ -165,6 +185,7 @@ def _(context: Context, prompt: str, name: str) -> None:
             return [one, *many]
         run = await actor.submit([prompt, "another"], output_format=kind)
         many += [r.unwrap() async for r in run.results()]
+        many += [r.unwrap() async for r in run.results(output_format=kind)]
         return [one, *many]
 
     context.outcomes = asyncio.run(ask())

@@ -390,6 +390,9 @@ def _kinds(part: Mapping[str, Any]) -> set[str]:
 
 _T = TypeVar("_T")
 
+FormatLike: TypeAlias = type[Any] | Mapping[str, Any]
+"""A type that Pydantic validates, or a JSON schema, whose answers are decoded JSON."""
+
 _MOST_PROBLEMS = 5
 
 

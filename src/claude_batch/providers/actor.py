@@ -13,15 +13,18 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
+    Mapping,
 )
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, overload
 
-from claude_batch.actor.configuration import ActorConfiguration
+import msgspec
+
+from claude_batch.actor.configuration import ActorConfiguration, checked_schema
 from claude_batch.actor.loader import ActorLoader
-from claude_batch.actor.output import OutputFormat, output_format_of
+from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
 from claude_batch.actor.request import ActorRequest, Requests, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, judge_of, read_as
-from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
@@ -170,6 +173,7 @@ class Actor(Closing):
         *,
         key: str | None = None,
         keep: bool = False,
+        output_format: Mapping[str, Any] | None = None,
         **settings: Unpack[CallKeywords],
     ) -> ActorResponse: ...
     @overload
@@ -188,7 +192,7 @@ class Actor(Closing):
         *,
         key: str | None = None,
         keep: bool = False,
-        output_format: type[Any] | None = None,
+        output_format: FormatLike | None = None,
         **settings: Unpack[CallKeywords],
     ) -> ActorResponse[Any]:
         """Send one request and return its response.
@@ -200,8 +204,9 @@ class Actor(Closing):
 
         ``output_format`` is a Pydantic model, or another type that Pydantic validates. The API
         constrains the answer to its JSON schema, and `ActorResponse.parsed_output` is the object.
-        Raises `InvalidRequestError` before sending if the API does not support the schema, and
-        `OutputValidationError` if the answer does not match it.
+        With a JSON schema as the format, `parsed_output` is the decoded JSON. Raises
+        `InvalidRequestError` before sending if the API does not support the schema, and
+        `OutputValidationError` if the answer does not match the type.
 
         ``settings`` are those of a run (``mode``, ``deadline``, ``budget_usd``, …), for this call
         alone. They take precedence over the actor's and the provider's. The call of an actor
@@ -221,6 +226,7 @@ class Actor(Closing):
         *,
         key: str | None = None,
         keep: bool = False,
+        output_format: Mapping[str, Any] | None = None,
         **settings: Unpack[CallKeywords],
     ) -> ActorResponse: ...
     @overload
@@ -239,7 +245,7 @@ class Actor(Closing):
         *,
         key: str | None = None,
         keep: bool = False,
-        output_format: type[Any] | None = None,
+        output_format: FormatLike | None = None,
         **settings: Unpack[CallKeywords],
     ) -> ActorResponse[Any]:
         """Run `respond` synchronously, with or without a running event loop."""
@@ -258,6 +264,7 @@ class Actor(Closing):
         new: bool = False,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
+        output_format: Mapping[str, Any] | None = None,
         **settings: Unpack[CallKeywords],
     ) -> AsyncIterator[ActorResult]: ...
     @overload
@@ -278,7 +285,7 @@ class Actor(Closing):
         *,
         ordered: bool = True,
         new: bool = False,
-        output_format: type[Any] | None = None,
+        output_format: FormatLike | None = None,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
         **settings: Unpack[CallKeywords],
@@ -320,6 +327,7 @@ class Actor(Closing):
         new: bool = False,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
+        output_format: Mapping[str, Any] | None = None,
         **settings: Unpack[CallKeywords],
     ) -> Iterator[ActorResult]: ...
     @overload
@@ -340,7 +348,7 @@ class Actor(Closing):
         *,
         ordered: bool = True,
         new: bool = False,
-        output_format: type[Any] | None = None,
+        output_format: FormatLike | None = None,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
         **settings: Unpack[CallKeywords],
@@ -369,7 +377,7 @@ class Actor(Closing):
         *,
         label: str | None = None,
         new: bool = False,
-        output_format: type[Any] | None = None,
+        output_format: FormatLike | None = None,
         results_dir: StrPath | None = None,
         **settings: Unpack[CallKeywords],
     ) -> Run:
@@ -399,7 +407,7 @@ class Actor(Closing):
         *,
         label: str | None = None,
         new: bool = False,
-        output_format: type[Any] | None = None,
+        output_format: FormatLike | None = None,
         results_dir: StrPath | None = None,
         **settings: Unpack[CallKeywords],
     ) -> Run:
@@ -418,7 +426,7 @@ class Actor(Closing):
         *,
         label: str | None = None,
         new: bool = False,
-        output_format: type[Any] | None = None,
+        output_format: FormatLike | None = None,
         ordered: bool = True,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
@@ -510,7 +518,7 @@ class Actor(Closing):
         requests: Requests,
         *,
         offline: bool = False,
-        output_format: type[Any] | None = None,
+        output_format: FormatLike | None = None,
     ) -> Estimate:
         """Estimate what these requests would cost; nothing is stored or sent.
 
@@ -530,12 +538,12 @@ class Actor(Closing):
         requests: Iterable[str | ActorRequest],
         *,
         offline: bool = False,
-        output_format: type[Any] | None = None,
+        output_format: FormatLike | None = None,
     ) -> Estimate:
         """Run `estimate` synchronously, with or without a running event loop."""
         return _estimated(self._estimation(requests, output_format), requests, offline)
 
-    def _estimation(self, requests: object, output_format: type[Any] | None) -> Estimation:
+    def _estimation(self, requests: object, output_format: FormatLike | None) -> Estimation:
         check_requests(requests)
         self._check_open()
         found: Any = getattr(self._provider, "estimation", None)
@@ -566,11 +574,13 @@ class Actor(Closing):
         return more
 
     def _shaped(
-        self, output_format: type[Any] | None
+        self, output_format: FormatLike | None
     ) -> tuple[ActorConfiguration, OutputFormat[Any] | None]:
         """Return the configuration to use, and the format that parses the answers."""
         if output_format is None:
             return self._configuration, None
+        if isinstance(output_format, Mapping):
+            return self._with_schema(output_format), None
         output = output_format_of(output_format)
         # Reuse the same object, because what its requests share is encoded once per object.
         shaped = self._shapes.get(output.kind)
@@ -579,6 +589,20 @@ class Actor(Closing):
             if len(self._shapes) < _SHAPES_KEPT:
                 shaped = self._shapes.setdefault(output.kind, shaped)
         return shaped, output
+
+    def _with_schema(self, given: Mapping[str, Any]) -> ActorConfiguration:
+        """Return the configuration for a JSON schema: answers are decoded as JSON, not parsed."""
+        try:
+            schema = checked_schema(given)
+            key = msgspec.json.encode(schema, order="deterministic")
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidRequestError(f"output_format: {error}") from None
+        shaped = self._shapes.get(key)
+        if shaped is None:
+            shaped = self._configuration.with_response_schema(schema)
+            if len(self._shapes) < _SHAPES_KEPT:
+                shaped = self._shapes.setdefault(key, shaped)
+        return shaped
 
     def _batched(self, method: str, requests: object) -> object:
         check_requests(requests)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, TypeVar, overload
 
-from claude_batch.actor.output import OutputFormat, output_format_of
+from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
 from claude_batch.core.errors import (
     ActorError,
@@ -216,7 +216,11 @@ class Run(Closing):
 
     @overload
     def results(
-        self, *, ordered: bool = True, progress: ProgressLike = None
+        self,
+        *,
+        ordered: bool = True,
+        output_format: Mapping[str, Any] | None = None,
+        progress: ProgressLike = None,
     ) -> AsyncIterator[ActorResult]: ...
     @overload
     def results(
@@ -230,7 +234,7 @@ class Run(Closing):
         self,
         *,
         ordered: bool = True,
-        output_format: type[Any] | None = None,
+        output_format: FormatLike | None = None,
         progress: ProgressLike = None,
     ) -> AsyncIterator[ActorResult[Any]]:
         """Yield results in input order, or as they complete; wait for those that are missing.
@@ -250,7 +254,11 @@ class Run(Closing):
 
     @overload
     def results_sync(
-        self, *, ordered: bool = True, progress: ProgressLike = None
+        self,
+        *,
+        ordered: bool = True,
+        output_format: Mapping[str, Any] | None = None,
+        progress: ProgressLike = None,
     ) -> Iterator[ActorResult]: ...
     @overload
     def results_sync(
@@ -264,7 +272,7 @@ class Run(Closing):
         self,
         *,
         ordered: bool = True,
-        output_format: type[Any] | None = None,
+        output_format: FormatLike | None = None,
         progress: ProgressLike = None,
     ) -> Iterator[ActorResult[Any]]:
         """Run `results` synchronously, with or without a running event loop."""
@@ -280,10 +288,10 @@ class Run(Closing):
         return self.results_sync(ordered=self.ordered)
 
     @overload
-    def by_outcome(self) -> Outcomes[Any]: ...
+    def by_outcome(self, *, output_format: Mapping[str, Any] | None = None) -> Outcomes[Any]: ...
     @overload
     def by_outcome(self, *, output_format: type[OutputT]) -> Outcomes[OutputT]: ...
-    def by_outcome(self, *, output_format: type[Any] | None = None) -> Outcomes[Any]:
+    def by_outcome(self, *, output_format: FormatLike | None = None) -> Outcomes[Any]:
         """Return the results that are there now, grouped by outcome; waits for none.
 
         A mapping from `RequestState` (``"succeeded"``, ``"errored"``, ``"expired"``, …) to a group
@@ -354,7 +362,9 @@ class Run(Closing):
         output = output or self._beside.outputs.get(result.position)
         return result if output is None else result.with_output(output)
 
-    def _format(self, output_format: type[Any] | None) -> OutputFormat[Any] | None:
+    def _format(self, output_format: FormatLike | None) -> OutputFormat[Any] | None:
+        if isinstance(output_format, Mapping):
+            return None  # a JSON schema, whose answers are decoded as JSON
         return self.output if output_format is None else output_format_of(output_format)
 
     async def cancel(self) -> None:
