@@ -428,7 +428,14 @@ class ActorConfiguration(BaseModel):
         return toolset_of(named, folder, self._functions)
 
     def with_tools(self, functions: Iterable[Callable[..., Any]]) -> ActorConfiguration:
-        """Return the same actor, whose model may also call these functions."""
+        """Return the same actor, whose model may also call these functions.
+
+        Raises `ActorConfigurationError` for one function instead of a list.
+        """
+        if not isinstance(cast("object", functions), Iterable):
+            raise ActorConfigurationError(
+                f"tools: {functions!r} is not a list; give [{functions!r}]"
+            )
         own = self.model_copy()
         own._functions = (*self._functions, *functions)
         return own
@@ -588,6 +595,8 @@ class ActorConfiguration(BaseModel):
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
     """Return Messages parameters that an actor or a request may set. Raises ``ValueError``."""
     for name in options:
+        if not isinstance(cast("object", name), str):
+            raise ValueError(f"a name in `options` must be a text, not {name!r}")
         if name == "messages":
             raise ValueError("`messages` is set in a request, not in the actor's options")
         if name == "model":

@@ -301,6 +301,11 @@ def documents_of(given: Iterable[DocumentLike], key: str | None = None) -> tuple
     """Convert values to documents. Raises `InvalidRequestError`."""
     if isinstance(given, str | bytes | os.PathLike | Mapping | Document):
         raise InvalidRequestError("`documents` must be a list, even for one document", key=key)
+    if not isinstance(cast("object", given), Iterable):
+        raise InvalidRequestError(
+            f"`documents` must be a list, not {type(given).__name__}; without any, give []",
+            key=key,
+        )
     return tuple(_document(each, key) for each in given)
 
 

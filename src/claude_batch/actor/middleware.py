@@ -217,6 +217,8 @@ class Middlewares:
         self.before: list[Step] = []
         """In the order in which they are called, as is `after`."""
         self.after: list[Step] = []
+        if not isinstance(cast("object", middleware), Iterable):
+            raise TypeError(f"middleware: {middleware!r} is not a list; give [{middleware!r}]")
         for each in middleware:
             before: Any = getattr(each, "before_request", None)
             after: Any = getattr(each, "after_response", None)

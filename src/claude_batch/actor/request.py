@@ -674,3 +674,12 @@ def check_requests(requests: object) -> None:
     if isinstance(requests, str | bytes | Mapping | ActorRequest):
         one = _kind(cast("object", requests))
         raise InvalidRequestError(f"requests must be a list or another iterable, not one {one}")
+    if isinstance(requests, set | frozenset):
+        raise InvalidRequestError(
+            "requests must be a list, not a set: its order is another one in each process, so the "
+            "same requests would be another run; give sorted(…) or list(…)"
+        )
+    if not isinstance(requests, Iterable | AsyncIterable) and not hasattr(requests, "__getitem__"):
+        raise InvalidRequestError(
+            f"requests must be a list or another iterable, not {_kind(requests)}"
+        )

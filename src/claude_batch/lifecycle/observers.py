@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from claude_batch.core import events
 from claude_batch.core.events import Event, ObserverLike
@@ -33,6 +33,8 @@ CLOSING_SECONDS = 2.0
 
 def checked_observers(observers: Iterable[ObserverLike]) -> tuple[ObserverLike, ...]:
     """Return the observers if each can receive events. Raises ``TypeError``."""
+    if not isinstance(cast("object", observers), Iterable):
+        raise TypeError(f"observers: {observers!r} is not a list; give [{observers!r}]")
     found = tuple(observers)
     for observer in found:
         for name in ("wants", "carry"):

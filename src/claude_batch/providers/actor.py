@@ -99,8 +99,8 @@ class Actor(Closing):
         imported, or if an imported object is not a tool.
         """
         configuration.require_answerable()
-        if functions := tuple(tools):
-            configuration = configuration.with_tools(functions)
+        if tools != ():
+            configuration = configuration.with_tools(tools)
         _ = configuration.toolset  # fail here, not at the first request
         self._configuration = configuration
         self._provider = provider
@@ -692,8 +692,8 @@ def load_actor(
     """
     configuration = ActorLoader.load(path, name=name)
     found = default_registry if registry is None else registry
-    if functions := tuple(tools):
-        configuration = configuration.with_tools(functions)
+    if tools != ():
+        configuration = configuration.with_tools(tools)
     _ = configuration.toolset  # before a provider is lent
     named = "" if name is None else f", name={name!r}"
     opening = f"cb.load_actor({os.fspath(path)!r}{named}"

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
 
-from claude_batch.core.errors import BudgetScope
+from claude_batch.core.errors import ActorConfigurationError, BudgetScope
 from claude_batch.core.quantities import usd
 from claude_batch.core.states import RequestState
 from claude_batch.core.usage import cache_hit_rate, effective_input_tokens
@@ -132,8 +132,12 @@ def cost_of(
     """Return the cost of an existing run or of the whole ledger, optionally split into groups.
 
     Every result from the API counts, also those of requests that were sent again. ``counts`` are
-    the run's requests by state, if the caller has just counted them.
+    the run's requests by state, if the caller has just counted them. Raises
+    `ActorConfigurationError` for an unknown grouping.
     """
+    if by is not None and by not in get_args(Grouping):
+        known = ", ".join(get_args(Grouping))
+        raise ActorConfigurationError(f"by: {by!r} is unknown; costs are grouped by: {known}")
     return ledger.query(lambda tx: cost_in(tx, run_id, by, counts))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -22,7 +22,7 @@ from claude_batch.actor.output import OutputFormat
 from claude_batch.actor.response import ActorResponse
 from claude_batch.core import temporary_files
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import ActorError, AnswerError, error_type
+from claude_batch.core.errors import ActorConfigurationError, ActorError, AnswerError, error_type
 from claude_batch.core.quantities import NANO
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
@@ -66,6 +66,9 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 def format_of(output: str | None, form: Format | None) -> Format:
     """Return the requested format, or the one of OUT's extension."""
     if form is not None:
+        if form not in get_args(Format):
+            known = ", ".join(get_args(Format))
+            raise ActorConfigurationError(f"format: {form!r} is unknown; the formats are: {known}")
         return form
     return "csv" if output is not None and output.lower().endswith(".csv") else "jsonl"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import OutputFormat
-from claude_batch.actor.request import ActorRequest, json_context
+from claude_batch.actor.request import ActorRequest, is_unicode, json_context
 from claude_batch.actor.response import ActorResult
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope, InvalidRequestError
@@ -120,6 +120,10 @@ class RunWriter:
         request if there is a budget. ``talk`` makes the requests conversations, and ``workbench``
         receives their tools. ``drives``: ``process`` drives, or waits to, so it can judge answers.
         """
+        if label is not None and not is_unicode(label):
+            raise InvalidRequestError(
+                f"the label {label!r} has a lone surrogate, which cannot be stored; give another"
+            )
         self._preflight = preflight
         self._marks = CacheMarks.of(mode)
         self._mode = mode

@@ -11,6 +11,7 @@ exactly before it exists.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -450,6 +451,11 @@ def encode_params(
         encoded = _encoder.encode(merged)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidRequestError(f"the params cannot be written as JSON: {error}") from None
+    # JSON has no such numbers, and the encoder writes null in their place.
+    if b"null" in encoded and (place := _not_finite(merged)) is not None:
+        raise InvalidRequestError(
+            f"the params cannot be written as JSON: `{place}` is not a finite number"
+        )
     try:
         # How deep a decoder gets depends on the stack beneath it, and the driver has another one.
         check_text(encoded)
@@ -458,6 +464,21 @@ def encode_params(
     if batch and len(encoded) + _ALONE > MAX_BODY_BYTES:
         raise _too_large(encoded)
     return EncodedRequest(encoded, _headers(version, all_betas, user_profile))
+
+
+def _not_finite(value: object) -> str | None:
+    """Return the place of the first NaN or infinity, such as ``tools.0.limit``; None without."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else ""
+    items: Iterable[tuple[object, object]] = ()
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(cast("Sequence[object]", value))
+    for name, item in items:
+        if (place := _not_finite(item)) is not None:
+            return f"{name}.{place}".removesuffix(".")
+    return None
 
 
 def _too_large(encoded: bytes) -> InvalidRequestError:
