@@ -58,7 +58,8 @@ Feature: Every block of code on every page is run or checked
       | bash     | claude-batch run --modle x y     | …No such option…                      |
       | bash     | claude-batch runn y              | …there is no command 'runn'…          |
       | bash     | claude-batch status ; frobnicate | …no check for the command frobnicate… |
-      | bash     | pip install 'claude-batch[pdf]'  | …the package has no extra pdf…        |
+      | bash     | pip install '.[pdf]'             | …the package has no extra pdf…        |
+      | bash     | pip install 'claude-batch[docx]' | …is on no registry…                   |
       | bash     | export CLAUDE_BATCH_LEDGERS=x    | …nothing reads the variable…          |
       | bash     | python examples/gone.py          | …there is no examples/gone.py…        |
       | bash     | systemctl start claude-batch-gone.service | …there is no claude-batch-gone.service… |

@@ -409,10 +409,12 @@ def parse_problems(arguments: list[str]) -> Iterator[str]:
 def _check_extras(wanted: list[str]) -> Iterator[str]:
     extras = _project()["optional-dependencies"]
     for each in wanted:
-        found = re.fullmatch(r"(?:\.|claude-batch)(?:\[([\w,]+)\])?", each)
+        found = re.fullmatch(r"\.(?:\[([\w,]+)\])?", each)
         if each == "-e":
             continue
-        if not found:
+        if each.startswith("claude-batch"):
+            yield f"{each} is on no registry: it is installed in a copy of the repository"
+        elif not found:
             yield f"{each} is not this package"
         elif found[1] and not set(found[1].split(",")) <= set(extras):
             yield f"the package has no extra {found[1]}"
