@@ -258,6 +258,17 @@ Feature: Later commands show, wait for, cancel and deliver a run
       """
     And the command line has said one line
 
+  Scenario: advance says in one line that a run is in progress
+    Given a command's API with {"latency": 3600}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: advance
+    Then the command line exits with 3 and says
+      """
+      RUN is in progress: 2 packed of 2
+      """
+    And the command line has said one line
+
   Scenario: advance does one pass, and delivers what is complete
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts

@@ -37,7 +37,7 @@ Feature: Durations are read as people write them
   Scenario: What is no duration is refused with examples of what is
     Then durations are read as follows
       | text    | error           |
-      | soon    | 'soon' … 30s    |
+      | soon    | 'soon' … 30s, 10m, 24h, 7d, ISO 8601 |
       | -5s     | '-5s' … 30s     |
       | 5 weeks | '5 weeks' … 30s |
       | 10s x   | '10s x' … 30s   |

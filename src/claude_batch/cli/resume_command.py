@@ -112,10 +112,12 @@ def advance_command(options: ProviderOptions) -> None:
     """Make one pass over everything that is due, then exit; for cron.
 
     The output of each run that is then complete is written to the file that it was started with.
-    If nothing is due, or there is no ledger yet, the command reports it and exits with 0.
+    If nothing is due, or there is no ledger yet, the command reports it and exits with 0. If a run
+    is still in progress, it exits with 3.
     """
     from claude_batch.cli.run_delivery import deliver, parkable
     from claude_batch.core.states import RunState
+    from claude_batch.providers.progress import counts_line
 
     if not is_there(options.location):
         say(f"there is no ledger at {without_password(options.location)} yet: nothing is due")
@@ -154,6 +156,10 @@ def advance_command(options: ProviderOptions) -> None:
                     code = max(code, Exit.USAGE)
                 if status.failed:
                     code = max(code, Exit.FAILED)
+            elif drove:
+                if provider.contact.made:  # else the reason has been printed
+                    say(f"{status.run_id} is in progress: {counts_line(status)}")
+                code = max(code, Exit.PARKED)
     raise SystemExit(code)
 
 

@@ -41,9 +41,9 @@ _ISO_SECONDS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 def parse_duration(value: object) -> float:
     """Return seconds for a duration as a person writes it.
 
-    Accepts ``50ms``, ``30s``, ``1h30m``, ISO 8601 (``PT1H30M``), a ``timedelta``, or a number of
-    seconds (also as text). Raises ``ValueError`` for anything else, and for negative or infinite
-    durations.
+    Accepts ``50ms``, ``30s``, ``1h30m``, ``7d``, ISO 8601 (``PT1H30M``), a ``timedelta``, or a
+    number of seconds (also as text). Raises ``ValueError`` for anything else, and for negative or
+    infinite durations.
     """
     seconds: float | None = None
     if isinstance(value, timedelta):
@@ -55,7 +55,7 @@ def parse_duration(value: object) -> float:
         seconds = _parse_text(value.strip())
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         raise ValueError(
-            f"{value!r} is not a duration; write 30s, 10m, 24h, ISO 8601 (PT10M) or seconds"
+            f"{value!r} is not a duration; write 30s, 10m, 24h, 7d, ISO 8601 (PT10M) or seconds"
         )
     return seconds
 
