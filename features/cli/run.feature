@@ -216,7 +216,14 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     Then the command line exits with 0
     And the command line prints
       """
-      no runs yet
+      there is no ledger at 
+      ledger.db yet
+      """
+    When a command runs: status --ledger leger.db
+    Then the command line exits with 0
+    And the command line prints
+      """
+      there is no ledger at leger.db yet
       """
 
   Scenario: Without the sandbox's packages --sandbox says so

@@ -25,7 +25,7 @@ from claude_batch.cli.user_messages import (
     say,
     unwritable,
 )
-from claude_batch.core.ledger_location import default_ledger
+from claude_batch.core.ledger_location import default_ledger, without_password
 from claude_batch.core.quantities import count_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str |
         if as_json:
             print_json([])
         else:
-            print_line("no runs yet")
+            print_line(f"there is no ledger at {without_password(location)} yet")
         return
     from claude_batch.cli.status_report import StatusReader, watch_status
     from claude_batch.ledger.store import Ledger
