@@ -35,6 +35,7 @@ Feature: Every block of code on every page is run or checked
       | docs/how-to/export.md            |
       | docs/how-to/evaluation.md        |
       | docs/how-to/notebooks.md         |
+      | docs/how-to/sandbox.md           |
 
   Scenario Outline: The transcripts of a page are what the commands print: <page>
     Then the transcripts of <page>, played in order, are what the commands print
@@ -73,6 +74,7 @@ Feature: Every block of code on every page is run or checked
       | cron     | 0 22 * * * claude-batch advanced | …there is no command 'advanced'…      |
       | csv      | id,text                          | …there is no column of prompts…       |
       | json     | {"id": }                         | …Expecting value…                     |
+      | json     | {"rules": [{"route": "x"}]}      | …the routes are create…               |
       | jsonl    | {"promt": "x"}                   | …promt…                               |
       | jsonl    | {"ok": true, "colour": "red"}    | …colour…                              |
       | mermaid  | graph TD                         | …not the first line of a flowchart…   |

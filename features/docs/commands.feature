@@ -24,6 +24,7 @@ Feature: The commands on the pages work
       | docs/how-to/ledger.md            |
       | docs/how-to/postgres.md          |
       | docs/how-to/doctor.md            |
+      | docs/how-to/sandbox.md           |
       | docs/reference/command-line.md   |
       | docs/reference/prices.md         |
 

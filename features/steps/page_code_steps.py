@@ -37,6 +37,7 @@ from tables import rule
 import claude_batch as cb
 from claude_batch.cli.app import group
 from claude_batch.money.prices import prices_of
+from claude_batch.sandbox.fault_plan import load_plan
 
 PLAYED = ("python", "console")
 """Languages whose blocks are run; `CHECKS` has the others."""
@@ -491,7 +492,9 @@ def _check_yaml(block: Block) -> Iterator[str]:
 
 
 def _check_json(block: Block) -> Iterator[str]:
-    json.loads(block.code)
+    value = json.loads(block.code)
+    if isinstance(value, dict) and "rules" in value:
+        load_plan(value)  # raises a ValueError that names what is wrong
     yield from ()
 
 
