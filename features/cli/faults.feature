@@ -81,6 +81,14 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | gateway --port PORT                                | : Address already in use. Choose another address with --host or --port; --port 0 takes a free port |
       | budget --daily 5 run-x                             | --daily sets another budget than that of RUN. Leave out run-x, or give its budget in dollars too |
       | budget run-x --actor tests/asker 5                 | --actor sets another budget than that of RUN                |
+      | unknown run-x --resubmit --give-up                 | --resubmit and --give-up exclude each other; give one of them |
+      | run actor.yaml asks.jsonl --sandbox --ledger l.db  | --sandbox has a ledger, an API and a key of its own, so --ledger would do nothing |
+      | run actor.yaml asks.jsonl --sandbox --base-url http://a | so --base-url would do nothing                         |
+      | gateway --sandbox --api-key-env MY_KEY             | so --api-key-env would do nothing                           |
+      | run actor.yaml asks.jsonl --resubmit-after 1h      | --resubmit-after needs --on-unknown resubmit                |
+      | resume --on-unknown wait --resubmit-after 1h       | --resubmit-after needs --on-unknown resubmit                |
+      | run actor.yaml asks.jsonl --auto-threshold 5       | --auto-threshold needs --mode auto                          |
+      | submit actor.yaml asks.jsonl --mode live --auto-threshold 5 | --auto-threshold needs --mode auto                 |
       | submit actor.yaml doubled.jsonl                    | doubled.jsonl:2                                             |
       | status run-nosuchrun                               | there is no ledger                                          |
       | results run-nosuchrun -o dir                       | dir: is a directory                                         |
@@ -135,6 +143,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
 
     Examples:
       | name                   | value                  | flags                               |
+      | CLAUDE_BATCH_ON_UNKNOWN | resubmit              | --resubmit-after 1h                 |
+      | CLAUDE_BATCH_MODE      | auto                   | --auto-threshold 5                  |
       | CLAUDE_BATCH_PREFLIGHT | auto                   |                                     |
       | CLAUDE_BATCH_PREFLIGHT | false                  |                                     |
       | CLAUDE_BATCH_PREFLIGHT | auto                   | --no-preflight                      |

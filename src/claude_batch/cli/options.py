@@ -237,6 +237,7 @@ def provider_options(command: _F) -> _F:
 
     @functools.wraps(command)  # which copies the options that it has already
     def wrapped(*args: Any, **given: Any) -> Any:
+        _refuse_unused(click.get_current_context())
         names = [*_named("all"), *_named(ASKING), *_named(SERVING)]
         settings = {name: given.pop(name) for name in names if name in given}
         options = ProviderOptions(
@@ -253,6 +254,23 @@ def provider_options(command: _F) -> _F:
     for name in reversed(_named("all")):
         decorated = option(name)(decorated)
     return decorated
+
+
+def _refuse_unused(context: click.Context) -> None:
+    """Raise `click.UsageError` for a flag that would do nothing beside the others."""
+
+    def typed(name: str) -> bool:
+        return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+    if context.params.get("sandbox"):
+        for name in filter(typed, _NEEDED_AGAIN):
+            flag = SETTINGS[name].flags[0]
+            raise click.UsageError(
+                f"--sandbox has a ledger, an API and a key of its own, so {flag} would do "
+                "nothing; leave out one of them"
+            )
+    if typed("resubmit_after") and context.params["on_unknown"] != "resubmit":
+        raise click.UsageError("--resubmit-after needs --on-unknown resubmit")
 
 
 def _as_typed(

@@ -249,20 +249,18 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
 @optional_run_argument
 @click.option(
     "--resubmit",
-    "decision",
-    flag_value="resubmit",
+    is_flag=True,
     help="Send them again now. If the API accepted the first sending, they are paid for twice.",
 )
 @click.option(
     "--give-up",
-    "decision",
-    flag_value="give-up",
+    is_flag=True,
     help="End them without an answer. If the API accepted them, they are paid for.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @option("ledger")
 def unknown_command(
-    run_id: str | None, decision: str | None, as_json: bool, ledger: str | None
+    run_id: str | None, resubmit: bool, give_up: bool, as_json: bool, ledger: str | None
 ) -> None:
     """Show requests that the API may or may not have accepted; needs no key.
 
@@ -274,6 +272,9 @@ def unknown_command(
     from claude_batch.providers.status import find_run_id
     from claude_batch.providers.unknown_sendings import decide_unknown, unknown_sendings
 
+    if resubmit and give_up:
+        raise click.UsageError("--resubmit and --give-up exclude each other; give one of them")
+    decision = "resubmit" if resubmit else "give-up" if give_up else None
     if decision is not None and run_id is None:
         raise click.UsageError(
             f"--{decision} needs a RUN, because it applies to the requests of one run"
