@@ -17,6 +17,56 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     And the command line has noted that the run is delivered
     And the key is nowhere in the ledger's files
 
+  Scenario: A run with failures ends with their reasons, and with what to do next
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "a [[sandbox:errored:overloaded_error]]"
+      "b [[sandbox:errored:overloaded_error]]"
+      "c [[sandbox:errored:not_found_error]]"
+      "d [[sandbox:expired]]"
+      "e [[sandbox:errored:permission_error]]"
+      "f [[sandbox:errored:permission_error]]"
+      "g"
+      """
+    And a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1 and says
+      """
+      RUN finished: 
+        2 overloaded_error: Overloaded
+        2 permission_error: 
+        1 
+        and 1 more kind
+      see them with: claude-batch status RUN; send them again with: claude-batch retry RUN
+      """
+
+  Scenario: Failures that retry does not send again are not said to be
+    Given a command's API with {"latency": 3600}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: cancel RUN
+    And the API's clock goes 2 hours on
+    And a command runs: resume RUN
+    Then the command line exits with 1 and says
+      """
+      see them with: claude-batch status RUN
+      """
+    And the command line does not say: send them again
+
+  Scenario: The next step after failures names the ledger that the command named
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "a [[sandbox:errored:not_found_error]]"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --ledger other.db
+    Then the command line exits with 1 and says
+      """
+        1 not_found_error: Not found
+      claude-batch status RUN --ledger other.db; send them again with: claude-batch retry RUN --ledger other.db
+      """
+
   Scenario Outline: Without a file the answers go to standard output, the display to standard error
     Given a command's API
     When a command runs: run actor.yaml - <output>

@@ -217,6 +217,17 @@ class ProviderOptions:
         """Return a command about a run, ready to be typed."""
         return f"claude-batch {verb} {run_id}{self.flags}"
 
+    def how_to_retry(self, run_id: str, *, retried: bool) -> str:
+        """Return the hint on what to do about failures; ``retried``: `retry` sends some again."""
+        if self.sandbox:
+            return "the sandbox and its ledger were removed"
+        again = f"; send them again with: {self.command('retry', run_id)}" if retried else ""
+        typed = shlex.split(self.flags)
+        flag = SETTINGS["ledger"].flags[0]
+        # `status` has none of the other flags.
+        there = f" {flag} {shlex.quote(typed[typed.index(flag) + 1])}" if flag in typed else ""
+        return f"see them with: claude-batch status {run_id}{there}{again}"
+
     def how_to_go_on(self, run_id: str) -> str:
         """Return the hint on how to continue a run."""
         if self.sandbox:

@@ -47,6 +47,7 @@ from claude_batch.providers.export import (
     write_file,
     write_folder,
 )
+from claude_batch.providers.failure_report import failure_lines, may_be_retried
 from claude_batch.providers.progress import Display, counts_line, display
 
 if TYPE_CHECKING:
@@ -203,12 +204,22 @@ def _conclude(
     if write:
         deliver(provider, run, output)
     say(f"{run.id} {status.state}: {counts_line(status)}")
+    _say_failures(provider, status, options)
     if status.deadline is not None and status.deadline.outcome is not None:
         say(f"its deadline was {status.deadline.outcome}")
     say(cost_line(run.cost(status=status)))
     if error is not None:
         return Exit.PARKED
     return Exit.FAILED if status.failed else Exit.OK
+
+
+def _say_failures(
+    provider: ClaudeBatchProvider, status: RunStatus, options: ProviderOptions
+) -> None:
+    if lines := failure_lines(provider.ledger, status):
+        for line in lines:
+            say(line)
+        say(options.how_to_retry(status.run_id, retried=may_be_retried(status)))
 
 
 def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> RunStatus | BaseException:

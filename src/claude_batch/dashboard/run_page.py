@@ -16,9 +16,9 @@ from claude_batch.dashboard.progress_bar import bar_of
 from claude_batch.ledger import page_queries, queries
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, FailedRequest
 from claude_batch.ledger.store import Record
+from claude_batch.providers.failure_report import words_of
 from claude_batch.providers.progress import PAST_BATCHES, expected_end
 from claude_batch.providers.status import RunStatus
-from claude_batch.wire.messages import UnreadableLine, decode_line
 
 ROWS: Final = 50
 """Requests on a page."""
@@ -28,9 +28,6 @@ _BATCHES: Final = 20
 
 _SAMPLE: Final = 1000
 """Failures that are read to group them by the API's words."""
-
-_LONGEST: Final = 300
-"""Characters of an error message in the table of failures."""
 
 
 def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
@@ -190,7 +187,7 @@ def failures_of(failed: list[FailedRequest]) -> list[Failure]:
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], list[FailedRequest]] = {}
     for each in failed:
-        key = (each.error_type or each.state.value, _words_of(each.raw))
+        key = (each.error_type or each.state.value, words_of(each.raw))
         counts[key] += 1
         examples.setdefault(key, [])
         if len(examples[key]) < 3:
@@ -199,14 +196,6 @@ def failures_of(failed: list[FailedRequest]) -> list[Failure]:
         Failure(kind, words, count, tuple(examples[kind, words]))
         for (kind, words), count in counts.most_common(20)
     ]
-
-
-def _words_of(raw: bytes) -> str:
-    try:
-        error = decode_line(raw).error
-    except UnreadableLine as problem:
-        return str(problem)[:_LONGEST]
-    return "" if error is None else error.message[:_LONGEST]
 
 
 # Distributions ------------------------------------------------------------------------------------
