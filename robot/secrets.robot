@@ -33,7 +33,7 @@ The Key Is Nowhere
     When The API Answers    any    {"type": "error", "status": 401}
     Claude Batch Should End With    4    run    ${REVIEWER}    more.jsonl    -o    more-answers.jsonl
     Claude Batch Should End With    4    advance
-    Claude Batch Should End With    4    ledger    recover
+    Claude Batch Should End With    4    ledger    recover    --even-if-whole
     The Python API Should Fail
     When The API Answers    create    {"type": "redirect", "location": "http://127.0.0.1:9/"}
     Claude Batch Should Not Succeed    run    ${REVIEWER}    more.jsonl    -o    more-answers.jsonl

@@ -323,12 +323,13 @@ class LifecycleMachine(RuleBasedStateMachine):
     def raise_budget(self) -> None:
         self._set_budget(self.verdict.budget + 2 * RESERVED)
 
-    @precondition(lambda self: self.verdict.budget and self.verdict.sent_cost())
+    @precondition(lambda self: self.verdict.budget and not self.verdict.is_lowered)
     @rule()
     def lower_budget(self) -> None:
         """Nothing that is packed fits any more."""
-        self.verdict.is_lowered = True
-        self._set_budget(self.verdict.sent_cost() or self.verdict.budget)
+        if sent := self.verdict.sent_cost():
+            self.verdict.is_lowered = True
+            self._set_budget(sent)
 
     @precondition(lambda self: not self.verdict.budget)
     @rule()
