@@ -95,7 +95,7 @@ Feature: The command line's own surface: help, version, validation, display
       missing.yaml
       """
 
-  Scenario Outline: actors validate tells what would keep a valid file's actor from being asked: <more>
+  Scenario Outline: actors validate reports why the actor of a valid file could not be asked: <more>
     Given a command's folder
     And a command's file "actor.yaml"
       """

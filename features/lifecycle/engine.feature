@@ -86,6 +86,11 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     When a process asks, forks, and its child asks with the same provider
     Then parent and child are answered
 
+  Scenario: A child that is forked while the engine works can open a ledger
+    Given an API
+    When a process with many calls forks 40 children, each of which opens a ledger of its own
+    Then none of its children hangs
+
   Scenario: Calls with one key in the same moment share one request
     Given an API
     And a batch provider

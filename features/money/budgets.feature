@@ -198,7 +198,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | claude-haiku-4-5-20251001 | claude-haiku-4-5  |
       | claude-sonnet-4-0         | claude-sonnet-4-0 |
 
-  Scenario: What waits is reserved anew when prices have changed
+  Scenario: Queued requests reserve again when prices have changed
     Given an API that bills what its prompts say
     And a file of prices "prices.yaml"
       """
@@ -262,7 +262,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | batch | 0    |
       | live  | 3    |
 
-  Scenario: A budget that comes with a finished run tells at once what was spent
+  Scenario: A budget given for a finished run counts at once what was spent
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl

@@ -102,6 +102,43 @@ def _(context: Context, whose: str) -> None:
     context.done = programs.run(script)
 
 
+@when("a process with many calls forks {count:d} children, each of which opens a ledger of its own")
+def _(context: Context, count: int) -> None:
+    script = (
+        "import os, sys, threading, time, claude_batch as cb\n"
+        "from claude_batch.ledger.store import Ledger\n"
+        "c = cb.ActorConfiguration(name='tests/asker', provider='anthropic',"
+        " model='claude-haiku-4-5', batch_processing=True)\n"
+        "actor = cb.Actor(c, cb.ClaudeBatchProvider(linger=0, poll_interval=0.05))\n"
+        "def ask(caller):\n"
+        "    for number in range(10**6):\n"
+        "        actor.respond_sync(f'{caller} asks {number}')\n"
+        "for caller in range(8):\n"
+        "    threading.Thread(target=ask, args=(caller,), daemon=True).start()\n"
+        "time.sleep(2)\n"
+        f"for number in range({count}):\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        Ledger(f'of-child-{number}.db').close()\n"
+        "        os._exit(0)\n"
+        "    end = time.monotonic() + 20\n"
+        "    while os.waitpid(child, os.WNOHANG)[0] == 0:\n"
+        "        if time.monotonic() > end:\n"
+        "            os.kill(child, 9)\n"
+        "            print('a child hangs', flush=True)\n"
+        "            os._exit(1)\n"
+        "        time.sleep(0.001)\n"
+        "print('none hangs', flush=True)\n"
+        "os._exit(0)\n"
+    )
+    context.done = programs.run(script)
+
+
+@then("none of its children hangs")
+def _(context: Context) -> None:
+    assert context.done.stdout == "none hangs\n", (context.done.stdout, context.done.stderr)
+
+
 @then("parent and child are answered")
 def _(context: Context) -> None:
     assert context.done.returncode == 0, context.done.stderr

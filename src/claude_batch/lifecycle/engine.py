@@ -659,6 +659,18 @@ def shutdown_all() -> None:
         engine._end()  # pyright: ignore[reportPrivateUsage]
 
 
+def _before_fork() -> None:
+    # The child gets SQLite's locks as they are. It would wait for ever for one that the parent's
+    # engine thread holds.
+    loops = [engine._loop for engine in list(_engines.values())]  # pyright: ignore[reportPrivateUsage]
+    _resting.loops = [loop.rest() for loop in loops]
+
+
+def _after_fork_in_parent() -> None:
+    for go_on in _resting.loops:
+        go_on()
+
+
 def _after_fork() -> None:
     # The parent's engine thread does not exist in the child, which must not use its connections.
     global _engines_lock
@@ -667,4 +679,8 @@ def _after_fork() -> None:
 
 
 atexit.register(shutdown_all)
-os.register_at_fork(after_in_child=_after_fork)
+_resting = threading.local()
+"""The engines' loops that rest while this thread forks."""
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
+)

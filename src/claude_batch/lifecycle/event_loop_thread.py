@@ -22,6 +22,10 @@ _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
 
+REST_SECONDS = 5.0
+"""Seconds that `EventLoopThread.rest` waits for a callback that is running."""
+
+
 class EventLoopThread:
     """An event loop in its own daemon thread, which starts at once.
 
@@ -79,6 +83,18 @@ class EventLoopThread:
     def closed(self) -> bool:
         """Whether no more work is accepted."""
         return self._closed
+
+    def rest(self) -> Callable[[], None]:
+        """Stop the loop between two callbacks, from another thread; return what lets it go on."""
+        is_resting, goes_on = threading.Event(), threading.Event()
+
+        def stand() -> None:
+            is_resting.set()
+            goes_on.wait()
+
+        if threading.current_thread() is not self._thread and self.soon(stand):
+            is_resting.wait(REST_SECONDS)
+        return goes_on.set
 
     def soon(self, work: Callable[..., object], *arguments: object) -> bool:
         """Schedule a function call on the loop, from any thread; return False if it is closed."""
