@@ -112,7 +112,11 @@ class Mutant(NamedTuple):
 
     breaking: Callable[[], AbstractContextManager[Any]]
     seed: int = 1
-    """Tried first, because it was found out soon with it; the package's changes may end that."""
+    """Tried first, because it was found out soon with it; the histories' changes may end that.
+
+    It counts for the installed package, as nox has it. Hypothesis draws constants of the modules
+    that it takes for local, and of an editable install that is the whole package.
+    """
     live: bool = False
     """Whether it shows in histories with live calls alone."""
 
@@ -124,10 +128,10 @@ MUTANTS: Mapping[str, Mutant] = {
     "sends a request again whose line is missing": Mutant(_spendthrift, 2),
     "gives up results that three fetches lacked": Mutant(_impatient, 2),
     "adopts a batch that may be another sending": Mutant(_unrivalled, 2),
-    "writes although it was deposed": Mutant(_deaf),
+    "writes although it was deposed": Mutant(_deaf, 6),
     "packs what no budget has room for": Mutant(_generous),
     "sends what a lowered budget has no room for": Mutant(_deaf_to_budgets, 4),
-    "sends more batches of a run at once than it may": Mutant(_crowding),
+    "sends more batches of a run at once than it may": Mutant(_crowding, 5),
     "asks live again after an error that may hide an answer": Mutant(_careless, live=True),
     "withdraws what was sent": Mutant(_forgetful, 2),
 }
