@@ -25,6 +25,7 @@ from claude_batch.core import events as event_module
 from claude_batch.core.events import Event
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
+from claude_batch.ledger.backends.backend import Worker
 from claude_batch.providers.keywords import SettingKeywords
 
 SETTINGS = page("docs/reference/settings.md")
@@ -33,6 +34,7 @@ PYTHON = page("docs/reference/python.md")
 EVENTS = page("docs/reference/events.md")
 STATES = page("docs/reference/states.md")
 OUTPUT = page("docs/reference/input-output.md")
+JSON_OUTPUT = page("docs/reference/json-output.md")
 ARCHITECTURE = page("docs/explanation/architecture.md")
 
 
@@ -271,6 +273,100 @@ def output_fields(context: Context) -> None:
 def codes_in_order(text: str) -> list[str]:
     """What stands in inline code, in order."""
     return re.findall(r"`([^`]+)`", text)
+
+
+# JSON output
+
+
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "map": (dict,),
+    "list": (list,),
+}
+"""The types of the page. `JSON` is any value."""
+
+
+def json_fields(command: str) -> dict[str, str]:
+    """The fields of a command's JSON as the page has them, each with its type."""
+    found = {
+        cells[0].strip("`"): cells[1]
+        for cells in rows(JSON_OUTPUT.section(command))
+        if cells[0].startswith("`")
+    }
+    assert found, command
+    if link := next((name for name, kind in found.items() if kind == "[cost](#cost)"), None):
+        found[link] = "object"
+        of_cost = json_fields("cost").items()
+        found |= {
+            f"{link}.{name}": kind
+            for name, kind in of_cost
+            if not re.match("by|shares", name)  # `status` does not group costs
+        }
+    return found
+
+
+def walk(value: Any, fields: dict[str, str], path: str, seen: set[str]) -> Iterator[str]:
+    """Add each field of a printed value to those that were seen; yield what the page lacks."""
+    if path:
+        # A share of the costs has the fields of the whole.
+        name = path if path in fields else path.replace("shares[].", "")
+        if (kind := fields.get(name)) is None:
+            yield f"{path} is not described"
+            return
+        seen.add(name)
+        plain, _, nullable = kind.partition(" or ")
+        if plain == "JSON" or (value is None and nullable == "null"):
+            return
+        is_right = isinstance(value, _JSON_TYPES[plain])
+        if not is_right or (isinstance(value, bool) and plain != "boolean"):
+            yield f"{path} is {value!r}, and not: {kind}"
+        if plain == "map":
+            return
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from walk(each, fields, f"{path}.{key}" if path else key, seen)
+    elif isinstance(value, list):
+        for each in value:
+            if isinstance(each, dict):
+                for key, inner in each.items():
+                    place = f"{path}[].{key}" if path else key
+                    yield from walk(inner, fields, place, seen)
+
+
+@then('the reference describes the JSON of "{command}"')
+def json_of_command(context: Context, command: str) -> None:
+    printed = json.loads(context.ended.stdout)
+    assert printed, "nothing was printed"
+    if not hasattr(context, "json_seen"):
+        context.json_seen = {}
+    seen = context.json_seen.setdefault(command, set())
+    wrong = list(walk(printed, json_fields(command), "", seen))
+    assert not wrong, wrong
+
+
+@rule("JSON is compared with the reference")
+def _(command: str, printed: Any) -> dict[str, str]:
+    return {"problem": ", ".join(walk(printed, json_fields(command), "", set()))}
+
+
+@then("every field of the reference's JSON was printed, or is of a ledger on PostgreSQL")
+def json_was_printed(context: Context) -> None:
+    sections = re.findall(r"^## (.+)$", JSON_OUTPUT.text, re.MULTILINE)
+    options = {name for name, each in commands(group) if "--json" in map_flags(each)}
+    assert set(sections) == options == set(context.json_seen), options ^ set(sections)
+    for command in sections:
+        left = set(json_fields(command)) - context.json_seen[command]
+        workers = {f"workers[].{field.name}" for field in fields(Worker)}
+        assert left <= (workers if command == "ledger show" else set()), (command, left)
+
+
+def map_flags(command: click.Command) -> set[str]:
+    """The flags of all options of a command."""
+    return {flag for each in command.params for flag in flags_of(each)}
 
 
 # Explanations
