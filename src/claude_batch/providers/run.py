@@ -402,10 +402,11 @@ class Run(Closing):
         """Retry failed requests and return their number. Successful requests are not sent again.
 
         ``only`` lists outcomes (``expired``, ``errored``, ``canceled``) and error types
-        (``type=overloaded_error``). Without it, all failures are retried, except requests that were
-        canceled with the run; an empty list retries nothing. With ``missing``, missing results are
-        first fetched again, as by `refetch`; requests whose results are still missing are sent
-        again, and may be paid for twice. Other lost requests need `resubmit_unknown`.
+        (``type=overloaded_error``). Without it, all failures that were not billed are retried,
+        except requests that were canceled with the run; an empty list retries nothing. With
+        ``missing``, missing results are first fetched again, as by `refetch`; requests whose
+        results are still missing are sent again, and may be paid for twice. Other lost requests
+        need `resubmit_unknown`.
 
         The results join those of the run, in order; `wait` and `results` wait for them, up to
         ``max_wait`` from now. Raises `InvalidRequestError` if the run cannot be retried now,
