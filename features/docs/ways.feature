@@ -32,6 +32,7 @@ Feature: Two clicks lead from the site's start page to each topic
       | When things fail: requests               | failures, and what           | how-to/retries.md#retry-what-failed                  | claude-batch retry       | 2      |
       | When things fail: the account            | refused keys, no credit      | how-to/unknown-sendings.md#sending-is-halted         | claude-batch resume      | 2      |
       | When things fail: an answer is lost      | lost responses               | how-to/unknown-sendings.md#a-sending-whose-response-was-lost | claude-batch unknown | 2  |
+      | When things fail: a message              | find the words               | how-to/troubleshooting.md#the-run-waits              | parking                  | 2      |
       | What was tried, and what was not         | against the sandbox alone    | reference/versions.md#what-was-tried-and-what-was-not | sandbox                 | 2      |
       | Versions                                 | what a new version may change | reference/versions.md#what-the-version-number-covers | Semantic Versioning     | 2      |
       | Further: how it works                    | how a request travels        | explanation/architecture.md                          | ledger                   | 1      |
