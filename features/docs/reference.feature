@@ -14,6 +14,7 @@ Feature: The reference is complete and agrees with the code
       | the errors, each below the one that it is a kind of  |
       | the events and their fields                          |
       | the states of requests and batches                   |
+      | the limits                                           |
 
   Scenario: Output
     Given a command's API

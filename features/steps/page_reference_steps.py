@@ -20,13 +20,29 @@ from pages import AGREEMENTS, ROOT, agreement, page
 from tables import rule
 
 import claude_batch as cb
+from claude_batch.actor import documents
 from claude_batch.cli.app import group
 from claude_batch.core import events as event_module
 from claude_batch.core.events import Event
+from claude_batch.core.limited import MOST_MEMORY
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
+from claude_batch.dashboard.dashboard_settings import SHORTEST_TOKEN
+from claude_batch.gateway.gateway_settings import LARGEST_BODIES, LARGEST_BODY
+from claude_batch.gateway.wishes import LONGEST_KEY
 from claude_batch.ledger.backends.backend import Worker
+from claude_batch.ledger.backends.postgres import OLDEST_SERVER
+from claude_batch.ledger.collected_batches import MOST_STRANGE_BYTES, MOST_STRANGE_LINES
+from claude_batch.lifecycle.observers import QUEUE
+from claude_batch.lifecycle.tool_runner import TOOLS_AT_ONCE
 from claude_batch.providers.keywords import SettingKeywords
+from claude_batch.providers.middleware_runner import WORKERS
+from claude_batch.providers.preflight import MOST_SHAPES
+from claude_batch.providers.status import all_statuses
+from claude_batch.wire import limits
+from claude_batch.wire.connection import MOST_BODY_BYTES
+from claude_batch.wire.encoding import MAX_SENDING
+from claude_batch.wire.media import MAX_IMAGE_SIDE
 
 SETTINGS = page("docs/reference/settings.md")
 COMMANDS = page("docs/reference/command-line.md")
@@ -34,6 +50,7 @@ PYTHON = page("docs/reference/python.md")
 EVENTS = page("docs/reference/events.md")
 STATES = page("docs/reference/states.md")
 OUTPUT = page("docs/reference/input-output.md")
+LIMIT_PAGE = page("docs/reference/limits-and-retention.md")
 JSON_OUTPUT = page("docs/reference/json-output.md")
 ARCHITECTURE = page("docs/explanation/architecture.md")
 
@@ -234,6 +251,59 @@ def event_fields() -> None:
         assert {name: sorted(each) for name, each in shown.items()} == wanted, (shown, wanted)
     first = EVENTS.text[: EVENTS.text.index("\n## ")]
     assert {row[0].strip("`") for row in rows(first) if row[0].startswith("`")} == common
+
+
+# Limits
+
+
+@agreement("the limits")
+def limit_tables() -> None:
+    shown = {row[0]: row[1] for title in LIMITS for row in rows(LIMIT_PAGE.section(title))}
+    unread = {name for name in shown if name not in ("limit", "---")}
+    for title, numbers in LIMITS.items():
+        for name, known in numbers.items():
+            unread.remove(name)
+            for limit in known:
+                assert f"{limit:,}" in shown[name], f"{title}: {name}: the code has {limit:,}"
+    assert not unread, f"no constant is compared with: {unread}"
+
+
+LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
+    "Limits of the API": {
+        "requests in a batch": (limits.MAX_REQUESTS,),
+        "body of a batch": (limits.MAX_BODY_BYTES,),
+        "time of a batch": (24,),
+        "results of a batch": (limits.RESULTS_KEPT_DAYS,),
+        "`max_tokens`": (limits.MAX_OUTPUT_TOKENS,),
+        "`max_tokens` with the beta for long output": (limits.MAX_LONG_OUTPUT_TOKENS,),
+        "`budget_tokens` of `thinking`": (limits.LEAST_THINKING_BUDGET,),
+        "pages of the PDFs in a request": (
+            limits.MAX_PDF_PAGES,
+            limits.max_pdf_pages("claude-haiku-4-5"),
+        ),
+        "side of an image": (MAX_IMAGE_SIDE, documents._MANY_IMAGES, documents._SIDE_OF_MANY),
+        "`cache_control` marks in a request": (limits.MAX_CACHE_POINTS,),
+    },
+    "Limits of claude-batch": {
+        "sendings of one request": (MAX_SENDING,),
+        "size of a response, unpacked": (MOST_BODY_BYTES // 2**20,),
+        "shapes of requests that preflight checks in a run": (MOST_SHAPES,),
+        "runs that `status` lists": (inspect.signature(all_statuses).parameters["limit"].default,),
+        "functions that a model calls, in one process": (TOOLS_AT_ONCE,),
+        "plain methods of middleware, in one process": (WORKERS,),
+        "events that an observer has not taken": (QUEUE,),
+        "lines of results that are not valid results": (
+            MOST_STRANGE_LINES,
+            MOST_STRANGE_BYTES // 2**20,
+        ),
+        "body of a call to the gateway": (LARGEST_BODY // 2**20, LARGEST_BODIES // 2**20),
+        "`Idempotency-Key` of the gateway": (LONGEST_KEY,),
+        "token of the dashboard": (SHORTEST_TOKEN,),
+        "memory of the process that reads a document": (MOST_MEMORY,),
+        "PostgreSQL": (OLDEST_SERVER,),
+    },
+}
+"""The numbers of each row, as the code has them. 24 hours is the API's own, and in no constant."""
 
 
 # States
