@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option(
     "--by", type=click.Choice(["actor", "model", "day"]), help="Add a table with one row for each."
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("prices")
 @option("ledger")
 def cost_command(
@@ -172,7 +172,7 @@ class _Sum(click.ParamType[Decimal]):
     metavar="USD",
     help="The budget of each day (UTC), for the whole ledger.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("prices")
 @option("ledger")
 def budget_command(

@@ -65,7 +65,7 @@ _POLL_INTERVAL = 30.0
     help="With --live: a file for the report, without keys, ids or texts. Markdown, or JSON if "
     "its name ends in .json.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("ledger")
 @option("base_url")
 @option("api_key_env")

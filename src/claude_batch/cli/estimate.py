@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--offline", is_flag=True, help="Do not ask the API to count the tokens of a few requests."
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @run_options
 @provider_options
 def estimate_command(asked: Asked, offline: bool, as_json: bool, options: ProviderOptions) -> None:

@@ -34,7 +34,7 @@ def ledger_group() -> None:
 
 
 @ledger_group.command("show")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("ledger")
 def show_command(as_json: bool, ledger: str | None) -> None:
     """Show what the ledger contains, and whether it is behind its mark; needs no key."""
@@ -133,7 +133,8 @@ def copy_command(file: str, url: str | None) -> None:
 @click.option(
     "--even-if-whole",
     is_flag=True,
-    help="Also if the mark has nothing that the ledger lacks: both were restored together.",
+    help="Recover although the ledger has every sending that its mark counts, because the mark "
+    "was restored too.",
 )
 @provider_options
 def recover_command(force: bool, even_if_whole: bool, options: ProviderOptions) -> None:

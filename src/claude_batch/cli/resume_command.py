@@ -257,7 +257,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
     is_flag=True,
     help="End them without an answer. If the API accepted them, they are paid for.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("ledger")
 def unknown_command(
     run_id: str | None, resubmit: bool, give_up: bool, as_json: bool, ledger: str | None

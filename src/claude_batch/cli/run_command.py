@@ -75,12 +75,20 @@ def _asking(command: _F) -> _F:
 def run_command(**given: Any) -> None:
     """Send every prompt of INPUT, wait, and write the answers in input order.
 
-    ACTOR is a YAML file, unless --model is given. INPUT: JSON lines (a string, or an object with
-    optional id, one of prompt, messages, params, and optional documents), '-' for standard input,
-    CSV with a prompt column, or, one request a file, text files or documents (PDF, image, DOCX;
-    --prompt says what is asked about them), also by glob. The same command again goes on with an
-    unfinished run. It delivers a finished one again at no cost, and asks again what failed in it
-    for a passing reason.
+    ACTOR is a YAML file. --model replaces it.
+
+    \b
+    INPUT is one or more of these; documents cannot be mixed with prompts:
+      JSON lines            one request a line: a string, or an object with one of
+                            prompt, messages and params; optional: id, documents
+      -                     JSON lines from standard input
+      CSV                   one request a row, with a column of prompts
+      text files            one request a file, whose text is the prompt
+      PDF, image, DOCX      one request a file; --prompt is the question
+    A quoted pattern such as 'a/*.pdf' stands for several files.
+
+    The same command continues an unfinished run. If the run has finished, it writes the answers
+    again at no cost, and sends only the requests again that failed for a temporary reason.
     """
     raise SystemExit(_ask(**given, wait=True))
 

@@ -25,7 +25,9 @@ _INDENT = "  "
 @click.command("show")
 @run_argument
 @click.argument("request_id", metavar="KEY", shell_complete=complete_requests)
-@click.option("--json", "as_json", is_flag=True, help="For programs: everything, unchanged.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: everything, as it was sent and received."
+)
 @option("ledger")
 def show_command(run_id: str, request_id: str, as_json: bool, ledger: str | None) -> None:
     """Show a request from its prompt to its answer; needs no key.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show every change until the run ends, or until Ctrl-C; without RUN until Ctrl-C.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("ledger")
 def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str | None) -> None:
     """Show a run, or the newest 50; needs no key.

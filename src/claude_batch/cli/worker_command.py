@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     "--tools",
     multiple=True,
     metavar="MODULE",
-    help="A module, or MODULE:FUNCTION, whose functions the models of runs in the ledger may call "
-    "here, also while another worker drives. Can be repeated.",
+    help="A module, or MODULE:FUNCTION. Runs in the ledger may call its functions in this process, "
+    "also while another worker drives. Can be repeated.",
 )
 @click.option(
     "--concurrency",

@@ -328,7 +328,7 @@ class BatchProcessingMode(BaseModel):
     )
     """How long single calls wait for others, counted from the newest one, before all of them are
     packed. `max_requests` waiting requests are packed at once."""
-    max_requests: Annotated[int, Flag("Requests in one batch")] = Field(
+    max_requests: Annotated[int, Flag("Most requests in one batch")] = Field(
         default=100_000, ge=1, le=100_000
     )
     """The most requests in one batch; the API accepts at most 100,000."""
@@ -339,7 +339,7 @@ class BatchProcessingMode(BaseModel):
     each other. A longer `linger` counts instead. A `deadline` or a `max_wait` may shorten it: at
     most half of the time that they leave is spent on waiting for others."""
     parallel_batches: Annotated[
-        int | None, Flag("Batches of the run in flight at once", ASKING, bounded=True)
+        int | None, Flag("Most batches of the run in flight at once", ASKING, bounded=True)
     ] = Field(default=None, ge=1)
     """The most batches with requests of a run that are in flight at once; its other requests wait.
     Default: no limit."""
@@ -424,7 +424,7 @@ class BatchProcessingMode(BaseModel):
     """How many answers of the model a conversation with tools or pauses may have. Answers that
     `validation_attempts` asks for are not counted."""
     turn_linger: Annotated[
-        Duration, Flag("How long a ready turn waits for others to share a batch", ASKING)
+        Duration, Flag("How long the next turn of a conversation waits for others", ASKING)
     ] = 30.0
     """How long a conversation whose next turn is ready waits for other conversations of its run, so
     that their turns travel in one batch."""
@@ -435,7 +435,8 @@ class BatchProcessingMode(BaseModel):
     preflight: Annotated[
         bool | Literal["auto"],
         Flag(
-            "Let the API check one request of each shape first (else: of new shapes)",
+            "Let the API check one request of each shape first; by default new shapes, and every "
+            "shape of a large run",
             ASKING,
             off="--no-preflight",
         ),
