@@ -15,6 +15,7 @@ Feature: The reference is complete and agrees with the code
       | the events and their fields                          |
       | the states of requests and batches                   |
       | the limits                                           |
+      | the types of errors in the output                    |
 
   Scenario: Output
     Given a command's API

@@ -22,6 +22,7 @@ from tables import rule
 import claude_batch as cb
 from claude_batch.actor import documents
 from claude_batch.cli.app import group
+from claude_batch.core import errors
 from claude_batch.core import events as event_module
 from claude_batch.core.events import Event
 from claude_batch.core.limited import MOST_MEMORY
@@ -343,6 +344,14 @@ def output_fields(context: Context) -> None:
 def codes_in_order(text: str) -> list[str]:
     """What stands in inline code, in order."""
     return re.findall(r"`([^`]+)`", text)
+
+
+@agreement("the types of errors in the output")
+def error_types() -> None:
+    known = {*errors._ANSWERED.values(), *errors._OTHERS.values(), "missing_result"}
+    table = OUTPUT.section("Output lines")
+    shown = codes("\n".join(row[0] for row in rows(table[table.index("`error.type` is") :])))
+    assert shown - {"error.type", "http_413"} == known, known ^ shown
 
 
 # JSON output
