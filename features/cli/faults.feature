@@ -217,7 +217,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
     When a command runs: advance
     Then the command line exits with 4 and says
       """
-      sending is halted (credentials)
+      sending is halted (credentials): API key is invalid; fix the cause, then run
       """
     When a command runs: status RUN
     Then the command line prints

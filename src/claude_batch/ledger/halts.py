@@ -52,7 +52,8 @@ def halt(
         .values(
             halt_reason=reason,
             halt_type=error_type,
-            halt_message=message,
+            # What we say of it goes on after these words.
+            halt_message=message.rstrip("."),
             halted=now if row.halted is None else row.halted,
             probes=probes,
             next_probe=None if reason in UNPROBED else now + wait,

@@ -65,18 +65,20 @@ def answer_error(
     if stopped == "invalid_output":
         return OutputValidationError(
             f"{who}: no answer matched the requested format. The last one failed because {note}. "
-            "The answers were billed; the text of the last one is kept",
+            "The answers were billed; the text of the last one is kept. Make the prompt or the "
+            "schema clearer, or raise validation_attempts",
             problem=note,
             **about,
         )
     kept = "The conversation so far is kept"
     if stopped == "max_turns":
         return TurnLimitError(
-            f"{who}: {note}. {kept}; raise max_turns and send the request again", **about
+            f"{who}: {note}. {kept}; raise max_turns and send the request in a new run", **about
         )
     if stopped == "tool_interrupted":
         return ToolInterruptedError(
-            f"{who}: {note}. {kept}; check what the tool has done, then send the request again",
+            f"{who}: {note}. {kept}; check what the tool has done, then send the request in a new "
+            "run",
             **about,
         )
     return ConversationStoppedError(f"{who}: {note}. {kept}", **about)
