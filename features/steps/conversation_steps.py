@@ -107,6 +107,38 @@ def _(answer: str, reply: str) -> dict[str, str]:
     return {"messages": "; ".join(f"{each['role']}: {_content(each['content'])}" for each in added)}
 
 
+@rule("the blocks of an answer return")
+def _(answer: str, blocks: str) -> dict[str, str]:
+    content = [_block(number, words) for number, words in enumerate(blocks.split(", "))]
+    message = json.dumps({"content": content, "stop_reason": answer}, indent=1).encode()
+    terms = Terms(max_turns=3, validation_attempts=3, tools=frozenset({"ours"}))
+    flow = converse(PARAMS, terms, answer=Answer(disposition_of(answer), message))
+    step = next(flow)
+    if not isinstance(step, NextTurn):
+        step = flow.send(_reply(step, "a problem"))
+    assert isinstance(step, NextTurn), step
+    sent = json.loads(step.params)["messages"][1:]
+    kept = [block for each in sent if each["role"] == "assistant" for block in each["content"]]
+    assert kept == [block for block in content if block in kept], kept
+    return {"kept": ", ".join(block["type"] for block in kept)}
+
+
+def _block(number: int, words: str) -> dict[str, Any]:
+    """A block of an answer, and with it a number by which it is known again."""
+    kind, _, name = words.partition(" ")
+    match kind:
+        case "blank":
+            return {"type": "text", "text": "\n" * (number % 2), "citations": None}
+        case "text":
+            return {"type": "text", "text": f"text {number}"}
+        case "thinking":
+            return {"type": "thinking", "thinking": "so \u00e9", "signature": f"Sig+{number}/=="}
+        case "server_result":
+            return {"type": kind, "tool_use_id": f"call-{number - 1}", "content": []}
+        case _:
+            return {"type": kind, "id": f"call-{number}", "name": name or "web_search", "input": {}}
+
+
 def _content(content: str | list[dict[str, Any]]) -> str:
     if isinstance(content, str):
         return content

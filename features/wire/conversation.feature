@@ -54,6 +54,24 @@ Feature: One generator decides what follows an answer of a conversation
       | tool_use also, ours | results   | assistant: text, tool_use, tool_use; user: tool_result call-0, tool_result call-1                                       |
       | end_turn            | a problem | assistant: text; user: That answer cannot be used: a problem. Answer again, in full and in the form that was asked for. |
 
+  Scenario: Of an answer the next turn has what the API accepts, each block unchanged
+    # The API writes blank texts and refuses them. It refuses an assistant's message that ends in a
+    # thought, and a call without a result.
+    Then the blocks of an answer return as follows
+      | answer     | blocks                                                        | kept                                  |
+      | tool_use   | thinking, text, tool_use ours                                 | thinking, text, tool_use              |
+      | tool_use   | thinking, blank, tool_use ours                                | thinking, tool_use                    |
+      | tool_use   | blank, server_tool_use, tool_use ours                         | server_tool_use, tool_use             |
+      | pause_turn | text, server_tool_use, server_result, blank, server_tool_use  | text, server_tool_use, server_result, server_tool_use |
+      | pause_turn | blank                                                         |                                       |
+      | end_turn   | thinking, text, blank                                         | thinking, text                        |
+      | end_turn   | server_tool_use, server_result, text                          | server_tool_use, server_result, text  |
+      | max_tokens | text, tool_use ours                                           | text                                  |
+      | max_tokens | text, server_tool_use, server_result, server_tool_use         | text, server_tool_use, server_result  |
+      | max_tokens | thinking                                                      |                                       |
+      | max_tokens | thinking, text, thinking                                      |                                       |
+      | max_tokens | thinking, tool_use ours                                       |                                       |
+
   Scenario: Who enters a conversation where it stands goes on as if it had been there from the start
     Given a conversation with the terms {"max_turns": 5, "validation_attempts": 3, "tools": ["ours"]}
     Then it takes these steps from its beginning, and the same from each of its answers

@@ -219,7 +219,12 @@ class _Block(msgspec.Struct):
     id: Any = None
     name: Any = None
     text: Any = None
+    tool_use_id: Any = None
     input: msgspec.Raw = msgspec.Raw(b"{}")
+
+    @property
+    def is_blank(self) -> bool:
+        return self.type == "text" and not (self.text or "").strip()
 
 
 class _Message(msgspec.Struct):
@@ -289,7 +294,7 @@ def declared_tools(params: bytes) -> frozenset[str]:
 def after_pause(params: bytes, message: bytes) -> bytes:
     """Return the params that continue a paused turn."""
     answer = _message.decode(message)
-    return _extended(params, [_MessageParam("assistant", answer.content)], answer.container)
+    return _extended(params, _assistant(_sendable(answer.content)), answer.container)
 
 
 def after_tools(params: bytes, message: bytes, outcomes: Iterable[ToolOutcome]) -> bytes:
@@ -299,27 +304,37 @@ def after_tools(params: bytes, message: bytes, outcomes: Iterable[ToolOutcome]) 
         _ToolResult("tool_result", each.tool_use_id, msgspec.Raw(each.content), each.is_error)
         for each in outcomes
     ]
-    return _extended(
-        params,
-        [_MessageParam("assistant", answer.content), _MessageParam("user", results)],
-        answer.container,
-    )
+    turns = [*_assistant(_sendable(answer.content)), _MessageParam("user", results)]
+    return _extended(params, turns, answer.container)
 
 
 def after_rejection(params: bytes, message: bytes, words: str) -> bytes:
     """Return the params that report the problem of an answer to the model, and ask again."""
     answer = _message.decode(message)
-    # A truncated call can never be answered, but the API requires an answer to each call.
+    blocks = _sendable(answer.content)
+    results = [block.tool_use_id for _, block in blocks]
+    # A truncated call can never be answered, but the API requires an answer to each call. Results
+    # of the API's own tools are in the answer itself.
     kept = [
-        raw
-        for raw, block in zip(
-            _raws.decode(answer.content), _blocks.decode(answer.content), strict=True
-        )
-        if block.type != "tool_use"
-        and not (block.type == "text" and not (block.text or "").strip())
+        (raw, block)
+        for raw, block in blocks
+        if not str(block.type).endswith("tool_use") or block.id in results
     ]
-    turns = [_MessageParam("assistant", kept)] if kept else []
-    return _extended(params, [*turns, _MessageParam("user", words)], answer.container)
+    # The API accepts no message of the assistant that ends in a thought, nor a changed thought.
+    if kept and kept[-1][1].type in ("thinking", "redacted_thinking"):
+        kept = []
+    return _extended(params, [*_assistant(kept), _MessageParam("user", words)], answer.container)
+
+
+def _sendable(content: msgspec.Raw) -> list[tuple[msgspec.Raw, _Block]]:
+    """Return an answer's blocks without blank texts, which the API writes but does not accept."""
+    blocks = zip(_raws.decode(content), _blocks.decode(content), strict=True)
+    return [(raw, block) for raw, block in blocks if not block.is_blank]
+
+
+def _assistant(blocks: list[tuple[msgspec.Raw, _Block]]) -> list[_MessageParam]:
+    """Return the message of the assistant that has these blocks; without any, there is none."""
+    return [_MessageParam("assistant", [raw for raw, _ in blocks])] if blocks else []
 
 
 def correction(problem: str) -> str:
