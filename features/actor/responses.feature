@@ -62,6 +62,19 @@ Feature: An answer shows what the API said
       | field    | value |
       | __repr__ | "ActorResponse('{\"id\": \"msg_1\", \"type\": \"message\", \"role\": \"assistant\", \"mod'…, batch_id='msgbatch_1', attempt=2)" |
 
+  Scenario: the tokens of an advisor are a part of its answer's usage
+    Given an actor response of batch "msgbatch_1", attempt 1
+      """
+      {"content": [], "usage": {"input_tokens": 3, "output_tokens": 4, "iterations": [
+        {"type": "advisor_message", "model": "claude-opus-5-5", "input_tokens": 5, "output_tokens": 6}]}}
+      """
+    Then the answer's usage has these advisors
+      """
+      [{"model": "claude-opus-5-5", "input_tokens": 5, "output_tokens": 6, "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0, "cache_creation_5m_input_tokens": 0, "cache_creation_1h_input_tokens": 0,
+        "web_search_requests": 0, "service_tier": null, "inference_geo": null, "speed": null}]
+      """
+
   Scenario: answers are equal by value, and survive pickling
     Then the response and another one, read and pickled, are compared as follows
       | batch      | attempt | first text | equal |

@@ -19,6 +19,20 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | {"input_tokens": 7, "output_tokens": 2, "iterations": [{"type": "message", "input_tokens": 7, "output_tokens": 2}]}                                                       | 7     | 2      | 0    | 0       |
       | {"input_tokens": 7, "output_tokens": 2, "iterations": [{"type": "compaction", "input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3}]} | 107   | 12     | 5    | 3       |
 
+  Scenario: Compaction and advisors are part of the cost, each at its own prices
+    # claude-opus-5-5 costs $4 in and $20 out; in a batch half of all that.
+    Then answers of the API cost as follows
+      | what                      | usage                                                                                                                                                                                     | batch    |
+      | without                   | {"input_tokens": 1000, "output_tokens": 200}                                                                                                                                              | 1000000  |
+      | the turn itself           | {"input_tokens": 1000, "output_tokens": 200, "iterations": [{"type": "message", "input_tokens": 1000, "output_tokens": 200}]}                                                            | 1000000  |
+      | compaction, cached for 1h | {"input_tokens": 1000, "output_tokens": 200, "iterations": [{"type": "compaction", "input_tokens": 100, "cache_creation_input_tokens": 500, "cache_creation": {"ephemeral_1h_input_tokens": 500}}]} | 1550000  |
+      | an advisor                | {"input_tokens": 1000, "output_tokens": 200, "iterations": [{"type": "advisor_message", "model": "claude-opus-5-5", "input_tokens": 1000, "output_tokens": 500}]}                       | 8000000  |
+      | two calls of it           | {"input_tokens": 1000, "output_tokens": 200, "iterations": [{"type": "advisor_message", "model": "claude-opus-5-5", "input_tokens": 1000}, {"type": "advisor_message", "model": "claude-opus-5-5", "output_tokens": 500}]} | 8000000  |
+      | an advisor in the US      | {"input_tokens": 1000, "output_tokens": 200, "inference_geo": "us", "iterations": [{"type": "advisor_message", "model": "claude-opus-5-5", "input_tokens": 1000, "output_tokens": 500}]} | 8800000  |
+      | an advisor without price  | {"input_tokens": 1000, "output_tokens": 200, "iterations": [{"type": "advisor_message", "model": "claude-nobody-9", "input_tokens": 1000}]}                                              | unpriced |
+      | an advisor without a name | {"input_tokens": 1000, "output_tokens": 200, "iterations": [{"type": "advisor_message", "input_tokens": 1000}]}                                                                          | unpriced |
+      | implausibly many tokens   | {"input_tokens": 1000, "output_tokens": 200, "iterations": [{"type": "advisor_message", "input_tokens": 1e8}, {"type": "advisor_message", "input_tokens": 1e8}]}                         | unread   |
+
   Scenario: claude-opus-5-5 costs $4 in and $20 out, and reads 0.05 times the input
     Then answers cost as follows
       | what                      | model           | usage                                                           | batch   | live    |

@@ -401,6 +401,13 @@ def _(context: Context, batch: str, attempt: int) -> None:
     context.actor_response = ActorResponse(context.actor_raw, batch_id=batch, attempt=attempt)
 
 
+@then("the answer's usage has these advisors")
+def _(context: Context) -> None:
+    values = json.loads(json.dumps(context.actor_response.to_dict()))
+    assert context.text is not None
+    assert values["usage"]["advisors"] == json.loads(context.text), values
+
+
 @rule("actors with an option that is an object are written")
 def _(way: str) -> Any:
     return getattr(ActorConfiguration(model="m", options={"metadata": object()}), way)()

@@ -121,6 +121,17 @@ def _(
     }
 
 
+@rule("answers of the API cost")
+def _(usage: dict[str, Any], what: str) -> dict[str, str]:
+    """What an answer of claude-haiku-4-5 costs in a batch."""
+    result = {"type": "succeeded", "message": {"content": [], "usage": usage}}
+    found = decode_line(json.dumps({"custom_id": "a", "result": result}).encode()).usage
+    if found is None:
+        return {"batch": "unread"}
+    charge = prices_of().charge("claude-haiku-4-5", found, batch=True, at=NOW)
+    return {"batch": str(charge.cost) if charge else "unpriced"}
+
+
 @rule("our prices equal those that genai-prices lists")
 def _(model: str) -> dict[str, bool]:
     """Compare prompts below and above the limits of prices."""

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import msgspec
-import msgspec.structs
 from typing_extensions import TypeVar
 
 from claude_batch.actor.output import (
@@ -251,7 +250,7 @@ class ActorResponse(Generic[OutputT_co]):
             "content": message.content,
             "stop_reason": message.stop_reason,
             "model": message.model,
-            "usage": msgspec.structs.asdict(message.usage),
+            "usage": message.usage.to_dict(),
             "batch_id": self._batch_id,
             "attempt": self._attempt,
             "via": self.via,

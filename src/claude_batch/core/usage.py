@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+import msgspec.structs
 
 # Anthropic's pricing page (https://platform.claude.com/docs/en/about-claude/pricing), read on
 # 2026-11-21, "Prompt caching": the price of a token relative to a plain input token. Costs use the
@@ -60,6 +61,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where the model ran; ``us`` has a separate price. None if the API does not report it."""
     speed: str | None = None
     """``fast`` for a live answer requested at a higher speed and price."""
+    advisors: tuple[tuple[str, Usage], ...] = ()
+    """Models that advised the one that answered (the advisor tool), and the tokens of each.
+
+    They are billed at the advisor's prices, and no other field contains them."""
 
     @property
     def cache_hit_rate(self) -> float:
@@ -79,3 +84,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             written_5m=self.cache_creation_input_tokens - self.cache_creation_1h_input_tokens,
             written_1h=self.cache_creation_1h_input_tokens,
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON; ``advisors`` only if there are any."""
+        values = msgspec.structs.asdict(self)
+        if advisors := values.pop("advisors"):
+            values["advisors"] = [{"model": name, **used.to_dict()} for name, used in advisors]
+        return values

@@ -30,6 +30,7 @@ from decimal import Decimal, InvalidOperation
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from importlib.metadata import version
+from operator import add
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -371,10 +372,18 @@ class Prices:
         """Return the cost of an answer; None if the model's price is unknown.
 
         ``model`` is the name in the answer. ``at`` is the time of processing (seconds since the
-        epoch).
+        epoch). The cost of its advisors is included.
         """
         tariff = self.tariff(model, at=at, speed=usage.speed)
-        return None if tariff is None else tariff.charge(usage, batch=batch)
+        if tariff is None:
+            return None
+        found = tariff.charge(usage, batch=batch)
+        for name, used in usage.advisors:
+            more = self.charge(name, used, batch=batch, at=at)
+            if more is None:
+                return None
+            found = Charge(*map(add, found, more))
+        return found
 
     def tariff(self, model: str, *, at: float, speed: str | None = None) -> Tariff | None:
         """Return all prices of a model at a time; None if they are unknown.

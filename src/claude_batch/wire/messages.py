@@ -151,10 +151,24 @@ class _ServerToolUse(msgspec.Struct, gc=False):
 
 class _Iteration(msgspec.Struct, gc=False):
     type: str = ""
+    model: str | None = None
     input_tokens: _Number = None
     output_tokens: _Number = None
     cache_creation_input_tokens: _Number = None
     cache_read_input_tokens: _Number = None
+    cache_creation: _CacheCreation | None = None
+
+    def public(self, inference_geo: str | None) -> Usage:
+        five, hour = _written(self.cache_creation_input_tokens, self.cache_creation)
+        return Usage(
+            input_tokens=_tokens(self.input_tokens),
+            output_tokens=_tokens(self.output_tokens),
+            cache_creation_input_tokens=five + hour,
+            cache_read_input_tokens=_tokens(self.cache_read_input_tokens),
+            cache_creation_5m_input_tokens=five,
+            cache_creation_1h_input_tokens=hour,
+            inference_geo=inference_geo,
+        )
 
 
 class _Usage(msgspec.Struct, gc=False):
@@ -170,31 +184,36 @@ class _Usage(msgspec.Struct, gc=False):
     iterations: list[_Iteration] | None = None
 
     def public(self) -> Usage:
-        written = _tokens(self.cache_creation_input_tokens)
-        hour = five = 0
-        if self.cache_creation is not None:
-            hour = _tokens(self.cache_creation.ephemeral_1h_input_tokens)
-            five = _tokens(self.cache_creation.ephemeral_5m_input_tokens)
-        # Five minutes is the API's default lifetime if the answer does not name it.
-        five = max(five, written - hour)
+        five, hour = _written(self.cache_creation_input_tokens, self.cache_creation)
         read, asked, answered = (
             _tokens(self.cache_read_input_tokens),
             _tokens(self.input_tokens),
             _tokens(self.output_tokens),
         )
+        advisors: tuple[tuple[str, Usage], ...] = ()
+        beside = 0
         for each in self.iterations or ():
-            # Billed, and not part of the other numbers (the SDK's `BetaUsage.iterations`).
-            if each.type == "compaction":
-                five += _tokens(each.cache_creation_input_tokens)
-                read += _tokens(each.cache_read_input_tokens)
-                asked += _tokens(each.input_tokens)
-                answered += _tokens(each.output_tokens)
-        written = five + hour
+            # These are billed, and not part of the other numbers (the SDK's
+            # `BetaUsage.iterations`; "Advisor tool", usage and billing).
+            if each.type not in ("compaction", "advisor_message"):
+                continue
+            more = each.public(self.inference_geo)
+            beside += more.input_tokens + more.output_tokens + more.cache_read_input_tokens
+            beside += more.cache_creation_input_tokens
+            if each.type == "advisor_message":
+                advisors += ((each.model or "", more),)
+            else:
+                five += more.cache_creation_5m_input_tokens
+                hour += more.cache_creation_1h_input_tokens
+                read += more.cache_read_input_tokens
+                asked += more.input_tokens
+                answered += more.output_tokens
+        _tokens(beside)  # their sum is plausible, too
         searches = self.server_tool_use.web_search_requests if self.server_tool_use else 0
         return Usage(
             input_tokens=asked,
             output_tokens=answered,
-            cache_creation_input_tokens=written,
+            cache_creation_input_tokens=five + hour,
             cache_read_input_tokens=read,
             cache_creation_5m_input_tokens=five,
             cache_creation_1h_input_tokens=hour,
@@ -202,7 +221,18 @@ class _Usage(msgspec.Struct, gc=False):
             service_tier=self.service_tier,
             inference_geo=self.inference_geo,
             speed=self.speed,
+            advisors=advisors,
         )
+
+
+def _written(total: _Number, lifetimes: _CacheCreation | None) -> tuple[int, int]:
+    """Return the tokens written to the prompt cache for five minutes, and for an hour."""
+    hour = five = 0
+    if lifetimes is not None:
+        hour = _tokens(lifetimes.ephemeral_1h_input_tokens)
+        five = _tokens(lifetimes.ephemeral_5m_input_tokens)
+    # Five minutes is the API's default lifetime if the answer does not name it.
+    return max(five, _tokens(total) - hour), hour
 
 
 class _Message(msgspec.Struct, gc=False):
