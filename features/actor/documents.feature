@@ -248,6 +248,23 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | [7]                              | a document is a path, bytes, a URL or a file id, not 7 |
       | [{"path": "a.pdf", "url": "u"}]  | a document has one of `path`, `url` and `file_id`      |
       | [{"path": "a.pdf", "name": "u"}] | unknown: name                                          |
+      | [{"path": ""}]                   | a document is a path, bytes, a URL or a file id, not '' |
+      | [{"url": "a.pdf"}]               | `url` must begin with http:// or https://, not 'a.pdf'; a file is a `path` |
+      | [{"file_id": "a.pdf"}]           | `file_id` must be the id of an uploaded file (file_…), not 'a.pdf' |
+      | [{"path": "https://e.example"}]  | document https:/e.example: cannot be read: No such file |
+      | [{"path": "a.pdf", "title": 5}]  | document a.pdf: its `title` must be a text, not 5      |
+      | [{"path": "a.pdf", "context": []}] | document a.pdf: its `context` must be a text, not []   |
+      | [{"path": "a.pdf", "image": "no"}] | document a.pdf: its `image` must be true or false, not 'no' |
+
+  Scenario: A path is a file, whatever its name looks like
+    Given the documents
+      | file   | content     |
+      | file_1 | text a file |
+    Then requests about documents are encoded as follows
+      | documents             | sources  |
+      | [{"path": "file_1"}]  | ["text"] |
+      | ["file_1"]            | ["file"] |
+      | [{"file_id": "file_1"}] | ["file"] |
 
   Scenario: citations and documents go together, and not with raw params
     Then the actor's request {"prompt": "a", "citations": true} is refused with "`citations` need `documents`, but there are none"

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from claude_batch.core.errors import InvalidRequestError
@@ -247,6 +248,11 @@ _URL = re.compile(r"https?://", re.IGNORECASE)
 _FILE_ID = re.compile(r"file_[A-Za-z0-9_]+")
 _IMAGE_NAMES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _WORDS = ("path", "url", "file_id")
+_OPTIONS: tuple[tuple[str, type, str], ...] = (
+    ("title", str, "a text"),
+    ("context", str, "a text"),
+    ("image", bool, "true or false"),
+)
 _KEPT = 4
 """Number of files that are cached in memory for the next request."""
 _MANY_IMAGES, _SIDE_OF_MANY = 20, 2000
@@ -314,7 +320,7 @@ def _document(given: object, key: str | None) -> Document:
         found = given
     elif isinstance(given, Mapping):
         fields = dict(cast("Mapping[str, Any]", given))
-        sources = [fields.pop(word) for word in _WORDS if word in fields]
+        sources = [(word, fields.pop(word)) for word in _WORDS if word in fields]
         unknown = set(fields) - {"title", "context", "image"}
         if len(sources) != 1 or unknown:
             said = f"; unknown: {', '.join(sorted(unknown))}" if unknown else ""
@@ -323,7 +329,7 @@ def _document(given: object, key: str | None) -> Document:
                 f"`context` and `image`{said}",
                 key=key,
             )
-        found = Document(sources[0], **fields)
+        found = Document(_source(*sources[0], key), **fields)
     else:
         found = Document(cast("Any", given))
     source = cast("object", found.source)
@@ -331,7 +337,32 @@ def _document(given: object, key: str | None) -> Document:
         raise InvalidRequestError(
             f"a document is a path, bytes, a URL or a file id, not {source!r}", key=key
         )
+    for name, kind, what in _OPTIONS:
+        value = getattr(found, name)
+        if value is not None and not isinstance(value, kind):
+            raise InvalidRequestError(
+                f"document {found.name}: its `{name}` must be {what}, not {value!r}", key=key
+            )
     return found
+
+
+def _source(word: str, given: object, key: str | None) -> Any:
+    """Return the source that a mapping names: a path is never taken for an id, nor the reverse."""
+    if not isinstance(given, str) or not given:
+        return given  # the caller reports it
+    if word == "path":
+        return Path(given)
+    if word == "url" and not _URL.match(given):
+        raise InvalidRequestError(
+            f"`url` must begin with http:// or https://, not {given!r}; a file is a `path`", key=key
+        )
+    if word == "file_id" and not _FILE_ID.fullmatch(given):
+        raise InvalidRequestError(
+            f"`file_id` must be the id of an uploaded file (file_…), not {given!r}; a file on "
+            "this machine is a `path`",
+            key=key,
+        )
+    return given
 
 
 def with_documents(
