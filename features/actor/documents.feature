@@ -273,3 +273,4 @@ Feature: Documents stand before the text, and what the API would refuse is refus
 
   Scenario: a file that changed is read again, one that did not is not
     Then the document "notes.md" is read once for 5 requests, and again when it has changed
+    And two documents "same.txt" of equal size and time, in two folders, are not mistaken for each other

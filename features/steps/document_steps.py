@@ -217,6 +217,22 @@ def _(context: Context, name: str, count: int) -> None:
     assert message["content"][0]["source"]["data"] == "# Other notes"
 
 
+@then(
+    'two documents "{name}" of equal size and time, in two folders, are not mistaken for each other'
+)
+def _(context: Context, name: str) -> None:
+    for words in ("one", "two"):
+        folder = context.tmp / words
+        folder.mkdir()
+        (folder / name).write_text(words)
+        os.utime(folder / name, ns=(1, 1))
+        with contextlib.chdir(folder):
+            request = cb.ActorRequest("a", documents=[name])
+            params = json.loads(RequestEncoder(context.actor).encode(request).params)
+        block = params["messages"][0]["content"][0]
+        assert block["source"]["data"] == words, block
+
+
 @rule("HTML becomes Markdown")
 def _(html: str) -> str:
     return json.dumps(markdown_of(json.loads(html)))

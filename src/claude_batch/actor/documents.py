@@ -567,7 +567,7 @@ def _encoded_file(path: str) -> _Read:
         found = os.stat(path)
         if not os.path.isfile(path):
             raise ValueError("is not a file")
-        read = _read(path, found.st_mtime_ns, found.st_size)
+        read = _read(path, _version(found))
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     if path.lower().endswith(".pdf") and read.media.type != "application/pdf":
@@ -575,8 +575,15 @@ def _encoded_file(path: str) -> _Read:
     return read
 
 
+def _version(found: os.stat_result) -> tuple[int, ...]:
+    # Files of equal size and time may take turns at a path, also because the folder changes to
+    # which it is relative.
+    times = found.st_mtime_ns, found.st_ctime_ns
+    return found.st_dev, found.st_ino, found.st_size, *times
+
+
 @lru_cache(maxsize=_KEPT)
-def _read(path: str, changed: int, size: int) -> _Read:
-    """Return a file's source; the time of change and the size identify its version."""
+def _read(path: str, _: tuple[int, ...]) -> _Read:
+    """Return a file's source; the second argument identifies the file and its version."""
     with open(path, "rb") as stream:
         return _encoded(stream.read())
