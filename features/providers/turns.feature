@@ -259,6 +259,14 @@ Feature: Conversations go on by themselves in the next batch
     Then the run's answer has "is noted"
     And the tool was called 1 time
 
+  Scenario: While its tool runs, a run does not ask for a process that has the tool
+    Given an API
+    And a batch provider
+    And its actor has the tool that takes its time
+    When the run of "Look [[sandbox:tools]]" is stored, and the tool runs
+    Then the status says "1 conversation between two turns, 1 of them waiting for their tools (1 running now)"
+    And the status does not say "the process that drives the run needs"
+
   Scenario: A run that is cancelled between two turns ends there
     Given an API
     And a batch provider that does not drive

@@ -274,6 +274,17 @@ def _(context: Context, prompt: str) -> None:
     until(lambda: context.run.status().counts.get(cb.RequestState.CONTINUING))
 
 
+@when('the run of "{prompt}" is stored, and the tool runs')
+def _(context: Context, prompt: str) -> None:
+    context.run = context.provider.store(context.actor.configuration, [prompt])
+    until(lambda: context.notes.read_text())
+
+
+@then('the status does not say "{words}"')
+def _(context: Context, words: str) -> None:
+    assert words not in context.run.status().waiting_for, context.run.status()
+
+
 @when("the same run is asked again by a provider that has the tool")
 def _(context: Context) -> None:
     if "run" in context:

@@ -221,6 +221,25 @@ def continuing_counts(tx: Connection, run_id: str) -> Continuing:
     return Continuing(*counts)
 
 
+def running_calls(tx: Connection, run_id: str) -> list[Record]:
+    """Return the tool calls of a run that have no result yet: request, and process that began it.
+
+    The process may have died meanwhile.
+    """
+    return list(
+        tx.execute(
+            select(tool_calls.c.request_seq, tool_calls.c.process)
+            .join(requests, requests.c.seq == tool_calls.c.request_seq)
+            .where(
+                requests.c.run_id == run_id,
+                requests.c.state == RequestState.CONTINUING,
+                requests.c.answered_by == tool_calls.c.sending,
+                tool_calls.c.finished.is_(None),
+            )
+        )
+    )
+
+
 def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
     """Queue the next turn of conversations; return how many were still to be queued."""
     queued = 0

@@ -175,7 +175,9 @@ def status_in(
         continuing = conversations.continuing_counts(tx, run.id)
         judges = conversations.judges_of(tx, [run.id]) if continuing.answers else []
         judged = any(ledger.is_alive(each.process) for each in judges)
-        turning = _turning_words(run, continuing, judged=judged)
+        calls = conversations.running_calls(tx, run.id) if continuing.tools else []
+        running = {call.request_seq for call in calls if ledger.is_alive(call.process)}
+        turning = _turning_words(run, continuing, judged=judged, running=len(running))
     halt = None
     if workspace.halted is not None:
         halt = Halt(
@@ -479,7 +481,9 @@ def _missing_words(incomplete: list[BatchStatus], now: float) -> str:
     return words
 
 
-def _turning_words(run: Any, continuing: conversations.Continuing, *, judged: bool) -> str:
+def _turning_words(
+    run: Any, continuing: conversations.Continuing, *, judged: bool, running: int
+) -> str:
     words = f"{count_of(continuing.all, 'conversation')} between two turns"
     if judged:
         words += (
@@ -488,6 +492,9 @@ def _turning_words(run: Any, continuing: conversations.Continuing, *, judged: bo
     if not continuing.tools:
         return words
     words += f", {continuing.tools} of them waiting for their tools"
+    if running:
+        # Some process has the functions, so the others only wait for their turn.
+        return f"{words} ({running} running now)"
     try:
         functions = [
             each.function or each.name
