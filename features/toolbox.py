@@ -75,6 +75,16 @@ def pictures() -> list[dict[str, Any]]:
     return [{"type": "text", "text": "a picture"}]
 
 
+def blank() -> list[dict[str, Any]]:
+    """Find nothing."""
+    return [{"type": "text", "text": ""}]
+
+
+def partly_blank() -> list[dict[str, Any]]:
+    """Find little."""
+    return [{"type": "text", "text": "\n"}, {"type": "text", "text": "little"}]
+
+
 def unwritable() -> object:
     """Gives what is no JSON."""
     return object()

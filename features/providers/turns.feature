@@ -61,6 +61,8 @@ Feature: Conversations go on by themselves in the next batch
       | visit      | {"place": {"city": "A"}} | visit               | "{\"city\":\"A\",\"streets\":[]}"    |          |
       | silent     | {}                       | silent              | ""                                   |          |
       | pictures   | {}                       | pictures            | [{"type":"text","text":"a picture"}] |          |
+      | blank      | {}                       | blank               | ""                                   |          |
+      | partly_blank | {}                     | partly_blank        | [{"type":"text","text":"little"}]    |          |
       | fails      | {"city": "Bonn"}         | fails               | "LookupError: no Bonn on the map"    | true     |
       | unwritable | {}                       | unwritable          | "…PydanticSerializationError…"       | true     |
       | weather    | {"city": "A", "days": []}| weather             | "wrong arguments: days: Input should be a valid integer" | true |

@@ -205,7 +205,7 @@ class Tool(Generic[_P, _R]):
             return self.failed(f"wrong arguments: {problems_of(error)}")
         content = getattr(error, "content", None)  # the SDK's ToolError has blocks
         if isinstance(content, list) and _is_blocks(cast("list[object]", content)):
-            return msgspec.json.encode(content), True
+            return msgspec.json.encode(_not_blank(cast("list[Any]", content))), True
         return self.failed(f"{type(error).__name__}: {error}")
 
     @staticmethod
@@ -216,7 +216,7 @@ class Tool(Generic[_P, _R]):
         if value is None:
             return b'""', False
         if isinstance(value, list) and _is_blocks(cast("list[object]", value)):
-            return msgspec.json.encode(value), False
+            return msgspec.json.encode(_not_blank(cast("list[Any]", value))), False
         return msgspec.json.encode(pydantic_core.to_json(value).decode()), False
 
 
@@ -227,6 +227,12 @@ def _is_blocks(value: list[object]) -> bool:
         in ("text", "image", "document", "search_result")
         for each in value
     )
+
+
+def _not_blank(blocks: list[Any]) -> list[Any] | str:
+    """Return the blocks without blank texts, which the API refuses; a text if none is left."""
+    kept = [each for each in blocks if each["type"] != "text" or str(each.get("text", "")).strip()]
+    return kept or ""
 
 
 @overload
