@@ -107,6 +107,18 @@ def _(answer: str, reply: str) -> dict[str, str]:
     return {"messages": "; ".join(f"{each['role']}: {_content(each['content'])}" for each in added)}
 
 
+@rule("the next turn chooses its tools")
+def _(tool_choice: Any, answer: str) -> dict[str, Any]:
+    params = json.dumps({**json.loads(PARAMS), "tool_choice": tool_choice}).encode()
+    terms = Terms(max_turns=3, validation_attempts=3, tools=frozenset({"ours"}))
+    flow = converse(params, terms, answer=_answer(answer))
+    step = next(flow)
+    if not isinstance(step, NextTurn):
+        step = flow.send(_reply(step, "a problem"))
+    assert isinstance(step, NextTurn), step
+    return {"next": json.loads(step.params)["tool_choice"]}
+
+
 @rule("the blocks of an answer return")
 def _(answer: str, blocks: str) -> dict[str, str]:
     content = [_block(number, words) for number, words in enumerate(blocks.split(", "))]

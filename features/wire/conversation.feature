@@ -72,6 +72,17 @@ Feature: One generator decides what follows an answer of a conversation
       | max_tokens | thinking, text, thinking                                      |                                       |
       | max_tokens | thinking, tool_use ours                                       |                                       |
 
+  Scenario: A tool that is forced is forced once, or the conversation could never end
+    Then the next turn chooses its tools as follows
+      | tool_choice                                                           | answer        | next                                               |
+      | {"type": "any"}                                                       | tool_use ours | {"type": "auto"}                                   |
+      | {"type": "tool", "name": "ours", "disable_parallel_tool_use": true}   | tool_use ours | {"type": "auto", "disable_parallel_tool_use": true} |
+      | {"type": "auto"}                                                      | tool_use ours | {"type": "auto"}                                   |
+      | {"type": "none"}                                                      | tool_use ours | {"type": "none"}                                   |
+      | null                                                                  | tool_use ours |                                                    |
+      | {"type": "any"}                                                       | pause_turn    | {"type": "any"}                                    |
+      | {"type": "any"}                                                       | max_tokens    | {"type": "any"}                                    |
+
   Scenario: Who enters a conversation where it stands goes on as if it had been there from the start
     Given a conversation with the terms {"max_turns": 5, "validation_attempts": 3, "tools": ["ours"]}
     Then it takes these steps from its beginning, and the same from each of its answers

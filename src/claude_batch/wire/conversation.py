@@ -22,6 +22,7 @@ import msgspec
 from claude_batch.core.outcome import Disposition, Outcome, Standing, next_step
 from claude_batch.core.states import RequestState, Stop
 from claude_batch.core.terminal import encodable
+from claude_batch.wire.inbound import mapping_or_none
 from claude_batch.wire.schemas import UnusableSchema, validator_of
 
 _MOST_PROBLEMS = 5
@@ -305,7 +306,7 @@ def after_tools(params: bytes, message: bytes, outcomes: Iterable[ToolOutcome]) 
         for each in outcomes
     ]
     turns = [*_assistant(_sendable(answer.content)), _MessageParam("user", results)]
-    return _extended(params, turns, answer.container)
+    return _unforced(_extended(params, turns, answer.container))
 
 
 def after_rejection(params: bytes, message: bytes, words: str) -> bytes:
@@ -358,6 +359,22 @@ def _extended(params: bytes, new: list[_MessageParam], container: bytes) -> byte
         if isinstance(own, dict):
             place = {**cast("dict[str, object]", own), "id": name}
         fields["container"] = msgspec.Raw(_encode(place))
+    return _encode(fields)
+
+
+def _unforced(params: bytes) -> bytes:
+    """Return the params with a free choice of tools.
+
+    A forced choice would have every answer call a tool, so that the conversation could never end.
+    """
+    if b'"tool_choice"' not in params:
+        return params
+    fields = _params.decode(params)
+    choice = mapping_or_none(msgspec.json.decode(fields.get("tool_choice", b"null")))
+    if choice is None or choice.get("type") not in ("any", "tool"):
+        return params
+    kept = {key: value for key, value in choice.items() if key not in ("type", "name")}
+    fields["tool_choice"] = msgspec.Raw(_encode({"type": "auto", **kept}))
     return _encode(fields)
 
 
