@@ -256,6 +256,12 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | [{"path": "a.pdf", "context": []}] | document a.pdf: its `context` must be a text, not []   |
       | [{"path": "a.pdf", "image": "no"}] | document a.pdf: its `image` must be true or false, not 'no' |
 
+  Scenario: A file that no request can carry is refused before it is read
+    Given a file "huge.txt" of 500000001 bytes, which must not be read
+    Then requests about documents are encoded as follows
+      | documents    | error                                                                            |
+      | ["huge.txt"] | document huge.txt: has 500,000,001 bytes, but the API takes at most 500,000,000 |
+
   Scenario: A path is a file, whatever its name looks like
     Given the documents
       | file   | content     |

@@ -265,6 +265,19 @@ Feature: The command line reads requests from files, and names each fault by its
     When the command line reads "asks.csv"
     Then the command line refuses the input: asks.csv:2: field larger than field limit
 
+  Scenario: A line or a file that is too large is refused before the rest of it is read
+    Given a command's file "asks.jsonl"
+      """
+      "short"
+      "far too long for the limit"
+      """
+    And a limit of 10 bytes in a line
+    When the command line reads "asks.jsonl"
+    Then the command line refuses the input: asks.jsonl:2: the line has more than 10 bytes
+    Given a limit of 1000 bytes in a text
+    When the command line reads "/dev/zero"
+    Then the command line refuses the input: /dev/zero: the file has more than 1,000 bytes, the most of a whole batch
+
   Scenario Outline: An input that is not there is refused before anything else: <input>
     Given a command's folder named "dir"
     When the command line reads "<input>"

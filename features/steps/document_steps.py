@@ -8,6 +8,7 @@ import os
 import re
 import tracemalloc
 from typing import Any
+from unittest import mock
 
 import papers
 from behave import given, then, use_step_matcher
@@ -236,6 +237,15 @@ def _(context: Context, name: str) -> None:
 @rule("HTML becomes Markdown")
 def _(html: str) -> str:
     return json.dumps(markdown_of(json.loads(html)))
+
+
+@given('a file "{name}" of {size:d} bytes, which must not be read')
+def _(context: Context, name: str, size: int) -> None:
+    with (context.tmp / name).open("wb") as stream:
+        stream.truncate(size)
+    unread = mock.patch.object(document_module, "_read", side_effect=AssertionError("it was read"))
+    unread.start()
+    context.add_cleanup(unread.stop)
 
 
 @then("a request of {request} to that actor is about")

@@ -241,6 +241,8 @@ def _no_image(_: object) -> list[object]:
 
 # Documents ----------------------------------------------------------------------------------------
 
+_LARGEST = 500_000_000
+"""Bytes; the Files API takes no larger file, and a batch no larger request."""
 LEAST_UPLOADED = 32_768
 """Bytes; a smaller document always travels inline."""
 
@@ -567,6 +569,8 @@ def _encoded_file(path: str) -> _Read:
         found = os.stat(path)
         if not os.path.isfile(path):
             raise ValueError("is not a file")
+        if found.st_size > _LARGEST:
+            raise ValueError(f"has {found.st_size:,} bytes, but the API takes at most {_LARGEST:,}")
         read = _read(path, _version(found))
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None

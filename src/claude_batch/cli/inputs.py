@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -24,6 +25,7 @@ from claude_batch.actor.request import ActorRequest, is_unicode
 from claude_batch.cli.user_messages import BadInput
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.quantities import count_of
+from claude_batch.wire.limits import MAX_BODY_BYTES
 from claude_batch.wire.media import HEAD, is_document
 
 # Inputs -------------------------------------------------------------------------------------------
@@ -33,6 +35,10 @@ _BOM = b"\xef\xbb\xbf"
 _SAVE = "save the file as UTF-8"
 _LONGEST_FIELD = 1 << 30
 """Characters; Python's default CSV field limit of 131,072 is too short for many prompts."""
+_LONGEST_LINE = 1 << 30
+"""Bytes of a JSON line, whose escapes may be longer than what they stand for."""
+_LARGEST_TEXT = MAX_BODY_BYTES
+"""Bytes of a file that is one prompt. A device or a log may have no end."""
 
 
 class Inputs:
@@ -186,7 +192,12 @@ class Inputs:
     def _json_lines(self, path: str) -> Iterator[_Item]:
         decode = msgspec.json.Decoder().decode
         with _opened(path) as stream:
-            for number, line in enumerate(stream, 1):
+            read = partial(stream.readline, _LONGEST_LINE + 1)
+            for number, line in enumerate(iter(read, b""), 1):
+                if len(line) > _LONGEST_LINE:
+                    raise BadInput(
+                        f"{_name(path)}:{number}: the line has more than {_LONGEST_LINE:,} bytes"
+                    )
                 written = line.removeprefix(_BOM) if number == 1 else line
                 if not written or written.isspace():
                     continue
@@ -254,7 +265,13 @@ class Inputs:
         value: Any
         try:
             with open(path, "rb") as stream:
-                value = stream.read().decode("utf-8-sig")
+                data = stream.read(_LARGEST_TEXT + 1)
+            if len(data) <= _LARGEST_TEXT:
+                value = data.decode("utf-8-sig")
+            else:
+                value = InvalidRequestError(
+                    f"the file has more than {_LARGEST_TEXT:,} bytes, the most of a whole batch"
+                )
         except UnicodeDecodeError:
             value = InvalidRequestError(f"the file is not UTF-8 text; {_SAVE}")
         except OSError as error:
