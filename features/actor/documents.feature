@@ -40,6 +40,26 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | {"file_id": "file_011ab", "image": true}                 | image    | {"type": "file", "file_id": "file_011ab"}                                                               |           |         |
       | {"path": "notes.md", "title": "N", "context": "of 2026"} | document | {"type": "text", "media_type": "text/plain", "data": "# Notes"}                                         | N         | of 2026 |
 
+  Scenario: A text about PDFs is a text, and a PDF behind other lines is a PDF
+    Given the documents
+      | file      | content                                   |
+      | about.md  | text A PDF begins with %PDF-1.7           |
+      | mail.bin  | pdf behind a line                         |
+      | junk.bin  | pdf behind a byte                         |
+    Then documents become blocks as follows
+      | document | type     | source                                                                                          | title    | context |
+      | about.md | document | {"type": "text", "media_type": "text/plain", "data": "A PDF begins with %PDF-1.7"}              | about.md |         |
+      | mail.bin | document | {"type": "base64", "media_type": "application/pdf"}                                             | mail.bin |         |
+      | junk.bin | document | {"type": "base64", "media_type": "application/pdf"}                                             | junk.bin |         |
+
+  Scenario: A document whose name is no text has a title that is
+    Given the documents
+      | file        | content  |
+      | b\udcff.txt | text a,b |
+    Then documents become blocks as follows
+      | document                | type     | source                                                      | title        | context |
+      | {"path": "b\udcff.txt"} | document | {"type": "text", "media_type": "text/plain", "data": "a,b"} | b\udcff.txt  |         |
+
   Scenario: bytes are documents too, and what is given first stands first
     Then requests about documents are encoded as follows
       | documents                               | sources                    |

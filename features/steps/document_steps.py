@@ -100,7 +100,8 @@ def made(content: str) -> bytes:
             encrypted="encrypted" in words,
             packed="packed" in words,
         )
-        return whole[: len(whole) // 2] if "cut short" in words else whole
+        front = {"pdf behind a line": b"From: a\r\n", "pdf behind a byte": b"\0"}.get(content, b"")
+        return whole[: len(whole) // 2] if "cut short" in words else front + whole
     width, height = re.findall(r"\d+", rest)
     return papers.image(kind, int(width), int(height))
 
@@ -108,7 +109,7 @@ def made(content: str) -> bytes:
 @given("the documents")
 def _(context: Context) -> None:
     for row in context.table:
-        path = context.tmp / row["file"]
+        path = context.tmp / row["file"].replace("\\udcff", "\udcff")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(made(row["content"]))
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.limited import run_limited
+from claude_batch.core.terminal import encodable
 from claude_batch.wire.limits import max_pdf_pages
 from claude_batch.wire.media import DOCX, Media, media_of, unpacked_size
 
@@ -529,7 +530,8 @@ def _block(document: Document) -> tuple[dict[str, Any], _Read | None]:
     elif document.is_path:
         read = _encoded_file(os.fspath(source))
         encoded = read.source
-        title = title or os.path.basename(document.name)
+        # The bytes of a file's name may be no text.
+        title = title or encodable(os.path.basename(document.name))
     else:
         words = os.fspath(source)
         if _URL.match(words):

@@ -29,6 +29,7 @@ MAX_IMAGE_SIDE = 8000
 _HEADERS = 1 << 20
 """Leading bytes of an image that are searched for its size: EXIF data and profiles precede it."""
 
+_PDF = re.compile(rb"(?:\A|[^\x20-\x7e\t])[ \t]*%PDF-")
 _TAIL = 4096
 _LONGEST_DICTIONARY = 420
 """Most bytes between the name that marks an object stream and the stream itself."""
@@ -99,7 +100,15 @@ def is_document(head: bytes) -> bool:
 
     This includes types that the API does not accept; `media_of` reports what to save them as.
     """
-    return b"%PDF-" in head[:HEAD] or _image_type(head) is not None or _other(head) is not None
+    return _is_pdf(head) or _image_type(head) is not None or _other(head) is not None
+
+
+def _is_pdf(data: bytes) -> bool:
+    """Return whether a PDF begins in these bytes: at a line's beginning, or after binary data.
+
+    Other lines may precede it, such as those of a mail. A text about PDFs is none.
+    """
+    return _PDF.search(data[:HEAD]) is not None
 
 
 def _image_type(data: bytes) -> ImageType | None:
@@ -120,7 +129,7 @@ def media_of(data: bytes) -> Media:
     """Return the type of these bytes. Raises ``ValueError`` for what the API would refuse."""
     if not data:
         raise ValueError("is empty")
-    if b"%PDF-" in data[:HEAD]:
+    if _is_pdf(data):
         return _pdf(data)
     if (image := _image_type(data)) is not None:
         return _image(image, data)
