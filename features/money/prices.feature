@@ -33,6 +33,15 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | an advisor without a name | {"input_tokens": 1000, "output_tokens": 200, "iterations": [{"type": "advisor_message", "input_tokens": 1000}]}                                                                          | unpriced |
       | implausibly many tokens   | {"input_tokens": 1000, "output_tokens": 200, "iterations": [{"type": "advisor_message", "input_tokens": 1e8}, {"type": "advisor_message", "input_tokens": 1e8}]}                         | unread   |
 
+  Scenario: An answer that reports no tokens has no price, and is not free
+    Then answers of the API cost as follows
+      | what           | usage                                                  | batch    |
+      | nothing        | {}                                                     | unpriced |
+      | null           | {"input_tokens": null, "output_tokens": null}          | unpriced |
+      | other words    | {"prompt_tokens": 1000, "completion_tokens": 200}      | unpriced |
+      | one of the two | {"output_tokens": 200}                                 | 500000   |
+      | no tokens      | {"input_tokens": 0, "output_tokens": 0}                | 0        |
+
   Scenario: claude-opus-5-5 costs $4 in and $20 out, and reads 0.05 times the input
     Then answers cost as follows
       | what                      | model           | usage                                                           | batch   | live    |

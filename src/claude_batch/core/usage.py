@@ -61,6 +61,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where the model ran; ``us`` has a separate price. None if the API does not report it."""
     speed: str | None = None
     """``fast`` for a live answer requested at a higher speed and price."""
+    is_missing: bool = False
+    """Whether the answer reports neither input nor output tokens, so that its cost is unknown."""
     advisors: tuple[tuple[str, Usage], ...] = ()
     """Models that advised the one that answered (the advisor tool), and the tokens of each.
 
@@ -88,6 +90,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; ``advisors`` only if there are any."""
         values = msgspec.structs.asdict(self)
+        del values["is_missing"]
         if advisors := values.pop("advisors"):
             values["advisors"] = [{"model": name, **used.to_dict()} for name, used in advisors]
         return values

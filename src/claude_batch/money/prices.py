@@ -369,13 +369,13 @@ class Prices:
         return f"{listed} {own.hexdigest()}"
 
     def charge(self, model: str, usage: Usage, *, batch: bool, at: float) -> Charge | None:
-        """Return the cost of an answer; None if the model's price is unknown.
+        """Return the cost of an answer; None if the model's price or its tokens are unknown.
 
         ``model`` is the name in the answer. ``at`` is the time of processing (seconds since the
         epoch). The cost of its advisors is included.
         """
         tariff = self.tariff(model, at=at, speed=usage.speed)
-        if tariff is None:
+        if tariff is None or usage.is_missing:
             return None
         found = tariff.charge(usage, batch=batch)
         for name, used in usage.advisors:
