@@ -14,3 +14,7 @@ Feature: Links lead somewhere, and readers find each page
     And files name a path of somebody's machine, as follows
       | files             | named |
       | examples/**/*.*   | no    |
+
+  Scenario: A command has its short help flag, also after the commands on the pages were checked
+    When a command runs: advance -h
+    Then the command line exits with 0

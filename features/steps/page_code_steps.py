@@ -388,7 +388,8 @@ def _check_deployed(words: list[str]) -> Iterator[str]:
 def parse_problems(arguments: list[str]) -> Iterator[str]:
     """What the parser of `claude-batch` finds wrong with a command line; nothing is run."""
     command: click.Command = group
-    context = click.Context(group, info_name="claude-batch")
+    # A command keeps the help option of its first context, which decides whether it has `-h`.
+    context = click.Context(group, info_name="claude-batch", **group.context_settings)
     words = list(arguments)
     if words in (["--help"], ["--version"]):
         return

@@ -187,7 +187,7 @@ def command_sections() -> None:
 @agreement("the exit codes")
 def exit_codes() -> None:
     text = page("docs/reference/exit-codes.md").text
-    words = group.get_help(click.Context(group, info_name="claude-batch"))
+    words = group.get_help(click.Context(group, info_name="claude-batch", **group.context_settings))
     told = words[words.lower().index("exit code") :]
     listed = " ".join(told.split())
     meanings = re.findall(r"^\| (\d \| .+) \|$", text, re.MULTILINE)
