@@ -76,6 +76,24 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the command line exits with 0
     And the budgets account for the API's bill
 
+  Scenario Outline: A budget for an actor without a run is stored, with a warning: <actor>
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: budget --actor tests/asker 2
+    Then the command line does not say: warning
+    When a command runs: budget --actor <actor> 3
+    Then the command line exits with 0 and says
+      """
+      actor <actor>: the budget is now $3
+      warning: this ledger has no run of the actor <actor>; the budget counts from its first one. <hint>
+      """
+
+    Examples:
+      | actor       | hint                       |
+      | tests/askre | Did you mean tests/asker?  |
+      | other/one   | It has runs of tests/asker |
+
   Scenario: A conversation whose next turn does not fit is held, and goes on when the budget is raised
     Given a command's API
     And a command's file "asks.jsonl"

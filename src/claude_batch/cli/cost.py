@@ -239,9 +239,37 @@ def _set(
     if actor is not None:
         set_budget(store, "actor", actor[0], None if actor[1] < 0 else actor[1], known)
         say(f"actor {actor[0]}: {_limit_text(actor[1])}")
+        _warn_if_unknown(store, actor[0])
     if daily is not None:
         set_budget(store, "day", "", None if daily < 0 else daily, known)
         say(f"each day: {_limit_text(daily)}")
+
+
+_NAMED = 5
+"""How many of the known actors the warning about an unknown one names."""
+
+
+def _warn_if_unknown(store: Ledger, actor: str) -> None:
+    """Warn about the budget of an actor without a run, because its name may be mistyped."""
+    import difflib
+
+    from claude_batch.ledger.queries import actors
+
+    with store.read() as tx:
+        known = actors(tx)
+    if actor in known:
+        return
+    if close := difflib.get_close_matches(actor, known, n=1):
+        hint = f"Did you mean {close[0]}?"
+    elif known:
+        more = ", …" if len(known) > _NAMED else ""
+        hint = f"It has runs of {', '.join(known[:_NAMED])}{more}"
+    else:
+        hint = "It has no runs yet"
+    say(
+        f"warning: this ledger has no run of the actor {actor}; the budget counts from its first "
+        f"one. {hint}"
+    )
 
 
 def _limit_text(amount: int) -> str:

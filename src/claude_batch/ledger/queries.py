@@ -405,6 +405,11 @@ def recent_runs(tx: Connection, limit: int = 50) -> list[Record]:
     )
 
 
+def actors(tx: Connection) -> list[str]:
+    """Return the names of all actors that have a run, sorted."""
+    return sorted(tx.scalars(select(runs.c.actor).where(runs.c.request_count > 0).distinct()))
+
+
 def request_counts(tx: Connection, run_id: str) -> dict[RequestState, int]:
     """Return the number of a run's requests in each state; empty states are left out."""
     rows = tx.execute(
