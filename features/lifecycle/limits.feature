@@ -101,7 +101,7 @@ Feature: Limits that the user sets are kept, whatever the API allows
     And a run of 2 prompts is submitted
     And the results are read in order
     Then there are 2 results in the order of the prompts
-    And the API has seen 1 batches
+    And the API comes to have seen 1 batches
 
   Scenario Outline: Live calls keep to a limit that their driver did not set: <what>
     Given an API
