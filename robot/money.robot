@@ -19,7 +19,7 @@ A Held Run Goes On When Its Budget Is Raised
     ${done} =    Claude Batch Should End With    3
     ...    run    ${REVIEWER}    prompts.jsonl    -o    answers.jsonl    --budget    0.0045
     Should Contain    ${done.stderr}    estimate: about $
-    Should Contain    ${done.stderr}    is held
+    Should Contain    ${done.stderr}    held: the run's budget is $0.0045
     ${run} =    Evaluate    re.search(r"run-\\w{10}", $done.stderr)[0]    modules=re
     ${status} =    Status Of    ${run}
     Should Be Equal    ${status}[state]    held

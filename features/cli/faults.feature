@@ -207,7 +207,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 4 and says
       """
-      halted:
+      halted: sending is halted (credentials): 
       check the key in the variable ANTHROPIC_API_KEY
       continue with: claude-batch resume RUN
       """

@@ -157,7 +157,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl --max-wait 0.5
     Then the command line exits with 3 and says
       """
-      timed out: run RUN did not finish within max_wait (0.5 s)
+      timed out: RUN did not finish within max_wait (500ms)
       so far: 2 
       continue with: claude-batch resume RUN
       """
@@ -205,7 +205,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     And a command runs: resume RUN
     Then the command line exits with 3 and says
       """
-      timed out: run RUN did not finish within max_wait (0.5 s): everything is kept
+      timed out: RUN did not finish within max_wait (500ms): everything is kept
       """
 
   Scenario Outline: Flags rank above the environment, and that above the YAML: <flag> <environment>

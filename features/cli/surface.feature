@@ -131,6 +131,7 @@ Feature: The command line's own surface: help, version, validation, display
     Then a run's statuses are shown as plain lines as follows
       | what             | statuses                                                   | lines |
       | the same again   | [[0, 990, ""], [1.5, 990, ""]]                             | ["run-abcdefghij running: 990 succeeded, 10 packed of 1,000 (1 batch)"] |
+      | only later       | [[0, 990, "for 58m"], [1.5, 990, "for 1h"], [3, 990, "for 1h 2m"]] | ["run-abcdefghij running: 990 succeeded, 10 packed of 1,000 (for 58m)"] |
       | within a second  | [[0, 990, ""], [0.9, 991, ""], [1.5, 990, "no contact"]]   | ["run-abcdefghij running: 990 succeeded, 10 packed of 1,000 (1 batch)", "run-abcdefghij running: 990 succeeded, 10 packed of 1,000 (no contact)"] |
       | nothing answered | [[9, 0, ""]]                                               | ["run-abcdefghij running: nothing yet of 1,000 (1 batch)"] |
 
@@ -138,7 +139,7 @@ Feature: The command line's own surface: help, version, validation, display
     Then the table of a run shows words as follows
       | run             | words                                                     | shown |
       | with 25 batches | run-abcdefghij running: 990 succeeded, 10 packed of 1,000 | yes   |
-      | with 25 batches | asked 1h ago of tests/asker                               | yes   |
+      | with 25 batches | asked 3h 26m ago of tests/asker                           | yes   |
       | with 25 batches | label: [bold]mine                                         | yes   |
       | with 25 batches | output: /tmp/out.jsonl (not written yet)                  | yes   |
       | with 25 batches | waiting for: 1 batch                                      | yes   |

@@ -8,7 +8,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0045 asks.jsonl -o out.jsonl
     Then the command line exits with 3 and says
       """
-      is held.
+      RUN: 
       requests are held: the run's budget is $0.0045
       raise it with `claude-batch budget RUN USD`
       """
@@ -268,7 +268,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 two.jsonl
     Then the command line exits with 3 and says
       """
-      is held
+      RUN: 1 request is held: the budget of the actor local/command-line is $0.05
       """
     And the API has processed each of 1 requests once
     When a command runs: cost --prices prices.yaml
@@ -322,7 +322,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And a command runs, whose pipe "slow.jsonl" gives the lines of "asks.jsonl" late: run --model claude-haiku-4-5 --max-tokens 1000 slow.jsonl --budget 0.0031
     Then the command line exits with 3 and says
       """
-      is held
+      RUN: 2 requests are held: the run's budget is $0.0031
       """
     And the API's bill is within $0.0031, and has 1 answers
 

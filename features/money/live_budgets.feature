@@ -8,7 +8,7 @@ Feature: Live calls keep to budgets, each at the live price
     When a command runs: run --mode live --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0085 asks.jsonl -o out.jsonl
     Then the command line exits with 3 and says
       """
-      is held.
+      RUN: 
       requests are held: the run's budget is $0.0085
       raise it with `claude-batch budget RUN USD`
       """

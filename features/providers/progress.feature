@@ -114,7 +114,11 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | -3      | 0s     |
       | 45.4    | 45s    |
       | 754     | 13m    |
+      | 3600    | 1h     |
+      | 5000    | 1h 23m |
       | 12000   | 3h 20m |
+      | 100000  | 27h 47m |
+      | 172800  | 2d     |
       | 187000  | 2d 4h  |
 
   Scenario: The display shows how far it is, and that time passes is no news

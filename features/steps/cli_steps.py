@@ -520,7 +520,7 @@ def _(context: Context) -> None:
 def a_status(**fields: Any) -> RunStatus:
     status = RunStatus(
         run_id="run-abcdefghij", state=RunState.RUNNING, actor="tests/asker", label=None,
-        kind="run", created=time.time() - 3600, delivered=None, output=None, total=1000,
+        kind="run", created=time.time() - 12_345, delivered=None, output=None, total=1000,
         counts={RequestState.SUCCEEDED: 990, RequestState.PACKED: 10}, batches=(), halt=None,
         waiting_for="1 batch", strange_lines=0,
     )  # fmt: skip

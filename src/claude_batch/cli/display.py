@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from claude_batch.cli.user_messages import say
-from claude_batch.core.quantities import count_of, dollars, format_duration
+from claude_batch.core.quantities import count_of, dollars, roughly
 from claude_batch.core.terminal import cell
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def unpriced_words(report: CostReport) -> str:
 
 
 def duration(seconds: float) -> str:
-    return format_duration(max(1, round(seconds)))
+    return roughly(max(1, seconds))
 
 
 # Display ------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def worker_line(worker: Worker) -> str:
     drives = ", ".join(map(str, worker.drives))
     return (
         f"worker {worker.process} on {worker.host}, pid {worker.pid}, heartbeat "
-        f"{worker.seconds_since_heartbeat:.0f} s ago: "
+        f"{roughly(worker.seconds_since_heartbeat)} ago: "
         + (f"drives workspace {drives}" if drives else "waits")
     )
 

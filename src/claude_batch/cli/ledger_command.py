@@ -22,7 +22,7 @@ from claude_batch.cli.options import (
 from claude_batch.cli.user_messages import BadInput, BadOutput, print_json, print_line, say
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.ledger_location import default_ledger
-from claude_batch.core.quantities import count_of, format_duration
+from claude_batch.core.quantities import count_of, roughly
 
 if TYPE_CHECKING:
     from claude_batch.lifecycle.recovery import Recovered
@@ -242,7 +242,7 @@ def _print(found: Recovered) -> Exit:
     if found.wait:
         say(
             "the last batch was sent so recently that the API may not list it yet; wait "
-            f"{format_duration(round(found.wait) or 1)}"
+            f"{roughly(max(1, found.wait))}"
         )
     if not found.done:
         say("nothing is sent until every batch is known; then repeat: claude-batch ledger recover")

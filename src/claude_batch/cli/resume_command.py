@@ -14,7 +14,7 @@ from claude_batch.cli.options import ProviderOptions, open_provider, option, pro
 from claude_batch.cli.user_messages import BadOutput, print_json, print_line, require_stdout, say
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.ledger_location import default_ledger, without_password
-from claude_batch.core.quantities import count_of, format_duration
+from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.states import RequestState
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ def _print_decision(run_id: str, decision: str, count: int) -> None:
 def _words(sending: UnknownSending) -> str:
     lines = [f"{sending.run_id}: {count_of(sending.requests, 'request')}"]
     if sending.since is not None:
-        lines[0] += f", unknown for {format_duration(max(1, round(time.time() - sending.since)))}"
+        lines[0] += f", unknown for {roughly(max(1, time.time() - sending.since))}"
     lines[0] += f": {sending.reason}"
     if sending.lost:
         lines.append("  they ended as lost; send them again with --resubmit")

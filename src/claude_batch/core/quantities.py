@@ -81,17 +81,21 @@ def _parse_text(text: str) -> float | None:
 
 
 def roughly(seconds: float) -> str:
-    """Format seconds in short form: ``45s``, ``12m``, ``3h 20m``, ``2d 4h``."""
+    """Format seconds for people: ``45s``, ``12m``, ``3h``, ``3h 20m``, ``2d 4h``."""
     seconds = max(0.0, seconds)
     if seconds < 90:
         return f"{round(seconds)}s"
     minutes = round(seconds / 60)
-    if minutes < 90:
+    if minutes < 60:
         return f"{minutes}m"
     if minutes < 48 * 60:
-        return f"{minutes // 60}h {minutes % 60}m"
-    hours = round(seconds / 3600)
-    return f"{hours // 24}d {hours % 24}h"
+        return _of_two_units(minutes, 60, "hm")
+    return _of_two_units(round(seconds / 3600), 24, "dh")
+
+
+def _of_two_units(count: int, size: int, units: str) -> str:
+    large, small = divmod(count, size)
+    return f"{large}{units[0]}" + (f" {small}{units[1]}" if small else "")
 
 
 def format_duration(seconds: float) -> str:

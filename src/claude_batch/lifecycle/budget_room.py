@@ -428,7 +428,7 @@ def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
                 continue
             warned.add((budget.scope, budget.name))
             budgets.note_warned(tx, budget, percent)
-            run = f" (run {run_id})" if budget.scope == "run" else ""
+            run = f" ({run_id})" if budget.scope == "run" else ""
             words.append(
                 f"{percent} % of {_whose(budget.scope, budget.name)}{run} is spent: "
                 f"{write_usd(gone)} of {write_usd(budget.amount)}"
@@ -509,7 +509,7 @@ def _held(each: Sequence[Budget], waits: Waiting) -> Held | None:
 def held_error(run_id: str, held: Held) -> BudgetExceededError:
     """Return the error of a run that can only continue with another budget."""
     return BudgetExceededError(
-        f"run {run_id} is held. {held.describe(run_id)}. Nothing was marked failed",
+        f"{run_id}: {held.describe(run_id)}. Nothing was marked failed",
         scope=held.scope,
         budget_usd=usd(held.amount),
         needed_usd=usd(held.needed or 0),

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.quantities import count_of, format_duration
+from claude_batch.core.quantities import count_of, format_duration, roughly
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import cost_sums, queries, run_deadlines
 from claude_batch.ledger.live_calls import groups_live_calls
@@ -204,4 +204,4 @@ def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) 
 
 
 def _words(seconds: float) -> str:
-    return format_duration(round(seconds, 1 if seconds < 10 else None))
+    return format_duration(round(seconds, 1)) if seconds < 10 else roughly(seconds)

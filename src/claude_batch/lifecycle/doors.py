@@ -21,7 +21,7 @@ from claude_batch.core.errors import (
     BatchTimeoutError,
     EngineStoppedError,
 )
-from claude_batch.core.quantities import count_of
+from claude_batch.core.quantities import count_of, format_duration
 from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import enqueue, halts, queries
 from claude_batch.ledger.store import Ledger
@@ -112,7 +112,7 @@ def timed_out_error(
     if held:
         where += f": {held}"
     return BatchTimeoutError(
-        f"no answer within max_wait ({mode.max_wait:g} s), run {run_id}, {where}: {kept}",
+        f"no answer within max_wait ({format_duration(mode.max_wait)}), {run_id}, {where}: {kept}",
         run_id=run_id,
         batch_ids=(batch_id,) if batch_id else (),
     )
@@ -137,7 +137,7 @@ def run_timed_out_error(
             "again, because they may have been paid for"
         )
     return BatchTimeoutError(
-        f"run {run_id} did not finish within max_wait ({max_wait:g} s): {kept}",
+        f"{run_id} did not finish within max_wait ({format_duration(max_wait)}): {kept}",
         run_id=run_id,
         batch_ids=batch_ids,
     )
@@ -146,7 +146,7 @@ def run_timed_out_error(
 def other_key_error(run_id: str, theirs: str | None, ours: str | None) -> AccountHaltedError:
     """Return the error of a run in another key's workspace; the names are `None` if unknown."""
     named = f" ({theirs})" if theirs else ""
-    words = f"run {run_id} waits in the workspace of another key{named}; use that key"
+    words = f"{run_id} waits in the workspace of another key{named}; use that key"
     if theirs is None or ours is None:
         words += (
             ". If both keys belong to one workspace, confirm it with `claude-batch ledger "
@@ -203,12 +203,12 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
         return False
     if there.base_url != here.base_url:
         raise ActorConfigurationError(
-            f"run {run_id} was sent to {there.base_url}, but this key is for {here.base_url}; "
+            f"{run_id} was sent to {there.base_url}, but this key is for {here.base_url}; "
             f"name the run's server with --base-url. {_KEPT}"
         )
     if there.name is not None and here.name is not None:
         raise ActorConfigurationError(
-            f"the API reports that this key belongs to the workspace {here.name}, but run "
+            f"the API reports that this key belongs to the workspace {here.name}, but "
             f"{run_id} waits in {there.name}; use a key of that workspace. {_KEPT}"
         )
     with (

@@ -382,7 +382,7 @@ def words_of(event: Event) -> str:
         case events.SendingResumed():
             return f"sending continues (it was halted: {event.reason})"
         case events.RunHeld():
-            return f"{event.run_id} is held. {event.reason}"
+            return f"{event.run_id}: {event.reason}"
         case events.RunCancelled():
             return f"{event.run_id} was cancelled"
         case events.RunFinished():

@@ -301,7 +301,7 @@ async def refetch(
         before = unknown_batches.missing_sendings(tx, run_id)
     if there != client.base_url:
         raise ActorConfigurationError(
-            f"run {run_id} was sent to {there}, but this key is for {client.base_url}; name the "
+            f"{run_id} was sent to {there}, but this key is for {client.base_url}; name the "
             "run's server with --base-url. Nothing was fetched"
         )
     collection = Collection(ledger, client, settings)

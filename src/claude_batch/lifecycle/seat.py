@@ -121,7 +121,7 @@ def sweep(ledger: Ledger, own: str) -> None:
             with ledger.write() as tx:
                 ours = enqueue.claim_half_stored(tx, run_id, former=process, process=own)
             if ours:
-                _log.info("run %s was never completely stored and is removed", run_id)
+                _log.info("%s was never completely stored and is removed", run_id)
                 _remove(ledger, run_id)
         ledger.sweep_locks()
     except (LedgerError, OSError) as error:

@@ -189,7 +189,7 @@ class Workbench:
         if why not in self._warned:
             self._warned.add(why)
             _log.warning(
-                "the tools of run %s are not available here: %s. Its conversations wait, and "
+                "the tools of %s are not available here: %s. Its conversations wait, and "
                 "nothing is lost",
                 run_id,
                 why,

@@ -23,7 +23,7 @@ import httpx2
 from claude_batch._version import __version__
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ledger_location import on_server, without_password
-from claude_batch.core.quantities import count_of, format_duration
+from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.temporary_files import create_beside
 from claude_batch.ledger import queries
 from claude_batch.ledger.backends.lock_files import file_lock, seat_files, take
@@ -196,8 +196,7 @@ def _check_mark(meta: Mapping[str, str]) -> Finding:
         return Finding(
             check="mark",
             level="warning",
-            message=f"it was written {format_duration(round(ahead))} in the future, so the clock "
-            "was set back",
+            message=f"it was written {roughly(ahead)} in the future, so the clock was set back",
             remedy="Set the clock",
         )
     return Finding(check="mark", level="ok", message="the ledger has every sending that it counts")
@@ -425,6 +424,6 @@ def _check_clock(ahead: float) -> Finding:
     return Finding(
         check="clock",
         level="warning",
-        message=f"{format_duration(round(off))} {relation} the server's",
+        message=f"{roughly(off)} {relation} the server's",
         remedy="Set the clock; budgets by day, deadlines and schedules follow it",
     )

@@ -32,7 +32,6 @@ from claude_batch.core.errors import ActorConfigurationError, error_type
 from claude_batch.core.quantities import (
     count_of,
     dollars,
-    format_duration,
     roughly,
     usd,
     write_usd,
@@ -440,7 +439,9 @@ BAR_WIDTH = 30
 
 _NOTEBOOK_WIDTH = 100
 
-_TIMES = re.compile(r"(?:; next check in |, about )?\b\d+(?:\.\d+)?(?:ms|[smhd])\b(?: left)?")
+_TIMES = re.compile(
+    r"(?:; next check in |, about )?\b\d+(?:\.\d+)?(?:ms|[smhd])\b(?: \d+[mh]\b)?(?: left)?"
+)
 
 
 class Display(Protocol):
@@ -614,13 +615,13 @@ def _bar(progress: Progress) -> Table:
 
 def ago(then: float | None, now: float) -> str:
     """Return the age of a moment, or an empty text for None."""
-    return "" if then is None else format_duration(max(0, round(now - then)))
+    return "" if then is None else roughly(now - then)
 
 
 def _next(batch: BatchStatus, now: float) -> str:
     if batch.next_check is None or batch.state is BatchState.COLLECTED:
         return ""
-    return f"in {format_duration(max(0, round(batch.next_check - now)))}"
+    return f"in {roughly(batch.next_check - now)}"
 
 
 def run_details(

@@ -671,7 +671,7 @@ class Run(Closing):
     def _kept(self) -> str:
         """Describe what is safe when middleware fails on a result."""
         return (
-            f"the answer was billed and is kept in the ledger: the results of the run {self.id} "
+            f"the answer was billed and is kept in the ledger: the results of {self.id} "
             "return it, at no cost"
         )
 

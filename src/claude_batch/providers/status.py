@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from claude_batch.core.errors import RunNotFoundError
-from claude_batch.core.quantities import count_of, format_duration, format_time, roughly
+from claude_batch.core.quantities import count_of, format_time, roughly
 from claude_batch.core.states import IN_FLIGHT, BatchState, RequestState, RunState
 from claude_batch.core.terminal import encodable
 from claude_batch.ledger import (
@@ -326,20 +326,14 @@ def at_limit(states: Iterable[str], parallel_batches: int | None) -> bool:
     return len(sent) >= parallel_batches
 
 
-def _about(seconds: float) -> str:
-    """Return a duration in words; whole minutes from ten minutes on."""
-    step = 60 if seconds >= 600 else 1
-    return format_duration(max(1, round(seconds / step) * step))
-
-
 def _deadline_words(deadline: Deadline, now: float) -> str:
     if deadline.outcome is not None:
         return f"its deadline was {deadline.outcome}"
-    words = f"its deadline is in {_about(deadline.at - now)}"
+    words = f"its deadline is in {roughly(max(1, deadline.at - now))}"
     what = "is sent live" if deadline.fallback == "live" else "expires"
     if deadline.withdrawn is not None:
         return f"{words}: its batches were canceled, and every request that did not run {what}"
-    left = _about(deadline.at - deadline.margin - now)
+    left = roughly(max(1, deadline.at - deadline.margin - now))
     return (
         f"{words}: unfinished batches are canceled in {left}, and every request that did not run "
         f"{what}"
@@ -380,9 +374,7 @@ def _waiting_for(
         words.append(f"{count_of(sent, 'batch', 'batches')} being sent")
     left = (workspace.wait_until or 0) - now
     if left > 0:
-        words.append(
-            f"sending pauses for {format_duration(round(left) or 1)} more: {workspace.wait_reason}"
-        )
+        words.append(f"sending pauses for {roughly(max(1, left))} more: {workspace.wait_reason}")
     at_api = [
         batch
         for batch in batches
@@ -524,7 +516,7 @@ class _NamedTool(msgspec.Struct):
 def _unknown_words(unknown: list[BatchStatus], now: float) -> str:
     count = sum(batch.requests for batch in unknown)
     since = min(batch.unknown_since or now for batch in unknown)
-    age = format_duration(max(1, round(now - since)))
+    age = roughly(max(1, now - since))
     candidates = sum(batch.candidates for batch in unknown)
     if any(not batch.settled for batch in unknown):
         what = "the API's list of batches is watched until `settling` has passed"
