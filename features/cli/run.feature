@@ -197,6 +197,31 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     And the command line has written 2 answers in order to "out.jsonl"
     And the API has been paid 2 times, never twice for the same
 
+  Scenario: A run that is continued names the settings that it keeps, if the command sets others
+    Given a command's API with {"latency": 7200}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl --deadline 20h --max-turns 5 --label first
+    And a command runs: submit actor.yaml asks.jsonl --deadline 20h --max-turns 5
+    Then the command line does not say: keeps the settings
+    When a command runs: submit actor.yaml asks.jsonl --max-attempts 7
+    Then the command line does not say: keeps the settings
+    When a command's environment has CLAUDE_BATCH_MAX_REQUESTS = 1
+    And a command runs: submit actor.yaml asks.jsonl --mode live --deadline-margin 90m --deadline 20h --label second
+    Then the command line exits with 0 and says
+      """
+      RUN keeps the settings that it began with:
+      max_requests 100000 (not 1)
+      mode batch (not live)
+      deadline_margin unset (not 90m)
+      To send all its requests again with the others, which is billed again: --new (new=True)
+      """
+    And the command line does not say: (not 20
+    When a command runs: status RUN
+    Then the command line prints
+      """
+      label: second
+      """
+
   Scenario: The environment of a resume ranks above the settings of its run
     Given a command's API with {"latency": 7200}
     And a command's file "asks.jsonl" of 1 prompts

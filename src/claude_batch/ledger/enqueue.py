@@ -318,11 +318,35 @@ def ask_again(tx: Connection, run_id: str, run: NewRun) -> None:
     """Let a run wait and retry as the request for it says that came last; declare its budgets.
 
     So a command that gives up early does not make a later one without its flags give up, too. How
-    requests are packed and answered stays as it was, because part of them may be under way.
+    requests are packed and answered stays as it was, because part of them may be under way. A new
+    label replaces the earlier one.
     """
     settings = run.mode.model_dump(mode="python", include=set(_AS_ASKED_LAST))
+    if run.label is not None:
+        settings["label"] = run.label
     tx.execute(update(runs).where(runs.c.id == run_id).values(**settings))
     declare_budgets(tx, run_id, run)
+
+
+_OF_CALLS = {"linger", "max_linger"}
+"""Settings that only single calls use."""
+
+
+def kept_settings(run: Any, mode: BatchProcessingMode) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that a continued run keeps although ``mode`` sets others.
+
+    Each name has the value of the run and that of the mode. Defaults of the mode do not count. A
+    deadline is in seconds since the epoch; a relative one counts from the run's beginning.
+    """
+    compared = (mode.model_fields_set & set(runs.c.keys())) - set(_AS_ASKED_LAST) - _OF_CALLS
+    values = mode.model_dump(mode="python", include=compared)
+    if "deadline" in values:
+        values["deadline"] = mode.deadline_after(run.created)
+    return {
+        name: (kept, value)
+        for name, value in values.items()
+        if (kept := getattr(run, name)) != value
+    }
 
 
 def declare_budgets(tx: Connection, run_id: str, run: NewRun) -> None:

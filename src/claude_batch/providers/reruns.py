@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.core.quantities import count_of, tally
+from claude_batch.core.quantities import count_of, format_duration, format_time, tally
+from claude_batch.core.settings import SETTINGS, Kind
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries, retries
 from claude_batch.ledger.retries import ON_ORDER, Rerun, Retried
@@ -25,6 +26,31 @@ def report_rerun(run_id: str, rerun: Rerun) -> None:
     troubled = rerun.queued or rerun.failed or rerun.lost or rerun.unknown or rerun.cancelling
     level = logging.WARNING if troubled else logging.INFO
     _log.log(level, "%s", rerun_line(run_id, rerun), extra={"for_people": True})
+
+
+def report_kept(run_id: str, kept: Mapping[str, tuple[Any, Any]]) -> None:
+    """Log the settings that a continued run keeps although others were requested, if any."""
+    if not kept:
+        return
+    words = ", ".join(
+        f"{name} {_setting(name, old)} (not {_setting(name, new)})"
+        for name, (old, new) in kept.items()
+    )
+    _log.warning(
+        "%s keeps the settings that it began with: %s. To send all its requests again with the "
+        "others, which is billed again: --new (new=True)",
+        run_id,
+        words,
+        extra={"for_people": True},
+    )
+
+
+def _setting(name: str, value: Any) -> str:
+    if value is None:
+        return "unset"
+    if name == "deadline":
+        return format_time(value)
+    return format_duration(value) if SETTINGS[name].kind is Kind.DURATION else str(value)
 
 
 def rerun_line(run_id: str, rerun: Rerun) -> str:

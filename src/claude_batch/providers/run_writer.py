@@ -40,7 +40,7 @@ from claude_batch.lifecycle.tool_runner import Talk, Workbench
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.middleware_runner import Refusal
 from claude_batch.providers.preflight import Preflight
-from claude_batch.providers.reruns import report_rerun
+from claude_batch.providers.reruns import report_kept, report_rerun
 from claude_batch.wire.bounds import Unbounded
 from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
@@ -362,11 +362,13 @@ class RunWriter:
         known, self.rerun, self.stamp = self.ledger.apply(lambda tx: self._finish(tx, digest, new))
         reach(CrashPoint.AFTER_STORED)
         self._is_new = known is None
-        run_id = self.run_id if known is None else known
+        run_id = self.run_id if known is None else str(known.id)
         self._count_for_budgets(run_id)
         if self.rerun is not None:
             self._found = run_id
             report_rerun(run_id, self.rerun)
+            if self.rerun.queued or self.rerun.unfinished:
+                report_kept(run_id, enqueue.kept_settings(known, self._mode))
         if self._workbench is not None and self._talk is not None:
             self._workbench.give(run_id, self._talk.tools, self._talk.judge)
         return run_id
@@ -383,8 +385,8 @@ class RunWriter:
 
     def _finish(
         self, tx: Transaction, digest: str, new: bool
-    ) -> tuple[str | None, Rerun | None, int]:
-        """Return the id of the earlier run, what it holds, and the stamp; None for a new run."""
+    ) -> tuple[Any | None, Rerun | None, int]:
+        """Return the row of the earlier run, what it holds, and the stamp; None for a new run."""
         known = None if new else enqueue.run_by_digest(tx, digest)
         rerun = None
         # It is this run itself if only the answer of the COMMIT was lost.
@@ -410,7 +412,7 @@ class RunWriter:
                 # The caller may want the output elsewhere this time.
                 deliveries.set_output(tx, known.id, self._output)
             rerun = retries.rerun(tx, known.id, self._now)
-        return None if known is None else str(known.id), rerun, queries.last_stamp(tx)
+        return known, rerun, queries.last_stamp(tx)
 
     def report(self, engine: Engine) -> None:
         """Notify the engine, and for a new run the observers, that the run waits to be sent."""
