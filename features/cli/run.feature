@@ -11,6 +11,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       wrote out.jsonl
       RUN finished: 25 succeeded of 25
       """
+    And the command line does not say: answers after 1s to 1s
     And the command line has written 25 answers in order to "out.jsonl"
     And the command line's successes in "out.jsonl" have the fields id, ok, text, content, stop_reason, model, usage, batch_id, attempt, via, cost_usd
     And the command line has left nothing half-written

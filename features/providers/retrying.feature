@@ -28,7 +28,7 @@ Feature: What failed in a run is asked again on order, and nothing else
     When a command runs: retry RUN
     Then the command line exits with 0 and says
       """
-      RUN has no other request to retry; nothing was changed
+      RUN has no failed request to retry; nothing was changed
       """
     And the API was asked for 5 and then 3 requests, and paid once for each of 5
     When a command runs: run actor.yaml asks.jsonl -o again.jsonl

@@ -34,9 +34,8 @@ def cost_line(report: CostReport) -> str:
         words.append(f"live {dollars(total.live_cost)}, {saved_words(total)}")
     words.append(token_words(total))
     if report.first_answer is not None and report.last_answer is not None:
-        words.append(
-            f"answers after {duration(report.first_answer)} to {duration(report.last_answer)}"
-        )
+        first, last = duration(report.first_answer), duration(report.last_answer)
+        words.append(f"answers after {first}" + (f" to {last}" if last != first else ""))
     if report.total.reused_answers:
         words.append(f"{count_of(report.total.reused_answers, 'answer')} reused")
     if report.unpriced:

@@ -225,7 +225,8 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
                 "run and not sent again; --only canceled sends them"
             )
         if not (retried.queued or retried.answered or retried.found):
-            say(f"{left.id} has no other request to retry; nothing was changed")
+            other = "other" if only or retried.cancelled else "failed"
+            say(f"{left.id} has no {other} request to retry; nothing was changed")
             status = run.status()
             if lost := status.counts.get(RequestState.LOST):
                 have = count_of(lost, "request has", "requests have")
