@@ -151,6 +151,32 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | CLAUDE_BATCH_RETRY_ON  | [not_found_error, 413] |                                     |
       | CLAUDE_BATCH_RETRY_ON  | 529                    | --retry-on "[not_found_error, 413]" |
 
+  Scenario Outline: A flag that does nothing is a warning, because scripts give several commands the same flags: <words>
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: <words>
+    Then the command line exits with <code> and says
+      """
+      warning: <warning>
+      """
+
+    Examples:
+      | words                                             | code | warning                                               |
+      | submit actor.yaml asks.jsonl --fallback none      | 0    | --fallback does nothing without --deadline            |
+      | submit actor.yaml asks.jsonl --deadline-margin 1h | 0    | --deadline-margin does nothing without --deadline     |
+      | submit actor.yaml asks.jsonl --live-concurrency 3 | 0    | --live-concurrency does nothing without --mode live, --mode auto or --deadline |
+      | run actor.yaml asks.jsonl --heartbeat 1s          | 0    | --heartbeat needs a ledger on PostgreSQL              |
+      | resume --mode live                                | 0    | --mode does nothing here, because a run keeps its settings |
+
+  Scenario: A sum without a run is no budget of a run
+    Given a command's API
+    When a command runs: budget 5
+    Then the command line exits with 2 and says
+      """
+      5 is no RUN. Set a budget with RUN and USD, --actor NAME USD, or --daily USD
+      """
+
   Scenario: Another environment variable may hold the key
     Given a command's API
     And a command's environment lacks ANTHROPIC_API_KEY

@@ -199,6 +199,10 @@ def budget_command(
                 f"{flag} sets another budget than that of RUN. Leave out {run_id}, or give its "
                 "budget in dollars too"
             )
+    if run_id is not None and amount is None and _is_sum(run_id):
+        raise click.UsageError(
+            f"{run_id} is no RUN. Set a budget with RUN and USD, --actor NAME USD, or --daily USD"
+        )
     location = default_ledger(ledger)
     if run_id is not None or daily is None:
         require_ledger(location)
@@ -219,6 +223,14 @@ def budget_command(
         print_line(_line(each))
     if not found:
         print_line("no budget")
+
+
+def _is_sum(text: str) -> bool:
+    try:
+        nano_dollars(text)
+    except ValueError:
+        return text == "none"
+    return True
 
 
 def _set(

@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from claude_batch.cli.completion import complete_files
-from claude_batch.cli.options import require_value
+from claude_batch.cli.options import require_value, warn_of_unused_settings
 from claude_batch.cli.user_messages import say
 from claude_batch.core.errors import ProviderNotFoundError
 from claude_batch.core.settings import ENVIRONMENT_PREFIX
@@ -72,6 +72,7 @@ class Asked:
 
         actor, given = self._actor()
         _check_threshold(actor)
+        warn_of_unused_settings(actor.batch_processing or True)
         inputs = Inputs(
             given,
             prompt_column=self.prompt_column,

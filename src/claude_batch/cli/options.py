@@ -19,16 +19,18 @@ from click.core import ParameterSource
 from claude_batch.cli.completion import complete_files, complete_folders
 from claude_batch.cli.user_messages import say
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.ledger_location import default_ledger
+from claude_batch.core.ledger_location import default_ledger, on_server
 from claude_batch.core.quantities import nano_dollars, parse_duration, usd
 from claude_batch.core.settings import (
     ASKING,
     ENVIRONMENT_PREFIX,
     SERVING,
     SETTINGS,
+    BatchProcessingMode,
     Commands,
     Kind,
     from_environment,
+    resolve_mode,
 )
 
 if TYPE_CHECKING:
@@ -248,7 +250,9 @@ def provider_options(command: _F) -> _F:
 
     @functools.wraps(command)  # which copies the options that it has already
     def wrapped(*args: Any, **given: Any) -> Any:
-        _refuse_unused(click.get_current_context())
+        context = click.get_current_context()
+        _refuse_unused(context)
+        _warn_of_unused(context)
         names = [*_named("all"), *_named(ASKING), *_named(SERVING)]
         settings = {name: given.pop(name) for name in names if name in given}
         options = ProviderOptions(
@@ -267,21 +271,72 @@ def provider_options(command: _F) -> _F:
     return decorated
 
 
+def _is_typed(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
 def _refuse_unused(context: click.Context) -> None:
-    """Raise `click.UsageError` for a flag that would do nothing beside the others."""
-
-    def typed(name: str) -> bool:
-        return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-
-    if context.params.get("sandbox"):
-        for name in filter(typed, _NEEDED_AGAIN):
-            flag = SETTINGS[name].flags[0]
+    """Raise `click.UsageError` for a flag that contradicts another one."""
+    for name in _NEEDED_AGAIN if context.params.get("sandbox") else ():
+        if _is_typed(context, name):
             raise click.UsageError(
-                f"--sandbox has a ledger, an API and a key of its own, so {flag} would do "
-                "nothing; leave out one of them"
+                "--sandbox has a ledger, an API and a key of its own, so "
+                f"{SETTINGS[name].flags[0]} would do nothing; leave out one of them"
             )
-    if typed("resubmit_after") and context.params["on_unknown"] != "resubmit":
+    if _is_typed(context, "resubmit_after") and context.params["on_unknown"] != "resubmit":
         raise click.UsageError("--resubmit-after needs --on-unknown resubmit")
+
+
+_BEGINNING = ("run", "submit", "estimate", "gateway")
+"""Commands that begin runs or calls, and so use all of their settings."""
+
+_WAITING = {"max_wait", "on_timeout"}
+"""Settings of a run that every command which waits for it uses."""
+
+
+def _warn_of_unused(context: click.Context) -> None:
+    """Warn about flags that do nothing in this command or for this ledger.
+
+    They are accepted, because scripts give the same flags to several commands.
+    """
+    if context.params.get("sandbox") or not on_server(default_ledger(context.params["ledger"])):
+        for name in ("heartbeat", "take_over"):
+            if _is_typed(context, name):
+                _warn(name, "needs a ledger on PostgreSQL")
+    if context.info_name in _BEGINNING:
+        return
+    for name, setting in SETTINGS.items():
+        if setting.scope == "run" and name not in _WAITING and _is_typed(context, name):
+            _warn(
+                name,
+                "does nothing here, because a run keeps its settings; repeat the command that "
+                "began it to change those that may change",
+            )
+
+
+def warn_of_unused_settings(configured: bool | BatchProcessingMode) -> None:
+    """Warn about flags of a run that need another setting, if no source has that.
+
+    ``configured`` is the actor's ``batch_processing``. Raises `ActorConfigurationError`.
+    """
+    context = click.get_current_context()
+    mode = resolve_mode(configured, context.params)
+    goes_live = mode.mode != "batch" or (mode.deadline is not None and mode.fallback == "live")
+    needs = {
+        "deadline_margin": (mode.deadline is not None, "--deadline"),
+        "fallback": (mode.deadline is not None, "--deadline"),
+        "live_concurrency": (goes_live, "--mode live, --mode auto or --deadline"),
+        "live_retry": (goes_live, "--mode live, --mode auto or --deadline"),
+        "max_requests": (mode.mode != "live", "--mode batch or --mode auto"),
+        "parallel_batches": (mode.mode != "live", "--mode batch or --mode auto"),
+    }
+    for name, (is_met, other) in needs.items():
+        if not is_met and _is_typed(context, name):
+            _warn(name, f"does nothing without {other}")
+
+
+def _warn(name: str, why: str) -> None:
+    say(f"warning: {SETTINGS[name].flags[0]} {why}")
 
 
 def _as_typed(
