@@ -280,6 +280,45 @@ Feature: What a run, an actor or a day may cost is never passed
       | batch | 0    |
       | live  | 3    |
 
+  Scenario Outline: An answer without a price stays in doubt when its run is removed: <mode>
+    Given an API that bills what its prompts say
+    And a command's file "one.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    And a command's file "two.jsonl" of 1 requests that use {"input_tokens": 11, "output_tokens": 1000}
+    When a command runs: run --model claude-opus-9 --max-tokens 1000 --mode <mode> one.jsonl -o one.out
+    And a command runs: ledger prune --older-than 0s
+    Then the command line exits with 0 and says
+      """
+      1 answer without a price: a budget that is set later counts the most that each can have cost
+      """
+    When a command runs: budget --actor local/command-line 0.05
+    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 two.jsonl
+    Then the command line exits with 3 and says
+      """
+      is held
+      """
+    And the API has processed each of 1 requests once
+
+    Examples:
+      | mode  |
+      | batch |
+      | live  |
+
+  Scenario: An answer is priced, if it can be, before its run is removed
+    Given an API that bills what its prompts say
+    And a file of prices "own.yaml"
+      """
+      claude-nobody-9: {input: 1, output: 5}
+      """
+    And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 200}
+    When a command runs: run --model claude-nobody-9 --max-tokens 1000 asks.jsonl -o out.jsonl
+    And a command runs: ledger prune --older-than 0s --prices own.yaml
+    And a command runs: budget --actor local/command-line 1
+    And a command runs: budget
+    Then the command line prints
+      """
+      actor local/command-line: budget $1, spent $0.001010, reserved $0.000000, left
+      """
+
   Scenario: A budget given for a finished run counts at once what was spent
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}

@@ -179,6 +179,12 @@ def prune_command(
             raise BadInput(str(error)) from None
     for run_id, why in pruned.kept.items():
         say(f"{run_id} was kept: {why}")
+    if pruned.unpriced:
+        say(
+            f"{count_of(pruned.unpriced, 'answer')} without a price: a budget that is set later "
+            "counts the most that each can have cost. `claude-batch cost RUN --prices FILE` prices "
+            "the answers of a run before it is removed"
+        )
     if dry_run:
         for run_id in pruned.runs:
             print_line(run_id)

@@ -484,7 +484,7 @@ def open_rows(tx: Connection, which: ColumnElement[bool], spent: Any = _ZERO) ->
 
 def _count_collected(tx: Connection, batch_id: int) -> None:
     open_rows(tx, batch_runs.c.batch_id == batch_id)
-    contradicted = _is_contradicted(tx, batch_id)
+    contradicted = is_contradicted(tx, batch_id)
     # A conversation leaves the batch that answered one of its turns.
     answers = _answered(batch_id)
     _settle(tx, batch_id, answers, lost=False, contradicted=contradicted, unfinished=False)
@@ -505,7 +505,7 @@ def _count_collected(tx: Connection, batch_id: int) -> None:
         tx.execute(update(charges).where(mine).values(doubt=charges.c.doubt + amount))
 
 
-def _is_contradicted(tx: Connection, batch_id: int) -> bool:
+def is_contradicted(tx: Connection, batch_id: int) -> bool:
     """Return whether the API counts more successes of a collected batch than are stored."""
     counted = json_number(batches.c.counts, "succeeded")
     stored = (
@@ -571,6 +571,7 @@ def _paid() -> Any:
 def keep_run(tx: Connection, run_id: str) -> None:
     """Charge all that a finished run has cost, before it is removed from the ledger.
 
-    Its charges stay, for the budgets of its actor and of the day.
+    Its charges stay, for the budgets of its actor and of the day. Batches that `count` has charged
+    are left as they are, because these charges also hold what is in doubt.
     """
     open_rows(tx, batch_runs.c.run_id == run_id, spent=_paid())

@@ -168,7 +168,12 @@ def count_under_way(
             for source in ("calls", "former", "unpriced"):
                 _reserve_all(ledger, seat, prices, source, batch_id, now, batch=False)
         elif state == BatchState.COLLECTED:
-            for source in ("lost", "former", "failed", "unpriced"):
+            with ledger.read() as tx:
+                contradicted = charges.is_contradicted(tx, batch_id)
+            sources: list[reservations.Source] = ["lost", "former", "unpriced"]
+            if contradicted:
+                sources.append("failed")
+            for source in sources:
                 _reserve_all(ledger, seat, prices, source, batch_id, now)
         else:
             for source in ("batch", "former"):

@@ -22,12 +22,16 @@ from claude_batch.core.ledger_location import without_password
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
-from claude_batch.ledger import conversations, deliveries, queries, uploaded_files
+from claude_batch.ledger import conversations, cost_sums, deliveries, queries, uploaded_files
 from claude_batch.ledger.deliveries import Outstanding
 from claude_batch.ledger.queries import Answer, Success
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine, closed_words
+from claude_batch.money.prices import prices_of
+from claude_batch.providers.cost_report import price_unpriced
 from claude_batch.providers.status import require_run
 from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.batches_client import ApiError, Unreachable
@@ -55,6 +59,9 @@ class Pruned:
     """Unused uploaded documents that could not be deleted; the next prune tries again."""
     reason: str = ""
     """Why they could not be deleted."""
+    unpriced: int = 0
+    """Number of their answers without a price. A later budget counts the most that they can cost.
+    """
 
 
 def prune(
@@ -70,7 +77,7 @@ def prune(
     Raises `RunNotFoundError`, and `InvalidRequestError` for a named run that must be kept, before
     anything is removed.
     """
-    ledger = engine.ledger
+    ledger, prices = engine.ledger, prices_of(engine.settings.prices)
     with ledger.read() as tx:
         chosen = [str(require_run(ledger, tx, each).id) for each in run_ids]
         if not run_ids:
@@ -81,10 +88,15 @@ def prune(
         raise InvalidRequestError(f"{run_id} was kept: {why}. Nothing was removed")
     going = [each for each in chosen if each not in kept]
     if dry_run:
-        return Pruned(runs=going, requests=0, size=0, files=0, kept=kept)
+        unpriced = sum(_unpriced(ledger, run_id) for run_id in going)
+        return Pruned(runs=going, requests=0, size=0, files=0, kept=kept, unpriced=unpriced)
     gone: list[str] = []
-    requests = size = 0
+    requests = size = unpriced = 0
     for run_id in going:
+        # The run's requests are needed to bound the cost of answers without a price.
+        price_unpriced(ledger, prices, run_id)
+        count_under_way(ledger, None, prices, [("run", run_id)], ledger.now())
+        without_price = _unpriced(ledger, run_id)
         with ledger.write() as tx:
             why = deliveries.begin_pruning(tx, run_id, engine.process)
         if why is not None:  # submitted again meanwhile
@@ -97,6 +109,7 @@ def prune(
                 removed = deliveries.remove_some(tx, run_id)
             requests, size, more = requests + removed.requests, size + removed.size, removed.more
         gone.append(run_id)
+        unpriced += without_price
     deleted, left, reason = _delete_files(engine, door)
     return Pruned(
         runs=gone,
@@ -106,7 +119,13 @@ def prune(
         kept=kept,
         files_left=left,
         reason=reason,
+        unpriced=unpriced,
     )
+
+
+def _unpriced(ledger: Ledger, run_id: str) -> int:
+    with ledger.read() as tx:
+        return sum(cost_sums.unpriced_models(tx, run_id).values())
 
 
 def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, str]:
