@@ -319,6 +319,31 @@ Feature: What a run, an actor or a day may cost is never passed
       actor local/command-line: budget $1, spent $0.001010, reserved $0.000000, left
       """
 
+  Scenario Outline: A PDF that takes a second to be bounded blocks no event loop: <how> <settings>
+    Given an API
+    And PDFs that take 1 second to be bounded
+    And a batch provider with <settings>
+    When 2 PDFs are asked about by <how>, while the event loops are watched
+    Then all 2 are answered
+    And no event loop was blocked for 0.9 seconds
+    And the budgets account for the API's bill
+
+    Examples:
+      | how                       | settings                            |
+      | calls                     | {"budget_usd": "1", "linger": 0}    |
+      | calls                     | {"budget_usd": "1", "mode": "live"} |
+      | a run                     | {"budget_usd": "1"}                 |
+      | a run                     | {"budget_usd": "1", "mode": "live"} |
+      | a run with a later budget | {"drive": false}                    |
+      | a run with a later budget | {"drive": false, "mode": "live"}    |
+
+  Scenario: A call whose PDF is being bounded ends with its provider
+    Given an API
+    And PDFs that take 1 second to be bounded
+    And a batch provider with {"budget_usd": "1"}
+    When a PDF is asked about, and the provider is closed before it is bounded
+    Then the call is refused with EngineStoppedError: the provider is closed
+
   Scenario: A budget given for a finished run counts at once what was spent
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import json
 import os
 import time
+from collections import OrderedDict
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from behave import given, then, when
@@ -42,6 +46,7 @@ from claude_batch.lifecycle.budget_room import count_under_way, most_cost
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.money.prices import prices_of
 from claude_batch.providers import result_cursor
+from claude_batch.wire import bounds
 
 
 @given('a command\'s file "{name}" of {count:d} requests that use {usage}')
@@ -71,6 +76,84 @@ def _(context: Context, count: int, name: str) -> None:
 @given('a document "{name}" of {pages:d} pages and {size:d} bytes')
 def _(context: Context, name: str, pages: int, size: int) -> None:
     (context.tmp / name).write_bytes(pdf("The harbour.", pages=pages, ballast=size))
+
+
+@given("PDFs that take {seconds:g} second to be bounded")
+def _(context: Context, seconds: float) -> None:
+    def slowly(_: bytes) -> int:
+        time.sleep(seconds)
+        return 9_500
+
+    slow = mock.patch.object(bounds, "pdf_tokens", slowly)
+    forgetful = mock.patch.object(bounds, "_bounds", OrderedDict[bytes, int | None]())
+    for patch in (slow, forgetful):
+        patch.start()
+        context.add_cleanup(patch.stop)
+
+
+def _about_a_pdf(number: int) -> cb.ActorRequest:
+    data = base64.b64encode(pdf(f"Page {number}")).decode()
+    source = {"type": "base64", "media_type": "application/pdf", "data": data}
+    document = {"type": "document", "source": source}
+    question = {"type": "text", "text": f"What is on page {number}?"}
+    return cb.ActorRequest(messages=[{"role": "user", "content": [document, question]}])
+
+
+@when("{count:d} PDFs are asked about by {how}, while the event loops are watched")
+def _(context: Context, count: int, how: str) -> None:
+    asked = [_about_a_pdf(number) for number in range(count)]
+    pauses: list[float] = []
+
+    async def beat(until_done: Callable[[], bool]) -> None:
+        while not until_done():
+            begun = time.monotonic()
+            await asyncio.sleep(0.01)
+            pauses.append(time.monotonic() - begun)
+
+    async def by_run() -> list[cb.ActorResult]:
+        run: cb.Run
+        if how == "a run":
+            run = await context.actor.submit(asked)
+        else:
+            store = context.provider.store
+            run = await asyncio.to_thread(store, context.actor.configuration, asked)
+            await run.set_budget(1)
+            while not (await asyncio.to_thread(run.status)).finished:
+                await asyncio.to_thread(context.provider.advance_sync)
+        return [result async for result in run.results()]
+
+    async def ask() -> list[Any]:
+        if how == "calls":
+            return await asyncio.gather(*map(context.actor.respond, asked))
+        return [result.unwrap() for result in await by_run()]
+
+    async def watch() -> list[Any]:
+        asking = asyncio.ensure_future(ask())
+        own = asyncio.ensure_future(beat(asking.done))
+        engine = asyncio.wrap_future(context.provider._engine.do(beat(asking.done)))
+        outcomes = await asking
+        await asyncio.gather(own, engine)
+        return outcomes
+
+    context.outcomes = asyncio.run(watch())
+    context.pauses = pauses
+
+
+@then("no event loop was blocked for {seconds:g} seconds")
+def _(context: Context, seconds: float) -> None:
+    assert max(context.pauses) < seconds, max(context.pauses)
+
+
+@when("a PDF is asked about, and the provider is closed before it is bounded")
+def _(context: Context) -> None:
+    async def ask() -> Any:
+        asking = asyncio.ensure_future(context.actor.respond(_about_a_pdf(1)))
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(context.provider.close)
+        (outcome,) = await asyncio.gather(asking, return_exceptions=True)
+        return outcome
+
+    context.error = asyncio.run(ask())
 
 
 @then("the API's bill is within ${limit}, and has answers")

@@ -111,6 +111,8 @@ class Ledger:
         """Approximate number of write transactions of this process; concurrent threads may miss
         some.
         """
+        self.closed: bool = False
+        """Whether `close` was called; what still runs on other threads shall end then."""
         self._sound = False
         """Whether `Backend.find_damage` found nothing. It runs before the first write."""
         self._engine = self.backend.engine
@@ -190,6 +192,7 @@ class Ledger:
 
     def close(self) -> None:
         """Close every connection."""
+        self.closed = True
         self.backend.close()
 
     @contextmanager

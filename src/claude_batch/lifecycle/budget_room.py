@@ -2,6 +2,10 @@
 
 Nothing here decides alone. One transaction of the driver (`pack_due`) reads the sums and binds the
 requests to their batch. So a reservation survives a crash at any point.
+
+A PDF may take 10 seconds to be bounded. So an event loop calls the functions that bound stored
+requests on a thread (`count_under_way`, `reserve_what_waits`, `reserve_held_calls`, `bound_of`),
+and no transaction is open meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +15,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from claude_batch.core.errors import BudgetExceededError, BudgetScope, InvalidRequestError
+from claude_batch.core.errors import (
+    BudgetExceededError,
+    BudgetScope,
+    InvalidRequestError,
+    LedgerError,
+)
 from claude_batch.core.quantities import count_of, nano_dollars, usd, write_usd
 from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
 from claude_batch.core.states import BatchState
@@ -101,13 +110,42 @@ def bound_cost(prices: Prices, bound: TokenBound, now: float, *, batch: bool = T
     )
 
 
-def _most_cost_or_none(
-    prices: Prices, params: bytes, now: float, files: FileTokens, *, batch: bool = True
-) -> int:
+def bound_of(params: bytes, files: FileTokens) -> TokenBound | Unbounded:
+    """Return the bound of encoded params, or the reason why there is none."""
     try:
-        return most_cost(prices, params, now, batch=batch, files=files)
+        return token_bound(params, files)
+    except Unbounded as error:
+        return error
+
+
+def _cost_or_none(prices: Prices, bound: TokenBound | Unbounded, now: float, *, batch: bool) -> int:
+    if isinstance(bound, Unbounded):
+        return NO_BOUND
+    try:
+        return bound_cost(prices, bound, now, batch=batch)
     except Unbounded:
         return NO_BOUND
+
+
+def _most_costs(
+    ledger: Ledger,
+    prices: Prices,
+    page: Sequence[tuple[int, bytes]],
+    now: float,
+    *,
+    batch: bool,
+) -> list[tuple[int, int]]:
+    """Return the highest cost of each request of a page (row number, params) by row number.
+
+    Raises `LedgerError` if the ledger is closed meanwhile.
+    """
+    known = tokens_of_files(ledger)
+    found: list[tuple[int, int]] = []
+    for seq, body in page:
+        if ledger.closed:
+            raise LedgerError(f"the ledger {ledger.location} was closed")
+        found.append((seq, _cost_or_none(prices, bound_of(body, known), now, batch=batch)))
+    return found
 
 
 def price_by(ledger: Ledger, seat: Seat | None, prices: Prices) -> None:
@@ -192,15 +230,13 @@ def _reserve_all(
     *,
     batch: bool = True,
 ) -> None:
-    after, known = 0, tokens_of_files(ledger)
+    after = 0
     while True:
         with ledger.read() as tx:
             page = reservations.unreserved(tx, source, identifier, after)
         if not page:
             return
-        reserves = [
-            (seq, _most_cost_or_none(prices, body, now, known, batch=batch)) for seq, body in page
-        ]
+        reserves = _most_costs(ledger, prices, page, now, batch=batch)
         with ledger.write(seat) as tx:
             reservations.put_reserves(tx, reserves)
         after = page[-1][0]
@@ -306,17 +342,20 @@ class CallRoom:
     def _file_tokens(self, file_id: str) -> int | None:
         return file_tokens(self._tx, file_id)
 
-    def reserve(self, run_id: str, actor: str, params: bytes) -> int | None:
+    def reserve(
+        self, run_id: str, actor: str, params: bytes, bound: TokenBound | Unbounded | None = None
+    ) -> int | None:
         """Reserve room for a call; return the amount, or None if nothing is charged.
 
-        The amount is nano-dollars at the live price, or `NO_BOUND` if no bound is known. Raises
-        `NoRoom` if it does not fit into what the run's budgets leave.
+        The amount is nano-dollars at the live price, or `NO_BOUND` if no bound is known. ``bound``
+        is `bound_of` the params, if it is known. Raises `NoRoom` if the call does not fit into what
+        the run's budgets leave.
         """
         if not self.bounded:
             return None
-        reserve = _most_cost_or_none(
-            self._prices, params, self._now, self._file_tokens, batch=False
-        )
+        if bound is None:
+            bound = bound_of(params, self._file_tokens)
+        reserve = _cost_or_none(self._prices, bound, self._now, batch=False)
         each = self._budgets.get(run_id)
         if each is None:
             each = budgets.budgets_of(self._tx, run_id, actor, today(self._now))
@@ -397,15 +436,13 @@ def reserve_held_calls(
     The run's status uses it to report which budget holds the run. ``anew`` also replaces what was
     reserved for a batch. Returns False if there was nothing to store.
     """
-    after, known = 0, tokens_of_files(ledger)
+    after = 0
     while True:
         with ledger.read() as tx:
             page = reservations.waiting_calls(tx, run_id, after, anew=anew)
         if not page:
             return after > 0
-        found = [
-            (seq, _most_cost_or_none(prices, body, now, known, batch=False)) for seq, body in page
-        ]
+        found = _most_costs(ledger, prices, page, now, batch=False)
         with ledger.write(seat) as tx:
             reservations.put_call_reserves(tx, found)
         after = page[-1][0]
@@ -539,12 +576,11 @@ def limits_of(
 
 def reserve_call(
     prices: Prices,
-    params: bytes,
+    bound: TokenBound | Unbounded,
     limits: Sequence[tuple[BudgetScope, int]],
     now: float,
     *,
     batch: bool = True,
-    files: FileTokens | None = None,
 ) -> int:
     """Return what a single call reserves, in nano-dollars; at the live price if not ``batch``.
 
@@ -552,7 +588,9 @@ def reserve_call(
     costs more than a whole budget.
     """
     try:
-        reserve = most_cost(prices, params, now, batch=batch, files=files)
+        if isinstance(bound, Unbounded):
+            raise bound
+        reserve = bound_cost(prices, bound, now, batch=batch)
     except Unbounded as error:
         raise unbounded_error(error) from None
     for scope, amount in limits:

@@ -34,11 +34,12 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import NewCall, Orphan
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
-from claude_batch.lifecycle.budget_room import limits_of, reserve_call
+from claude_batch.lifecycle.budget_room import bound_of, limits_of, reserve_call
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter
 from claude_batch.money.prices import Prices, prices_of
+from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 _log = logging.getLogger(__name__)
@@ -98,6 +99,8 @@ class Call:
     """Name of the caller, if callers with other names must not share requests with it."""
     new: bool = False
     """Whether it is a request of its own, although an equal one may be waiting to be taken."""
+    bound: TokenBound | Unbounded | None = None
+    """The bound of its params for a budget, if it was computed before the call is stored."""
 
     @property
     def group(self) -> _Group:
@@ -206,6 +209,8 @@ class _Flush:
     )
     repeated: list[tuple[Call, Answer]] = field(default_factory=list[tuple[Call, Answer]])
     """Calls that get the failure of an earlier one."""
+    unread: list[Call] = field(default_factory=list[Call])
+    """Calls that are not stored, because a budget has to bound their documents first."""
 
 
 def _until(mode: BatchProcessingMode, now: float) -> float:
@@ -238,6 +243,10 @@ class CallStore:
         self._retried: Counter[str] = Counter()
         self.bounded: set[str] = set()
         """Runs whose calls, stored by the last `store`, must fit into a budget."""
+        self.unread: list[Call] = []
+        """Calls that the last `store` left out, because their ``bound`` must be set first.
+
+        Reading their documents takes too long for a transaction, and for the engine's loop."""
         self._taken: list[int] = []
         self._failed: list[int] = []
         self._let_go: list[int] = []
@@ -326,6 +335,7 @@ class CallStore:
                     flush.waiting += self._store_group(tx, group, new, flush)
         self._noted()
         self._stored, self._retried, self.bounded = flush.stored, flush.retried, flush.bounded
+        self.unread = flush.unread
         reach(CrashPoint.AFTER_CALLS_STORED)
         if flush.failures:
             again = count_of(
@@ -565,7 +575,8 @@ class CallStore:
     ) -> list[tuple[Call, int | None]]:
         """Return the calls with what each reserves.
 
-        A call that exceeds a whole budget is settled with an error.
+        A call that exceeds a whole budget is settled with an error. A call with documents is left
+        out until its ``bound`` is set.
         """
         known = self._runs.get(group)
         run_id = flush.runs.get(group) or (None if known is None else known.run_id)
@@ -573,15 +584,19 @@ class CallStore:
         if not limits:
             return [(call, None) for call in calls]
         reserved: list[tuple[Call, int | None]] = []
+        files = functools.partial(file_tokens, tx)
         for call in calls:
+            params, bound = call.encoded.params, call.bound
+            if bound is None and may_hold_documents(params):
+                flush.unread.append(call)
+                continue
             try:
                 reserve = reserve_call(
                     self._prices,
-                    call.encoded.params,
+                    bound_of(params, files) if bound is None else bound,
                     limits,
                     call.begun,
                     batch=group[2].mode != "live",
-                    files=functools.partial(file_tokens, tx),
                 )
             except ActorError as error:
                 flush.done.append((call, error))

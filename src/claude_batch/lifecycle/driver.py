@@ -30,16 +30,17 @@ from claude_batch.ledger import (
     submissions,
 )
 from claude_batch.ledger.backends.backend import Weakness
+from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.conversation_driver import ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
-from claude_batch.lifecycle.event_loop_thread import sleep_or_wake
+from claude_batch.lifecycle.event_loop_thread import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.live_driver import LiveCalls
 from claude_batch.lifecycle.observers import Observers
-from claude_batch.lifecycle.packer import pack_due
+from claude_batch.lifecycle.packer import pack_due, reserve_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.seat import (
@@ -487,13 +488,16 @@ class Driver:
         with self._ledger.read() as tx:
             state = queries.workspace_row(tx, seat.workspace_id)
             pause = self._pause(tx, seat)
+            bounded = any_budget(tx)
         if state.behind is not None:
             return LONGEST_SLEEP
         self._release_held(seat)
         if halts.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
+        if bounded:
+            await in_a_thread(reserve_due, self._ledger, seat, now, self._prices)
         packed, next_due = pack_due(
-            self._ledger, seat, now, self._prices, not_before=now + pause if pause else None
+            self._ledger, seat, now, not_before=now + pause if pause else None
         )
         if packed:
             self._changed()

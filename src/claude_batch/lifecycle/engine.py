@@ -33,7 +33,13 @@ from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import collected_batches, halts, queries
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.ledger.store import Ledger, Watch
-from claude_batch.lifecycle.budget_room import declare_limits, held_of, price_by
+from claude_batch.lifecycle.budget_room import (
+    bound_of,
+    declare_limits,
+    held_of,
+    price_by,
+    tokens_of_files,
+)
 from claude_batch.lifecycle.calls import Alone, Call, CallStore, without_repeated
 from claude_batch.lifecycle.doors import (
     Door,
@@ -42,7 +48,7 @@ from claude_batch.lifecycle.doors import (
     timed_out_error,
 )
 from claude_batch.lifecycle.driver import Driver, SendingHold
-from claude_batch.lifecycle.event_loop_thread import EventLoopThread
+from claude_batch.lifecycle.event_loop_thread import EventLoopThread, in_a_thread
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
@@ -86,6 +92,13 @@ def closed_words(location: str) -> str:
     )
 
 
+def _not_stored(error: Exception) -> ActorError:
+    if isinstance(error, LedgerError):
+        return error
+    _log.error("calls could not be stored", exc_info=error)
+    return EngineStoppedError(f"the request could not be stored: {error}")
+
+
 class Engine:
     """The driver of one ledger, created by `Engine.acquire` and returned by `release`."""
 
@@ -96,6 +109,8 @@ class Engine:
         self._doors: dict[tuple[str, str], Door] = {}
         self._inbox: deque[Call] = deque()
         self._flush_planned = False
+        self._reading = asyncio.Lock()  # one at a time, because reading takes processor time
+        self._read_tasks: set[asyncio.Task[None]] = set()
         self._gone_callers: deque[Waiter] = deque()
         self._farewell_planned = False
         self._lock = ledger.process_lock(settings)
@@ -453,6 +468,9 @@ class Engine:
             tenant,
             new,
         )
+        self._queue(call)
+
+    def _queue(self, call: Call) -> None:
         with self._loop.gate:
             if not self._loop.closed:
                 self._inbox.append(call)
@@ -461,7 +479,22 @@ class Engine:
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
-        future.settle(EngineStoppedError(closed_words(self.ledger.location)))
+        call.future.settle(EngineStoppedError(closed_words(self.ledger.location)))
+
+    async def _read_documents(self, call: Call) -> None:
+        """Bound a call with documents for its budget, on a thread, and queue it again."""
+        try:
+            async with self._reading:
+                if call.stays or not call.future.is_withdrawn:
+                    files = tokens_of_files(self.ledger)
+                    call.bound = await in_a_thread(bound_of, call.encoded.params, files)
+        except asyncio.CancelledError:
+            call.future.settle(EngineStoppedError(closed_words(self.ledger.location)))
+            raise
+        except Exception as error:
+            call.future.settle(_not_stored(error))
+            return
+        self._queue(call)
 
     def acknowledge(self, seq: int, *, taken: bool, failed: bool = False) -> None:
         """Record whether an answer reached its caller; if it did not, it becomes an orphan.
@@ -532,15 +565,14 @@ class Engine:
             calls = without_repeated(calls)
             added = self._calls.store(calls)
         except Exception as error:
-            failure: ActorError
-            if isinstance(error, LedgerError):
-                failure = error
-            else:
-                _log.exception("calls could not be stored")
-                failure = EngineStoppedError(f"the request could not be stored: {error}")
+            failure = _not_stored(error)
             for call in calls:
                 call.future.settle(failure)
             return
+        for call in self._calls.unread:
+            task = asyncio.get_running_loop().create_task(self._read_documents(call))
+            self._read_tasks.add(task)
+            task.add_done_callback(self._read_tasks.discard)
         self._calls.report(self.observers)
         self.noticing.follow(self._calls.bounded)
         self._waiting.expect([c.encoded.params for c, _ in added if c.mode.mode == "batch"])

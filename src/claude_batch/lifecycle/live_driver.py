@@ -39,16 +39,20 @@ from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.budget_room import (
     CallRoom,
     NoRoom,
+    bound_of,
     count_for_runs,
     reserve_held_calls,
+    tokens_of_files,
     warn_after,
 )
 from claude_batch.lifecycle.collection import result_of
+from claude_batch.lifecycle.event_loop_thread import in_a_thread
 from claude_batch.lifecycle.event_reports import CallEnd, Reporter
 from claude_batch.lifecycle.seat import stop_behind
 from claude_batch.lifecycle.submission import Refusals, until_stored
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import BatchesClient
+from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders, custom_id
 from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.live_client import LiveAnswer, LiveClient, asked_of, longest_silence
@@ -150,6 +154,11 @@ class LiveCalls:
         self._client: LiveClient | None = None
         self._page: deque[int] = deque()
         self._calls: dict[asyncio.Task[LiveAnswer], _Call] = {}
+        self._unread: set[int] = set()
+        """Row numbers of calls whose documents must be read, because a budget has to bound them."""
+        self._bounds: dict[str, tuple[int, TokenBound | Unbounded]] = {}
+        """Bytes of the params, and their bound, of calls that were read, by request id."""
+        self._reading: asyncio.Task[None] | None = None
         self._warnings: list[str] = []
         self._held: dict[str, int] = {}
         """Nano-dollars left, by run, for runs with requests that do not fit into their budgets."""
@@ -181,19 +190,25 @@ class LiveCalls:
             self._read_log(seat)
             while True:
                 self._wake.clear()
-                rest = LONGEST_REST if self._stopping() else self._send(seat)
-                if not self._calls and (self._stopping() or (until_idle and rest)):
+                rest = LONGEST_REST if self._stopping() else await self._send(seat)
+                self._read_documents()
+                is_reading = self._reading is not None and not self._stopping()
+                if not (self._calls or is_reading) and (self._stopping() or (until_idle and rest)):
                     return
                 await self._observe(rest)
                 await self._collect(seat)
                 # Any event that ended the wait may have freed room for the held requests.
                 self._held.clear()
         finally:
+            reading = [] if self._reading is None else [self._reading]
+            self._reading = None
             # Only if the leader lock or the disk is lost: the calls in progress are lost with it.
-            for call in self._calls:
-                call.cancel()
-            await asyncio.gather(*self._calls, return_exceptions=True)
+            for task in (*self._calls, *reading):
+                task.cancel()
+            await asyncio.gather(*self._calls, *reading, return_exceptions=True)
             self._calls.clear()
+            self._unread.clear()
+            self._bounds.clear()
             self._page.clear()
             # A later pass reads the budgets again, because they may have been raised.
             self._held.clear()
@@ -220,12 +235,44 @@ class LiveCalls:
                 tx, seat.workspace_id, [(at + ahead, count, tokens) for at, count, tokens in calls]
             )
 
+    def _read_documents(self) -> None:
+        """Bound the calls that may hold documents, one after another beside the calls."""
+        if self._reading is not None and self._reading.done():
+            reading, self._reading = self._reading, None
+            reading.result()  # raises what it raised
+        if self._unread and self._reading is None:
+            self._reading = asyncio.create_task(self._bound_unread())
+
+    async def _bound_unread(self) -> None:
+        files = tokens_of_files(self._ledger)
+        while self._unread and not self._stopping():
+            seq = next(iter(self._unread))
+            with self._ledger.read() as tx:
+                waiting = live_calls.request(tx, seq)
+            if waiting is not None:
+                bound = await in_a_thread(bound_of, waiting.body, files)
+                self._bounds[waiting.id] = len(waiting.body), bound
+            self._unread.discard(seq)
+            self._wake.set()
+
+    def _known_bound(self, waiting: Waiting) -> TokenBound | Unbounded | None:
+        """Return the bound of a call that was read before; None if it must be read."""
+        size, bound = self._bounds.get(waiting.id, (0, None))
+        # The next turn of a conversation repeats its params, and adds to them.
+        return bound if size == len(waiting.body) else None
+
+    def _must_be_read(self, room: CallRoom, waiting: Waiting) -> bool:
+        if not room.bounded or not may_hold_documents(waiting.body):
+            return False
+        return self._known_bound(waiting) is None
+
     async def _observe(self, seconds: float) -> None:
         """Wait until a call has ended, or for so many seconds."""
         woken = asyncio.ensure_future(self._wake.wait())
         try:
+            reading = [] if self._reading is None else [self._reading]
             await asyncio.wait(
-                [woken, *self._calls],
+                [woken, *self._calls, *reading],
                 timeout=min(seconds, LONGEST_REST),
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -234,7 +281,7 @@ class LiveCalls:
 
     # Sending -------------------------------------------------------------------------------------
 
-    def _send(self, seat: Seat) -> float:
+    async def _send(self, seat: Seat) -> float:
         """Send as many calls as allowed; return the seconds until the next check."""
         if self._holding():
             return LONGEST_REST
@@ -256,24 +303,24 @@ class LiveCalls:
         # While the account is halted or a server fails, send one call as a probe. Each failing call
         # may be billed without an answer.
         most = MOST if state.halted is None and not self._failures else 1
-        self._count_for_budgets(seat, now)
+        await self._count_for_budgets(seat, now)
         held = set(self._held)
         turns, rest = self._turns(seat, most)
         if turns:
             self._leave(seat, turns)
-        if self._report_held(seat, self._held.keys() - held, now):
+        if await self._report_held(seat, self._held.keys() - held, now):
             return 0.0  # only now is it known which smaller requests may fit
         return rest if self._page else LONGEST_REST
 
-    def _count_for_budgets(self, seat: Seat, now: float) -> None:
+    async def _count_for_budgets(self, seat: Seat, now: float) -> None:
         """Count work that was sent before its budget existed, before more is sent."""
         with self._ledger.read() as tx:
             if not any_budget(tx):
                 return
             runs = live_calls.waiting_runs(tx, self._page)
-        count_for_runs(self._ledger, seat, self._prices, runs, now)
+        await in_a_thread(count_for_runs, self._ledger, seat, self._prices, runs, now)
 
-    def _report_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
+    async def _report_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
         """Store what each request of held runs reserves, for the run's status and the next check.
 
         Returns whether anything was stored.
@@ -282,7 +329,9 @@ class LiveCalls:
         for run_id in run_ids:
             anew = run_id not in self._held_before
             self._held_before.add(run_id)
-            if reserve_held_calls(self._ledger, seat, self._prices, run_id, now, anew=anew):
+            if await in_a_thread(
+                reserve_held_calls, self._ledger, seat, self._prices, run_id, now, anew=anew
+            ):
                 learned = True
                 self._changed()
         return learned
@@ -298,11 +347,16 @@ class LiveCalls:
         with self._ledger.read() as tx:
             room = CallRoom(tx, self._prices, self._ledger.now())
             while self._page and len(self._calls) + len(turns) < most:
-                waiting = None if self._page[0] in seen else live_calls.request(tx, self._page[0])
-                seen.add(self._page[0])
-                if waiting is not None:
+                first = self._page[0]
+                skipped = first in seen or first in self._unread
+                waiting = None if skipped else live_calls.request(tx, first)
+                seen.add(first)
+                if waiting is not None and self._must_be_read(room, waiting):
+                    self._unread.add(first)
+                elif waiting is not None:
                     try:
-                        room.reserve(waiting.run_id, waiting.actor, waiting.body)
+                        bound = self._known_bound(waiting)
+                        room.reserve(waiting.run_id, waiting.actor, waiting.body, bound)
                     except NoRoom as error:
                         # Other requests of the run wait too, unless they are known to be small
                         # enough.
@@ -313,8 +367,8 @@ class LiveCalls:
                         )
                         continue
                     model, tokens = asked_of(waiting.body)
-                    bound = min(most, waiting.concurrency)
-                    found = self._client.try_turn(model, len(waiting.body), tokens, bound)
+                    at_once = min(most, waiting.concurrency)
+                    found = self._client.try_turn(model, len(waiting.body), tokens, at_once)
                     if not isinstance(found, Turn):
                         # If calls of others must end first, check again soon.
                         rest = min(found, OTHERS_REST)
@@ -332,12 +386,13 @@ class LiveCalls:
                 room = CallRoom(tx, self._prices, now)
                 for seq, model, turn in turns:
                     asked = live_calls.request(tx, seq)
-                    if asked is None:
+                    if asked is None or self._must_be_read(room, asked):
                         self._client.unused(turn, model)
                         continue
                     try:
                         # A claimed call is about to be paid for.
-                        reserve = room.reserve(asked.run_id, asked.actor, asked.body)
+                        bound = self._known_bound(asked)
+                        reserve = room.reserve(asked.run_id, asked.actor, asked.body, bound)
                     except NoRoom as error:
                         self._held[error.run_id] = error.left
                         self._client.unused(turn, model)
@@ -356,6 +411,7 @@ class LiveCalls:
         reach(CrashPoint.AFTER_LIVE_CLAIM)
         for call, model, turn in claimed:
             asked = call.request
+            self._bounds.pop(asked.id, None)
             headers = LaneHeaders.of_lane(asked.api_version, asked.betas, asked.user_profile)
             timeout = longest_silence(asked_of(asked.body)[1])
             sent = self._client.send(turn, model, asked.body, headers, timeout=timeout)

@@ -12,7 +12,7 @@ from claude_batch.ledger import batch_contents, live_calls, unknown_batches
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.budget_room import Fitting, reserve_what_waits
-from claude_batch.money.prices import Prices, prices_of
+from claude_batch.money.prices import Prices
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
 
@@ -198,19 +198,33 @@ def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
     )
 
 
+def reserve_due(ledger: Ledger, seat: Seat, now: float, prices: Prices) -> None:
+    """Store what the requests in the lanes that are due reserve, if there is a budget.
+
+    A request without a reservation is not packed. Reading documents may take seconds each.
+    """
+    with ledger.read() as tx:
+        lanes = batch_contents.queues(tx, seat.workspace_id) if any_budget(tx) else {}
+    for (lane_id, alone), queues in lanes.items():
+        if due_of(queues, now) > now:
+            continue
+        with ledger.read() as tx:
+            waiting = batch_contents.policies(tx, lane_id, alone)
+        reserve_what_waits(ledger, seat, prices, lane_id, waiting, now, alone)
+
+
 def pack_due(
     ledger: Ledger,
     seat: Seat,
     now: float,
-    prices: Prices | None = None,
     *,
     not_before: float | None = None,
 ) -> tuple[list[int], float | None]:
     """Pack every lane that is due, each as far as one batch and the budgets allow.
 
-    ``prices`` bound the cost of requests if there is a budget (by default the listed prices).
-    ``not_before``: no batch may be sent before then, so only what goes live leaves the queue.
-    Returns the new batches, and the time when the next lane is due (`None` if no lane waits).
+    Call `reserve_due` first. ``not_before``: no batch may be sent before then, so only what goes
+    live leaves the queue. Returns the new batches, and the time when the next lane is due (`None`
+    if no lane waits).
     """
     with ledger.read() as tx:
         lanes = batch_contents.queues(tx, seat.workspace_id)
@@ -222,11 +236,6 @@ def pack_due(
             later.append(due)
             continue
         reach(CrashPoint.BEFORE_PACK)
-        with ledger.read() as tx:
-            waiting = batch_contents.policies(tx, lane_id, alone) if any_budget(tx) else {}
-        if waiting:
-            prices = prices or prices_of()
-            reserve_what_waits(ledger, seat, prices, lane_id, waiting, now, alone)
         with ledger.write(seat) as tx:
             # An unknown sending is identified by its count, so no other batch should have the same
             # count.

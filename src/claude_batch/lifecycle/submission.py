@@ -27,10 +27,12 @@ from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, halts, submissions, unknown_batches
+from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.lifecycle.batch_list import Listing, walk
 from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_what_is_too_dear
+from claude_batch.lifecycle.event_loop_thread import in_a_thread
 from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.seat import stop_behind
 from claude_batch.money.prices import Prices, prices_of
@@ -315,8 +317,8 @@ class Submission:
             return
         if self._settings.exclusive_workspace and self._is_unexplained(seat, listing):
             return
+        await self._count_for_batch(seat, batch_id)
         now = self._ledger.now()
-        count_for_batch(self._ledger, seat, self._prices, batch_id, now)
         reach(CrashPoint.BEFORE_INTENT)
         with self._ledger.write(seat) as tx:
             unknown_batches.take_earlier_answers(tx, batch_id)
@@ -363,6 +365,13 @@ class Submission:
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
         await self._record(seat, row, answer)
         reach(CrashPoint.AFTER_RECORD)
+
+    async def _count_for_batch(self, seat: Seat, batch_id: int) -> None:
+        with self._ledger.read() as tx:
+            bounded = any_budget(tx)
+        if bounded:
+            now = self._ledger.now()
+            await in_a_thread(count_for_batch, self._ledger, seat, self._prices, batch_id, now)
 
     async def _post(self, seat: Seat, upload: _Upload, headers: LaneHeaders) -> CreateAnswer:
         try:

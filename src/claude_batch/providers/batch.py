@@ -549,9 +549,12 @@ class ClaudeBatchProvider(Opened):
             runner = self.middleware_runner
 
             async def add(request: str | ActorRequest) -> None:
-                # Encoded on this thread, the iterator's own; other threads read files and store
-                # requests.
-                if actor.documents or (isinstance(request, ActorRequest) and request.documents):
+                # Encoded on this thread, the iterator's own; other threads read files, bound
+                # documents for a budget, and store requests.
+                own = isinstance(request, ActorRequest) and (
+                    request.documents or (writer.is_bounded and request.own_prompt is None)
+                )
+                if actor.documents or own:
                     await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
                 else:
                     writer.add(request)

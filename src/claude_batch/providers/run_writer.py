@@ -184,6 +184,11 @@ class RunWriter:
         return self._count
 
     @property
+    def is_bounded(self) -> bool:
+        """Return whether a budget applies, so that `add` bounds the cost of each request."""
+        return self._prices is not None
+
+    @property
     def is_full(self) -> bool:
         """Return True if `flush` is due."""
         return len(self._pending) >= CHUNK_REQUESTS or self._pending_bytes >= CHUNK_BYTES

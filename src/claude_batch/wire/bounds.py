@@ -441,6 +441,12 @@ def named_and_longest(params: bytes) -> tuple[str, int]:
     return read.model, max(read.max_tokens, 0)
 
 
+def may_hold_documents(params: bytes) -> bool:
+    """Return whether the bound of encoded params may take seconds, because of a PDF in them."""
+    # Quotes inside texts are escaped, so without such a name there is no such block.
+    return b'"source"' in params
+
+
 def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
     """Return the bound of encoded Messages params. Raises `Unbounded`.
 
@@ -463,8 +469,7 @@ def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
     if _has(read.output_config):
         tokens += FORMAT_TOKENS
     media = _NO_MEDIA
-    # Quotes inside texts are escaped, so without such a name there is no such block.
-    if b'"source"' in params or b'"file_id"' in params:
+    if may_hold_documents(params) or b'"file_id"' in params:
         media = _media_bound(msgspec.json.decode(params), files)
         tokens += media.tokens - media.size
     if steps > 1 or media.unknown:
