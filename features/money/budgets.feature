@@ -344,6 +344,19 @@ Feature: What a run, an actor or a day may cost is never passed
     When a PDF is asked about, and the provider is closed before it is bounded
     Then the call is refused with EngineStoppedError: the provider is closed
 
+  Scenario: A batch that its budget does not count is tried again at growing intervals
+    Given an API
+    And budgets that count no batch
+    And a batch provider with {"budget_usd": "1"}
+    When a run of 1 prompts is stored at once
+    And 4 seconds pass
+    Then the API was called at most 8 times by GET /v1/messages/batches
+    And the API was called 0 times by POST /v1/messages/batches
+    And the run waits because of "is not counted yet"
+    When budgets count all batches again
+    And the run is finished at last
+    Then the budgets account for the API's bill
+
   Scenario: A budget given for a finished run counts at once what was spent
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}

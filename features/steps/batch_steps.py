@@ -429,6 +429,12 @@ def _(context: Context, count: int, method: str, path: str) -> None:
     assert len(seen) == count, calls
 
 
+@then("the API was called at most {count:d} times by {method} {path}")
+def _(context: Context, count: int, method: str, path: str) -> None:
+    seen = [c for c in context.api.log() if (c["method"], c["path"]) == (method, path)]
+    assert len(seen) <= count, len(seen)
+
+
 @then("the API was called at least {count:d} times by {method} {path}")
 def _(context: Context, count: int, method: str, path: str) -> None:
     seen = [c for c in context.api.log() if (c["method"], c["path"]) == (method, path)]

@@ -36,6 +36,7 @@ from claude_batch.ledger import (
     retries,
     unknown_batches,
 )
+from claude_batch.ledger import charges as charge_rows
 from claude_batch.ledger.charges import DAY, UNBOUNDED
 from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.conversations import NextTurn
@@ -76,6 +77,24 @@ def _(context: Context, count: int, name: str) -> None:
 @given('a document "{name}" of {pages:d} pages and {size:d} bytes')
 def _(context: Context, name: str, pages: int, size: int) -> None:
     (context.tmp / name).write_bytes(pdf("The harbour.", pages=pages, ballast=size))
+
+
+@given("budgets that count no batch")
+def _(context: Context) -> None:
+    context.counting = mock.patch.object(charge_rows, "reserve")
+    context.counting.start()
+    context.add_cleanup(mock.patch.stopall)
+
+
+@then('the run waits because of "{words}"')
+def _(context: Context, words: str) -> None:
+    found = context.run.status().waiting_for
+    assert words in found, found
+
+
+@when("budgets count all batches again")
+def _(context: Context) -> None:
+    context.counting.stop()
 
 
 @given("PDFs that take {seconds:g} second to be bounded")

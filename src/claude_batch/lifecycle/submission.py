@@ -324,9 +324,15 @@ class Submission:
             unknown_batches.take_earlier_answers(tx, batch_id)
             if not batch_contents.withdraw_cancelled(tx, batch_id):
                 return
-            if not withdraw_what_is_too_dear(tx, batch_id, now):
-                return
+            allowed = withdraw_what_is_too_dear(tx, batch_id, now)
             row = batch_contents.batch(tx, batch_id)
+            if not allowed:
+                if row.request_count:
+                    # It is counted by the next attempt, unless that fails again.
+                    self._failures += 1
+                    reason = "what was sent before its budget is not counted yet"
+                    self._wait(tx, seat, SENDING(self._failures), reason)
+                return
             if not row.request_count or self._is_halted(tx, seat, row, now):
                 return
             posts = submissions.intend(
