@@ -24,6 +24,22 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
       | nested 200,000 deep             | not known   |
       | deep, and with a line within    | not known   |
 
+  Scenario: An answer whose usage cannot be read is not reported as one without a price
+    Given it answers live calls without usage
+    When a prompt is asked live through the ledger
+    And a command runs: cost
+    Then the command line prints
+      """
+      all runs: cost unknown
+      1 answer of unknown cost, because the usage in it cannot be read
+      """
+    And the command line does not say: without a price
+    When a command runs: cost --json
+    Then the command line's status as JSON has
+      | field            | value |
+      | unpriced         | {}    |
+      | unreadable_usage | 1     |
+
   Scenario Outline: A provider without a ledger raises it with the body: <how>
     Given it answers live calls <how>
     When a prompt is asked of a live provider

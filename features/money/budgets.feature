@@ -288,7 +288,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And a command runs: ledger prune --older-than 0s
     Then the command line exits with 0 and says
       """
-      1 answer without a price: a budget that is set later counts the most that each can have cost
+      1 answer of unknown cost: a budget that is set later counts the most that each can have cost
       """
     When a command runs: budget --actor local/command-line 0.05
     And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 two.jsonl

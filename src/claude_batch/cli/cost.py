@@ -111,9 +111,7 @@ def _details(report: CostReport) -> list[str]:
             f"first answers after {duration(report.first_answer)}, last after "
             f"{duration(report.last_answer)}"
         )
-    if report.unpriced:
-        lines.append(unpriced_words(report))
-    return lines
+    return lines + unpriced_words(report)
 
 
 def _table(shares: tuple[CostShare, ...], by: str) -> Table:

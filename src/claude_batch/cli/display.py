@@ -38,8 +38,7 @@ def cost_line(report: CostReport) -> str:
         words.append(f"answers after {first}" + (f" to {last}" if last != first else ""))
     if report.total.reused_answers:
         words.append(f"{count_of(report.total.reused_answers, 'answer')} reused")
-    if report.unpriced:
-        words.append(unpriced_words(report))
+    words += unpriced_words(report)
     return "; ".join(words)
 
 
@@ -80,11 +79,18 @@ def token_words(share: CostShare) -> str:
     return words
 
 
-def unpriced_words(report: CostReport) -> str:
-    models = ", ".join(
-        f"{count:,} of {model or 'no model'}" for model, count in report.unpriced.items()
-    )
-    return f"answers without a price: {models} (name one with --prices)"
+def unpriced_words(report: CostReport) -> list[str]:
+    """Return why answers have no cost, as a line for each reason."""
+    words: list[str] = []
+    if report.unpriced:
+        models = ", ".join(
+            f"{count:,} of {model or 'no model'}" for model, count in report.unpriced.items()
+        )
+        words.append(f"answers without a price: {models} (name one with --prices)")
+    if report.unreadable_usage:
+        answers = count_of(report.unreadable_usage, "answer")
+        words.append(f"{answers} of unknown cost, because the usage in it cannot be read")
+    return words
 
 
 def duration(seconds: float) -> str:

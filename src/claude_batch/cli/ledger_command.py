@@ -181,9 +181,9 @@ def prune_command(
         say(f"{run_id} was kept: {why}")
     if pruned.unpriced:
         say(
-            f"{count_of(pruned.unpriced, 'answer')} without a price: a budget that is set later "
-            "counts the most that each can have cost. `claude-batch cost RUN --prices FILE` prices "
-            "the answers of a run before it is removed"
+            f"{count_of(pruned.unpriced, 'answer')} of unknown cost: a budget that is set later "
+            "counts the most that each can have cost. If a model has no price, `claude-batch cost "
+            "RUN --prices FILE` prices the answers of a run before it is removed"
         )
     if dry_run:
         for run_id in pruned.runs:

@@ -75,7 +75,7 @@ def _lines(found: Transcript) -> Iterator[str]:
     if found.attempts:
         yield from ("", "attempts:")
         yield from (f"{_INDENT}{_attempt_words(attempt)}" for attempt in found.attempts)
-        unpriced = any(each.cost is None and each.output_tokens for each in found.attempts)
+        unpriced = any(each.cost is None and each.outcome == "succeeded" for each in found.attempts)
         yield f"cost: {dollars(found.cost)}{' plus unpriced answers' if unpriced else ''}"
 
 

@@ -19,7 +19,7 @@ class Total(NamedTuple):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     unpriced: int = 0
-    """Number of answers whose price is unknown; the costs leave them out."""
+    """Number of answers whose cost is unknown; the sums leave them out."""
     cost: int = 0
     live_cost: int = 0
     uncached_cost: int = 0

@@ -64,7 +64,9 @@ class Sums(NamedTuple):
     cache_1h_tokens: int
     web_searches: int
     unpriced: int
-    """Number of answers whose price is unknown."""
+    """Number of answers whose cost is unknown: their model has no price, or their usage cannot be
+    read.
+    """
     cost: int
     live_cost: int
     uncached_cost: int
@@ -123,11 +125,23 @@ def sums(tx: Connection, run_id: str | None = None, by: Grouping | None = None) 
     return [Sums(*row) if by is not None else Sums(None, *row) for row in found]
 
 
+_TOKENS = (
+    results.c.input_tokens
+    + results.c.output_tokens
+    + results.c.cache_read_tokens
+    + results.c.cache_5m_tokens
+    + results.c.cache_1h_tokens
+)
+
+
 def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]:
-    """Return the number of answers without a price, by model."""
+    """Return the number of answers whose model has no price, by model.
+
+    Answers whose usage cannot be read are left out: they have no tokens, and no price would help.
+    """
     query = (
         select(func.coalesce(results.c.model, ""), func.count())
-        .where(_SUCCEEDED, results.c.cost.is_(None))
+        .where(_SUCCEEDED, results.c.cost.is_(None), _TOKENS > 0)
         .group_by(results.c.model)
         .order_by(results.c.model)
     )

@@ -101,6 +101,8 @@ class CostReport:
     shares: tuple[CostShare, ...]
     unpriced: dict[str, int]
     """Number of answers by model, for models without a known price."""
+    unreadable_usage: int = 0
+    """Number of answers whose usage cannot be read, so that their cost is unknown."""
     first_answer: float | None
     """Seconds from submission to the first results; None without results."""
     last_answer: float | None
@@ -113,6 +115,7 @@ class CostReport:
             "requests": {str(state): count for state, count in self.requests.items()},
             **self.total.to_dict(),
             "unpriced": self.unpriced,
+            "unreadable_usage": self.unreadable_usage,
             "seconds_to_first_answer": self.first_answer,
             "seconds_to_last_answer": self.last_answer,
         }
@@ -165,6 +168,7 @@ def cost_in(
         by=by,
         shares=shares,
         unpriced=unpriced,
+        unreadable_usage=total.unpriced - sum(unpriced.values()),
         first_answer=first,
         last_answer=last,
     )

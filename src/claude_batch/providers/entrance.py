@@ -60,7 +60,7 @@ class Pruned:
     reason: str = ""
     """Why they could not be deleted."""
     unpriced: int = 0
-    """Number of their answers without a price. A later budget counts the most that they can cost.
+    """Number of their answers of unknown cost. A later budget counts the most that they can cost.
     """
 
 
@@ -125,7 +125,8 @@ def prune(
 
 def _unpriced(ledger: Ledger, run_id: str) -> int:
     with ledger.read() as tx:
-        return sum(cost_sums.unpriced_models(tx, run_id).values())
+        (total,) = cost_sums.sums(tx, run_id)
+    return total.unpriced
 
 
 def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, str]:

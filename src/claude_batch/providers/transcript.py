@@ -70,7 +70,7 @@ class Attempt(NamedTuple):
     cache_read_tokens: int
     cache_write_tokens: int
     cost: int | None
-    """Nano-dollars; None if there is nothing to pay, or the model has no known price."""
+    """Nano-dollars; None if the model has no known price, or the usage cannot be read."""
     line: bytes
     """As the API sent it."""
 
