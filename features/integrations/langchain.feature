@@ -40,10 +40,23 @@ Feature: LangChain's ChatAnthropic is answered from batches
       | a, b                           | [{"tags": ["x"]}, {"tags": ["y"]}] | no         | a, b                                         |                              | x y    | 1       |
       | a, [[sandbox:errored:invalid_request_error]], c    | {"tags": ["x"]}                    | yes        | a, AnthropicInvalidRequestError, c           |                              | x x x  | 1       |
       | a, [[sandbox:errored:invalid_request_error]] 2, c  | {"tags": ["x"]}                    | no         |                                              | AnthropicInvalidRequestError | x x x  | 1       |
-      | a, b, c, d                     | {"max_concurrency": 2}             | no         | a, b, c, d                                   |                              |        | 2       |
-      | a                              | {"tags": ["x"]}                    | no         | a                                            |                              | x      | 1       |
+      | e, b, f, d                     | {"max_concurrency": 2}             | no         | e, b, f, d                                   |                              |        | 2       |
+      | g                              | {"tags": ["x"]}                    | no         | g                                            |                              | x      | 1       |
       | a, b                           | [{}]                               | no         |                                              | ValueError                   |        | 0       |
       |                                | {}                                 | no         |                                              |                              |        | 0       |
+
+  Scenario Outline: A batch that fails keeps its answers, and repeating it pays for none of them again: <way>
+    Given an API for the batched client
+    And a batch provider with {"linger": 0.5}
+    And a LangChain model
+    When a LangChain model is asked by <way> for 4 prompts, of which 1 fails, and then for the others
+    Then the API has processed 4 requests, none twice
+    And the API has seen 1 batch
+
+    Examples:
+      | way    |
+      | batch  |
+      | abatch |
 
   Scenario: A batch that fails before it is sent costs nothing
     Given an API for the batched client

@@ -211,6 +211,30 @@ def _(context: Context, count: int) -> None:
         raise AssertionError("nothing was raised")
 
 
+_BATCHES: dict[str, Callable[[Any, list[str]], list[Any]]] = {
+    **LANGCHAIN_BATCHES,
+    "abatch": lambda model, prompts: asyncio.run(model.abatch(prompts)),
+}
+
+
+@when(
+    "a LangChain model is asked by {way} for {count:d} prompts, of which 1 fails, and then for the "
+    "others"
+)
+def _(context: Context, way: str, count: int) -> None:
+    fails = "[[sandbox:errored:invalid_request_error]]"
+    others = [f"prompt {number}" for number in range(count - 1)]
+    try:
+        _BATCHES[way](context.model, [*others, fails])
+    except anthropic.APIError:
+        pass
+    else:
+        raise AssertionError("nothing was raised")
+    answers = _BATCHES[way](context.model, others)
+    for prompt, answer in zip(others, answers, strict=True):
+        assert prompt in answer.text, answer
+
+
 @when("a LangChain model counts tokens")
 def _(context: Context) -> None:
     from langchain_core.messages import HumanMessage

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import as_completed
 from functools import cached_property
 from typing import Any, Final
@@ -19,7 +20,13 @@ import anthropic
 from pydantic import Field, SecretStr, SkipValidation
 
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.integrations.transport import BatchCaller, async_client, sync_client
+from claude_batch.integrations.transport import (
+    RECEIVED,
+    BatchCaller,
+    async_client,
+    sync_client,
+)
+from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.event_loop_thread import SharedEventLoop
 from claude_batch.wire.limits import SAMPLING_API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 
@@ -47,6 +54,50 @@ _THE_PROVIDERS_OWN: Final = (
 )
 
 
+class _Calls:
+    """The calls of one batch. Their answers count as taken once the batch's caller has them.
+
+    Others are kept in the ledger, and an equal call gets them. So a batch that fails loses nothing
+    that was paid for.
+    """
+
+    def __init__(self, provider: BatchCaller, count: int) -> None:
+        self._provider = provider
+        self._received: list[list[Answer]] = [[] for _ in range(count)]
+        self._has_left = False
+        self._lock = threading.Lock()
+
+    async def ask(
+        self, index: int, call: Callable[[], Awaitable[AIMessage]]
+    ) -> tuple[int, AIMessage | Exception]:
+        RECEIVED.set(self._received[index])
+        try:
+            return index, await call()
+        except Exception as error:
+            return index, error
+        finally:
+            if self._has_left:
+                self._settle(index, taken=False)
+
+    def taken(self, *indexes: int) -> None:
+        """Record that the caller has these answers."""
+        for index in indexes:
+            self._settle(index, taken=True)
+
+    def leave(self) -> None:
+        """Keep all other answers for equal calls, also those that are still to come."""
+        self._has_left = True
+        for index in range(len(self._received)):
+            self._settle(index, taken=False)
+
+    def _settle(self, index: int, *, taken: bool) -> None:
+        with self._lock:
+            answers = self._received[index].copy()
+            self._received[index].clear()
+        for answer in answers:
+            self._provider.acknowledge(answer, taken=taken)
+
+
 class BatchedChatAnthropic(ChatAnthropic):
     """A ``ChatAnthropic`` whose calls are answered from batches."""
 
@@ -66,10 +117,44 @@ class BatchedChatAnthropic(ChatAnthropic):
     ) -> list[AIMessage]:
         """Answer all inputs together, in their order; ``max_concurrency`` of a config is kept.
 
-        After the first error, the requests that are not sent yet are withdrawn.
+        After the first error, the requests that are not sent yet are withdrawn. All other answers
+        are kept in the ledger, and the next call with the same inputs gets them.
         """
-        answers = self._answered(inputs, config, return_exceptions, kwargs)
-        return [answer for _, answer in sorted(answers, key=lambda pair: pair[0])]
+        calls = _Calls(self.batch_provider, len(inputs))
+        try:
+            answers = dict(self._answered(calls, inputs, config, return_exceptions, kwargs))
+            calls.taken(*answers)
+        finally:
+            calls.leave()
+        return [answers[index] for index in range(len(inputs))]
+
+    async def abatch(
+        self,
+        inputs: list[LanguageModelInput],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[AIMessage]:
+        """Answer all inputs together, like `batch`."""
+        calls = _Calls(self.batch_provider, len(inputs))
+        asked = self._asked(calls, inputs, config, kwargs)
+        tasks = [asyncio.ensure_future(each) for each in asked]
+        answers: dict[int, Any] = {}
+        try:
+            for task in asyncio.as_completed(tasks):
+                index, answer = await task
+                if isinstance(answer, Exception) and not return_exceptions:
+                    calls.taken(index)
+                    raise answer
+                answers[index] = answer
+            calls.taken(*answers)
+        finally:
+            calls.leave()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return [answers[index] for index in range(len(inputs))]
 
     def batch_as_completed(
         self,
@@ -80,35 +165,52 @@ class BatchedChatAnthropic(ChatAnthropic):
         **kwargs: Any,
     ) -> Iterator[tuple[int, Any]]:
         """Yield the index and the answer of each input as it is answered; else like `batch`."""
-        return self._answered(inputs, config, return_exceptions, kwargs)
+        calls = _Calls(self.batch_provider, len(inputs))
+        try:
+            for index, answer in self._answered(calls, inputs, config, return_exceptions, kwargs):
+                calls.taken(index)
+                yield index, answer
+        finally:
+            calls.leave()
+
+    def _asked(
+        self,
+        calls: _Calls,
+        inputs: Sequence[LanguageModelInput],
+        config: RunnableConfig | Sequence[RunnableConfig] | None,
+        arguments: dict[str, Any],
+    ) -> list[Coroutine[Any, Any, tuple[int, AIMessage | Exception]]]:
+        if not inputs:
+            return []
+        configs = get_config_list(config, len(inputs))
+        most = configs[0].get("max_concurrency")
+        room = asyncio.Semaphore(most) if most else contextlib.nullcontext()
+
+        async def answer(index: int) -> tuple[int, AIMessage | Exception]:
+            async with room:
+                return await calls.ask(
+                    index, lambda: self.ainvoke(inputs[index], configs[index], **arguments)
+                )
+
+        return [answer(index) for index in range(len(inputs))]
 
     def _answered(
         self,
+        calls: _Calls,
         inputs: Sequence[LanguageModelInput],
         config: RunnableConfig | Sequence[RunnableConfig] | None,
         return_exceptions: bool,
         arguments: dict[str, Any],
     ) -> Iterator[tuple[int, Any]]:
-        if not inputs:
-            return
-        configs = get_config_list(config, len(inputs))
-        most = configs[0].get("max_concurrency")
-        room = asyncio.Semaphore(most) if most else contextlib.nullcontext()
-
-        async def answer(index: int) -> tuple[int, Any]:
-            async with room:
-                try:
-                    return index, await self.ainvoke(inputs[index], configs[index], **arguments)
-                except Exception as error:
-                    if not return_exceptions:
-                        raise
-                    return index, error
-
         # Each coroutine runs in a copy of this thread's context, which holds LangChain's tracers.
-        futures = [_loop.run(answer(index)) for index in range(len(inputs))]
+        futures = [_loop.run(each) for each in self._asked(calls, inputs, config, arguments)]
         try:
             for future in as_completed(futures):
-                yield future.result()
+                index, answer = future.result()
+                if isinstance(answer, Exception) and not return_exceptions:
+                    calls.taken(index)
+                    raise answer
+                yield index, answer
         finally:
             for future in futures:
                 future.cancel()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
@@ -24,6 +25,7 @@ from claude_batch.core.errors import (
 from claude_batch.core.settings import BatchProcessingMode, resolve_mode
 from claude_batch.integrations.http_answers import failure, response_of
 from claude_batch.integrations.messages_call import read_call, read_failure_ttl
+from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.wire.encoding import EncodedRequest
 
@@ -36,6 +38,13 @@ _MESSAGES: Final = b"/v1/messages"
 _WORKSPACE: Final = "anthropic-workspace-id"
 
 
+RECEIVED: ContextVar[list[Answer] | None] = ContextVar("received", default=None)
+"""A list that the answers to calls of this context are added to.
+
+Whoever sets it acknowledges them (`BatchCaller.acknowledge`). Otherwise an answer counts as taken
+with the response."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """A call in progress."""
@@ -44,6 +53,7 @@ class _Asked:
     stream: bool
     patience: float | None
     """The caller's own timeout in seconds; None for no limit."""
+    received: list[Answer] | None
 
 
 class BatchCaller(Protocol):
@@ -67,8 +77,13 @@ class BatchCaller(Protocol):
         actor: str,
         mode: BatchProcessingMode,
         failure_ttl: float | None = None,
+        acknowledges: bool = False,
     ) -> CallFuture:
         """Queue a call with encoded params."""
+        ...
+
+    def acknowledge(self, answer: Answer, *, taken: bool) -> None:
+        """Record whether the answer of a call that ``acknowledges`` reached its caller."""
         ...
 
     def close(self) -> None:
@@ -120,18 +135,25 @@ class _Desk:
                 body, headers, defaults=self._defaults, user_profile=self._user_profile
             )
             failure_ttl = read_failure_ttl(headers, self._mode.failure_ttl)
+            received = RECEIVED.get()
             future = self._provider.call(
-                encoded, actor=CALLER, mode=self._mode, failure_ttl=failure_ttl
+                encoded,
+                actor=CALLER,
+                mode=self._mode,
+                failure_ttl=failure_ttl,
+                acknowledges=received is not None,
             )
         except Exception as error:
             return failure(error)
         timeout: Mapping[str, float | None] = request.extensions.get("timeout") or {}
-        return _Asked(future, stream, timeout.get("read"))
+        return _Asked(future, stream, timeout.get("read"), received)
 
     def respond(self, asked: _Asked) -> httpx2.Response:
         """Return the response to a call whose future is done."""
         try:
             answer = asked.future.result()
+            if asked.received is not None:
+                asked.received.append(answer)
             # Others go by the setting, whatever this call has asked for.
             return response_of(answer, stream=asked.stream, failure_ttl=self._mode.failure_ttl)
         except Exception as error:
