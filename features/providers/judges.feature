@@ -49,6 +49,13 @@ Feature: The program that asked judges the answers, whoever drives
     And the results are read in order, as Considered
     Then 1 result is an answer and 0 are errors
 
+  Scenario: A function that hangs holds up closing for seconds
+    Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
+    When a program that asks for a Considered closes its provider while it judges
+    Then the program has closed it within 20 seconds
+    When the type Considered decides
+    Then the program ends
+
   Scenario: A driver does not wait for a program that has ended, and checks the JSON schema
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
     And another process that drives the ledger

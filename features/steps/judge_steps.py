@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 from unittest import mock
 
@@ -176,6 +177,35 @@ def _(context: Context, request: int, sending: int, run: str) -> dict[str, str]:
 
 class _Undone(Exception):
     """Rolls a transaction back."""
+
+
+@when("a program that asks for a Considered closes its provider while it judges")
+def _(context: Context) -> None:
+    os.environ[shapes.Considered.FOLDER] = str(context.tmp)
+    ends = ASKS.replace("time.sleep(600)", "sys.stdin.read(); provider.close(); print(flush=True)")
+    path = os.pathsep.join(sys.path)
+    context.program = subprocess.Popen(
+        [sys.executable, "-c", ends, "Considered", json.dumps({"validation_attempts": 2})],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    context.add_cleanup(context.program.kill)
+    context.program.stdout.readline()
+    until((context.tmp / "begun").exists)
+    context.program.stdin.close()
+
+
+@then("the program has closed it within {seconds:g} seconds")
+def _(context: Context, seconds: float) -> None:
+    begun = time.monotonic()
+    assert context.program.stdout.readline() == b"\n"
+    assert time.monotonic() - begun < seconds
+
+
+@then("the program ends")
+def _(context: Context) -> None:
+    assert context.program.wait(30.0) == 0
 
 
 @when("the type Considered decides")

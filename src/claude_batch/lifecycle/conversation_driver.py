@@ -484,6 +484,13 @@ class Conversations:
                 self._standing.pop(standing.row.seq, None)
 
 
+LAST_LOOK = 5.0
+"""Seconds that a process which ends waits for its functions to be started or judged."""
+
+STOP_CHECK = 0.5
+"""Seconds between two checks whether the driver stops, while a function is running."""
+
+
 class ConversationLoop:
     """When to check the conversations of a driver's workspace, and how long to wait for tools."""
 
@@ -502,6 +509,7 @@ class ConversationLoop:
         self._stopping = stopping
         self._changed = changed
         self._wake = asyncio.Event()
+        self._has_left = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._conversations = Conversations(ledger, self._workbench, self._tool_has_ended)
 
@@ -513,7 +521,24 @@ class ConversationLoop:
         """Look until the driver stops. Raises `Deposed`."""
         while not self._stopping():
             self._wake.clear()
-            await self._sleep(await self._pass(seat))
+            looking = asyncio.ensure_future(self._pass(seat))
+            try:
+                while not looking.done() and not self._stopping():
+                    await asyncio.wait([looking], timeout=STOP_CHECK)
+                # A judge is the user's code, and may hang. The next process asks it again.
+                await asyncio.wait([looking], timeout=LAST_LOOK)
+            finally:
+                looking.cancel()  # no effect if it is done
+            if not looking.done():
+                _log.warning(
+                    "a function that checks answers has not returned for %g s, and is left; the "
+                    "answers are checked again by the next process",
+                    LAST_LOOK,
+                    extra={"for_people": True},
+                )
+                self._has_left = True
+                return
+            await self._sleep(looking.result())
 
     async def finish(self, seat: Seat) -> None:
         """Do everything that conversations wait for, including their tools, once."""
@@ -531,8 +556,10 @@ class ConversationLoop:
     async def let_tools_end(self) -> None:
         """Wait for running tools to end, because an interrupted tool may never run again.
 
-        Starts no other.
+        Starts no other. If a function that checks answers hangs, no result can be stored.
         """
+        if self._has_left:
+            return
         self._conversations.is_closing = True
         end = time.monotonic() + TOOL_GRACE
         while self._conversations.running and time.monotonic() < end:

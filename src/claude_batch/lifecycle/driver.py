@@ -34,7 +34,7 @@ from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.collection import Collection
-from claude_batch.lifecycle.conversation_driver import ConversationLoop
+from claude_batch.lifecycle.conversation_driver import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
 from claude_batch.lifecycle.event_loop_thread import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.event_reports import Reporter
@@ -61,9 +61,6 @@ from claude_batch.wire.batches_client import (
 from claude_batch.wire.retry_policy import LONGEST_WAIT, SENDING
 
 _log = logging.getLogger(__name__)
-
-LAST_LOOK = 5.0
-"""Seconds that a process which ends waits for its functions to be started or judged."""
 
 SEAT_RETRY = 0.5
 """Seconds between two attempts to take a leader lock that another process holds."""
