@@ -82,6 +82,21 @@ Feature: Processes that share a ledger fetch results for the one that drives
     And the PostgreSQL server starts
     Then process B fetches batch 7 itself within 10 seconds
 
+  Scenario: A claim whose COMMIT had no answer keeps nobody from the batch
+    Given a proxy before the PostgreSQL server
+    And process A
+    And process B
+    And process B offers batch 7
+    And a COMMIT that has "UPDATE fetches" fails by "lose_answer"
+    When process A loses its ledger while it claims an offered batch
+    Then process B leaves batch 7 to the other
+    When process A claims an offered batch
+    Then process A leaves batch 7 to the other
+    Given process B offers batch 8
+    And a COMMIT that has "UPDATE fetches" fails by "lose_answer"
+    When process A loses its ledger while it claims an offered batch
+    Then process A fetches batch 8 itself within 1 seconds
+
   Scenario: A process whose event loop hangs gives its batch up
     Given process A, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 30
     And process B drives, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 30

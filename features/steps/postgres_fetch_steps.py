@@ -14,6 +14,7 @@ from postgres_process_steps import WORKSPACE
 from sqlalchemy import func, select
 from staging import ledger_values, make_provider, until
 
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.states import BatchState
 from claude_batch.ledger.backends.postgres_sql import fetches
 from claude_batch.ledger.schema import batches, results
@@ -65,6 +66,15 @@ def _(context: Context, name: str, batch_id: int) -> None:
 def _(context: Context, name: str) -> None:
     context.claim = context.processes[name].ledger.fetches.claim(WORKSPACE)
     assert context.claim is not None
+
+
+@when("process {name:w} loses its ledger while it claims an offered batch")
+def _(context: Context, name: str) -> None:
+    try:
+        context.processes[name].ledger.fetches.claim(WORKSPACE)
+        raise AssertionError("the ledger was not lost")
+    except LedgerError as error:
+        assert error.fault == "unreachable", error
 
 
 @when("process {name:w} gives its batch up")

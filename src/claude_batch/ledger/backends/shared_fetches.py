@@ -25,6 +25,10 @@ class SharedFetches(Fetches):
         """Use the heartbeats by which processes know of each other."""
         self._leases = leases
         self._connections = leases.connections
+        self._held: set[str] = set()
+        """The claims of this process. A row of this process with another one was left by a COMMIT
+        whose answer was lost, and nobody fetches its batch.
+        """
 
     def offer(self, workspace_id: int, batch_ids: Sequence[int]) -> None:
         rows = [
@@ -59,12 +63,19 @@ class SharedFetches(Fetches):
             return None
         if row.done:
             return "done"
+        if row.process == self._leases.process:
+            return "other" if row.holder in self._held else "driver"
         return "other" if row.process and self._leases.lives(tx, row.process) else "driver"
 
     def claim(self, workspace_id: int) -> FetchClaim | None:
+        lost = (
+            (fetches.c.process == self._leases.process)
+            & fetches.c.holder.not_in(self._held)
+            & ~fetches.c.done
+        )
         offered = (
             select(fetches.c.batch_id)
-            .where(fetches.c.workspace_id == workspace_id, fetches.c.process == "")
+            .where(fetches.c.workspace_id == workspace_id, (fetches.c.process == "") | lost)
             .order_by(fetches.c.batch_id)
             .limit(1)
         )
@@ -83,6 +94,7 @@ class SharedFetches(Fetches):
                     .where(fetches.c.batch_id == batch_id)
                     .values(process=process, holder=claim.holder)
                 )
+        self._held.add(claim.holder)
         return claim
 
     def holds(self, tx: Connection, claim: FetchClaim) -> bool:
@@ -92,8 +104,10 @@ class SharedFetches(Fetches):
 
     def finish(self, tx: Connection, claim: FetchClaim) -> None:
         tx.execute(update(fetches).where(_is(claim)).values(done=True))
+        self._held.discard(claim.holder)
 
     def leave(self, claim: FetchClaim, *, offer: bool) -> None:
+        self._held.discard(claim.holder)
         # What another process has taken over, or what is done, stays as it is.
         unfinished = _is(claim) & ~fetches.c.done
         self._leases.write_soon(
