@@ -294,6 +294,39 @@ Feature: A ledger on PostgreSQL
       tool nowhere_to_be_found: it cannot be imported
       """
 
+  Scenario Outline: A tool runs once, although the COMMIT that notes its start fails by <fault>
+    Given a proxy before the PostgreSQL server
+    And a command's file "counted.py"
+      """
+      def look(city: str) -> str:
+          "Look at a city."
+          with open("calls.txt", "a") as file:
+              file.write("1\n")
+          return city
+      """
+    And a command's file "tools.yaml"
+      """
+      name: tests/looker
+      provider: anthropic
+      model: claude-haiku-4-5
+      batch_processing: true
+      tools: ["counted:look"]
+      """
+    And a command's file "asks.jsonl"
+      """
+      "Look at Kiel [[sandbox:tools]]"
+      """
+    And a COMMIT that has "INTO tool_calls" fails by "<fault>"
+    When a command runs: run tools.yaml asks.jsonl -o out.jsonl --max-wait 20s
+    Then the fault has happened
+    And the command line exits with 0
+    And the tool has run 1 times, in 1 workers
+
+    Examples:
+      | fault       |
+      | lose_answer |
+      | lose_commit |
+
   Scenario Outline: A worker that is killed inside a tool: <what becomes of the call>
     Given a command's file "slow.py"
       """

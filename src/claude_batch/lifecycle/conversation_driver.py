@@ -113,6 +113,9 @@ class Conversations:
         self._to_start: deque[tuple[_Call, ToolUse, str | None]] = deque()
         self._running: set[_Call] = set()
         self._finished: deque[ToolResult] = deque()
+        self._not_begun: set[_Call] = set()
+        """Calls that may be noted as started here, because the answer to a COMMIT was lost, but
+        whose functions have not begun."""
         self._listed_until = float("-inf")
         self.is_closing: bool = False
         """Whether this process ends, and so starts no tool any more."""
@@ -378,34 +381,49 @@ class Conversations:
         chosen = [self._to_start.popleft() for _ in range(min(free, len(self._to_start)))]
         if not chosen:
             return
-        now = self._ledger.now()
         started: list[tuple[_Call, ToolUse]] = []
-        with self._ledger.write(seat) as tx:
-            for call, use, instead_of in chosen:
-                seq, sending, _ = call
-                # Another driver of this process may have started it since it was listed.
-                may = call not in self._workbench.running and conversations.start_call(
-                    tx,
-                    seq,
-                    sending,
-                    use.id,
-                    name=use.name,
-                    process=self._process,
-                    now=now,
-                    instead_of=instead_of,
-                )
-                if may:
-                    # Before any other thread can read that it has started.
-                    self._workbench.running.add(call)
-                    started.append((call, use))
-                elif (standing := self._standing.get(seq)) is not None:
-                    standing.state = "elsewhere"
+        try:
+            with self._ledger.write(seat) as tx:
+                for call, use, instead_of in chosen:
+                    if self._may_start(tx, call, use, instead_of):
+                        # Before any other thread can read that it has started.
+                        self._workbench.running.add(call)
+                        started.append((call, use))
+                    elif (standing := self._standing.get(call[0])) is not None:
+                        standing.state = "elsewhere"
+        except BaseException:
+            calls = {call for call, _ in started}
+            self._workbench.running -= calls
+            self._not_begun |= calls
+            self._to_start.extendleft(reversed(chosen))
+            raise
         reach(CrashPoint.AFTER_TOOL_STARTED)
+        self._not_begun -= {call for call, _, _ in chosen}
         for call, use in started:
             row = self._standing[call[0]].row
             tools = self._workbench.tools_of(row.run_id, row.tools) or {}
             self._running.add(call)
             run_call(tools, use, lambda output, call=call: self._report(call, output))
+
+    def _may_start(
+        self, tx: Transaction, call: _Call, use: ToolUse, instead_of: str | None
+    ) -> bool:
+        """Note that a tool call starts here; return False if it must not start."""
+        # Another driver of this process may have started it since it was listed.
+        if call in self._workbench.running:
+            return False
+        before = [instead_of, self._process] if call in self._not_begun else [instead_of]
+        return any(
+            conversations.start_call(
+                tx,
+                *call,
+                name=use.name,
+                process=self._process,
+                now=self._ledger.now(),
+                instead_of=process,
+            )
+            for process in before
+        )
 
     def _report(self, call: _Call, output: ToolOutput) -> None:
         """Store a tool's output in memory and wake the driver. Runs on the tool's own thread."""
