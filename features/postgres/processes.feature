@@ -35,6 +35,12 @@ Feature: Processes of several machines know who lives and who drives
     Then process B can drive within 5 seconds
     And in the ledger the counts of processes are [2]
 
+  Scenario: A process whose connections are all in use is alive again once some are free
+    Given process A, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
+    And process B, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
+    When all connections of process A are in use for 3 seconds
+    Then process B sees process A within 5 seconds
+
   Scenario: A process that goes on after it was taken for dead cannot finish a run that was removed
     Given a proxy before the PostgreSQL server
     And process A, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1

@@ -133,6 +133,26 @@ def _(context: Context, name: str) -> None:
     context.processes[name].lock.tick()
 
 
+@when("all connections of process {name:w} are in use for {seconds:d} seconds")
+def _(context: Context, name: str, seconds: int) -> None:
+    process = context.processes[name]
+    pool: Any = process.ledger.backend.engine.pool
+    # Others take it for dead meanwhile, and end its sessions.
+    with suppress(LedgerError), ExitStack() as stack, patch.object(pool, "_timeout", 0.2):
+        try:
+            while True:
+                stack.enter_context(process.ledger.read())
+        except LedgerError as error:
+            assert error.fault == "unreachable", error
+        time.sleep(seconds)
+
+
+@then("process {name:w} sees process {other:w} within {seconds:d} seconds")
+def _(context: Context, name: str, other: str, seconds: int) -> None:
+    process = context.processes[other].lock.process
+    wait_for(lambda: context.processes[name].ledger.is_alive(process), seconds)
+
+
 @given("process {name:w} has stored one request of a run")
 @when("process {name:w} stores one more request of the run")
 def _(context: Context, name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from claude_batch.core.errors import LedgerError, LedgerFault
 from claude_batch.core.ledger_location import without_password
@@ -95,7 +96,7 @@ def application_of(process: str) -> str:
 class PostgresConnections:
     """Connections to one schema, shared by threads."""
 
-    faults: tuple[type[BaseException], ...] = (DBAPIError, psycopg.Error)
+    faults: tuple[type[BaseException], ...] = (DBAPIError, psycopg.Error, PoolTimeout)
 
     def __init__(self, location: str) -> None:
         """Read a URL; nothing is connected yet. Raises `LedgerError` if it cannot be read."""
@@ -198,6 +199,8 @@ class PostgresConnections:
         fault = fault_of(original)
         # Messages of the driver have the host and the user in them, but never the password.
         said = getattr(getattr(original, "diag", None), "message_primary", None) or str(original)
+        if isinstance(original, PoolTimeout):
+            said = "each connection of this process is in use, or waits for the server"
         words = " ".join(said.split()).rstrip(".")
         return LedgerError(
             f"the ledger {self.location} cannot be {what}: {words}. {_REMEDIES[fault]}",
@@ -222,7 +225,9 @@ def _url_of(location: str) -> tuple[URL, str]:
 
 
 def fault_of(error: object) -> LedgerFault:
-    """Return the fault that an exception of psycopg stands for, by its SQLSTATE."""
+    """Return the fault that an exception of the driver stands for, by its SQLSTATE."""
+    if isinstance(error, PoolTimeout):
+        return "unreachable"
     state = str(getattr(error, "sqlstate", None) or "")
     if not state:
         # Without a SQLSTATE the server was never reached, or the connection was lost; or it refused
