@@ -240,6 +240,15 @@ Feature: A ledger on PostgreSQL
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has processed each of 3 requests once
 
+  Scenario: A run waits while others have all connections of its server
+    Given a proxy before the PostgreSQL server
+    And a command's API with {"latency": 3}
+    And a command's file "prompts.jsonl" of 3 prompts
+    When a command runs and loses its connections, and the next 20 are refused with "sorry, too many clients already": run actor.yaml prompts.jsonl -o out.jsonl --settling 1s
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has processed each of 3 requests once
+
   Scenario: A worker answers what another process asks, and probes; the next takes over when it is killed
     Given two workers: --health 0
     Then one of them drives, and each says that it works

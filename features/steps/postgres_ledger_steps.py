@@ -91,13 +91,30 @@ def _(context: Context, words: str) -> None:
 
 @when('a command runs while the server restarts "{mode}": {words}')
 def _(context: Context, mode: postgres_server.Mode, words: str) -> None:
-    def restart() -> None:
-        # As soon as the API has the batch, which then takes some seconds.
+    _meanwhile(context, lambda: context.postgres.restart(mode), words)
+
+
+@when(
+    "a command runs and loses its connections, and the next {count:d} are refused with "
+    '"{why}": {words}'
+)
+def _(context: Context, count: int, why: str, words: str) -> None:
+    def crowd() -> None:
+        context.proxy.refuse(count, why)
+        context.proxy.reset_connections()
+
+    _meanwhile(context, crowd, words)
+
+
+def _meanwhile(context: Context, fault: Callable[[], object], words: str) -> None:
+    """Run a command, and do something as soon as the API has its batch, which takes seconds."""
+
+    def wait() -> None:
         while not any(call["route"] == "create" for call in context.api.log()):
             time.sleep(0.05)
-        context.postgres.restart(mode)
+        fault()
 
-    thread = threading.Thread(target=restart)
+    thread = threading.Thread(target=wait)
     thread.start()
     command(context, words)
     thread.join()

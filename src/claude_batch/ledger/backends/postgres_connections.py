@@ -88,6 +88,10 @@ _RESTARTS = re.compile("the database system is (starting up|shutting down|in rec
 """What a server says for as long as it restarts. What it says of other reasons may never pass."""
 
 
+_CROWDED = re.compile("too many (clients|connections)|connection slots are reserved")
+"""What a server says as long as others have all of its connections, or of the role's."""
+
+
 def application_of(process: str) -> str:
     """Return the ``application_name`` of a process's sessions."""
     return f"claude-batch {process}"
@@ -232,6 +236,8 @@ def fault_of(error: object) -> LedgerFault:
     if not state:
         # Without a SQLSTATE the server was never reached, or the connection was lost; or it refused
         # the user or the database, which the driver tells in words only.
+        if _CROWDED.search(str(error)):
+            return "busy"
         refused = "FATAL:" in str(error) and "the database system is" not in str(error)
         passes = isinstance(error, psycopg.OperationalError) and not refused
         return "unreachable" if passes else "unusable"
@@ -246,7 +252,8 @@ _FAULTS: dict[str, LedgerFault] = {
     "57P03": "unreachable",  # the server is starting
     "57P05": "unreachable",  # the session was idle for too long
     "25P03": "unreachable",  # the transaction was idle for too long
-    "53": "full",  # disk, memory, connections
+    "53": "full",  # disk, memory
+    "53300": "busy",  # too many connections
     "55P03": "busy",  # the lock was not free in time
     "57014": "busy",  # cancelled
     "40": "busy",  # deadlocks
