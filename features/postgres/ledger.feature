@@ -109,6 +109,15 @@ Feature: A ledger on PostgreSQL
       | "synchronous_commit": "local", "synchronous_standby_names": "*" | a standby is replicated asynchronously |
       | "synchronous_standby_names": ""                                | a standby is replicated asynchronously |
 
+  Scenario: Time-outs of the server do not end what takes long
+    Given a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Given the server's settings are {"statement_timeout": "1s", "transaction_timeout": "1s"}
+    And to store results in the ledger takes 1.5 seconds
+    When a command runs: run actor.yaml prompts.jsonl -o again.jsonl --new --max-wait 10s
+    Then the command line exits with 0
+    And the command line does not say: timeout
+
   Scenario: A server with a synchronous standby causes no warning
     Given a standby of it
     And the server's settings are {"synchronous_standby_names": "*"}

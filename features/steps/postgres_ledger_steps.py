@@ -76,6 +76,15 @@ def _(context: Context, url: str) -> None:
     context.url = os.environ["CLAUDE_BATCH_LEDGER"] = url
 
 
+@given("to store results in the ledger takes {seconds:g} seconds")
+def _(context: Context, seconds: float) -> None:
+    context.postgres.execute(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END$$; "
+        "CREATE TRIGGER waits BEFORE INSERT ON claude_batch.results EXECUTE FUNCTION wait()"
+    )
+
+
 @given('a COMMIT that has "{words}" fails by "{fault}"')
 def _(context: Context, words: str, fault: cutting_proxy.Fault) -> None:
     context.happened = context.proxy.at_commit(fault, having=words)

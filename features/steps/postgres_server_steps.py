@@ -85,7 +85,8 @@ def _(context: Context) -> None:
 
 @given("the server's settings are {settings}")
 def _(context: Context, settings: str) -> None:
-    context.postgres.wait_for_standby(context.standby)
+    if "standby" in context:
+        context.postgres.wait_for_standby(context.standby)
     for name, value in json.loads(settings).items():
         context.postgres.execute(f"ALTER SYSTEM SET {name} = '{value}'")
     context.postgres.execute("SELECT pg_reload_conf()")

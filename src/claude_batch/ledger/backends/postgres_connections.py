@@ -32,8 +32,14 @@ from claude_batch.ledger.backends.backend import PATIENCE, RETRY
 DEFAULT_SCHEMA = "claude_batch"
 """The PostgreSQL schema of a ledger whose URL names none, with ``?schema=NAME``."""
 
-_BEGIN_WRITE = """
-SELECT set_config('search_path', %(schema)s, true),
+_BEGIN_READ = """
+SELECT set_config('search_path', %(schema)s, true), set_config('statement_timeout', '0', true)
+"""
+"""What begins a transaction. A time-out of the role would end a statement about a large batch each
+time, however often it is repeated."""
+
+_BEGIN_WRITE = f"""
+{_BEGIN_READ},
     set_config('idle_in_transaction_session_timeout', '5s', true),
     set_config('lock_timeout', '8s', true),
     pg_advisory_xact_lock(%(lock)s), pg_notify(%(channel)s, '')
@@ -49,7 +55,8 @@ connection to others between two transactions.
 _BEGIN_LEASE = _BEGIN_WRITE.replace(", pg_notify(%(channel)s, '')", "")
 """The same for a lease, whose changes concern nobody who watches the ledger."""
 
-_BEGIN_READ = "SELECT set_config('search_path', %(schema)s, true)"
+_NO_LIMIT = "SELECT set_config('transaction_timeout', '0', true), "
+"""The same for the transaction, since PostgreSQL 17."""
 
 
 class _TextDumper(StrDumperUnknown):
@@ -166,12 +173,11 @@ class PostgresConnections:
 
     def _begin(self, connection: Connection) -> None:
         kind = connection.get_execution_options().get("claude_batch_write")
-        if kind:
-            connection.exec_driver_sql(
-                _BEGIN_LEASE if kind == "lease" else _BEGIN_WRITE, self._names
-            )
-        else:
-            connection.exec_driver_sql(_BEGIN_READ, self._names)
+        begin = _BEGIN_READ if not kind else _BEGIN_LEASE if kind == "lease" else _BEGIN_WRITE
+        driver: Any = connection.connection.dbapi_connection
+        if driver.info.server_version >= 170000:
+            begin = begin.replace("SELECT ", _NO_LIMIT, 1)
+        connection.exec_driver_sql(begin, self._names)
 
     def writer(self, connection: Connection) -> Connection:
         """Return the connection, whose next transaction shall write."""
@@ -252,6 +258,7 @@ _FAULTS: dict[str, LedgerFault] = {
     "57P03": "unreachable",  # the server is starting
     "57P05": "unreachable",  # the session was idle for too long
     "25P03": "unreachable",  # the transaction was idle for too long
+    "25P04": "unreachable",  # the transaction took too long
     "53": "full",  # disk, memory
     "53300": "busy",  # too many connections
     "55P03": "busy",  # the lock was not free in time
