@@ -118,6 +118,16 @@ Feature: A ledger on PostgreSQL
     Then the command line exits with 0
     And the command line does not say: timeout
 
+  Scenario: A large batch is judged soon, although the server's statistics do not have it
+    Given the server's settings are {"autovacuum": "off", "log_min_duration_statement": "3s"}
+    And a command's file "few.jsonl" of 100 prompts
+    And a command's file "many.jsonl" of 8000 prompts
+    When a command runs: run actor.yaml few.jsonl -o few-out.jsonl
+    And the server gathers statistics
+    And a command runs: run actor.yaml many.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the server has logged no slow statement
+
   Scenario: A server with a synchronous standby causes no warning
     Given a standby of it
     And the server's settings are {"synchronous_standby_names": "*"}

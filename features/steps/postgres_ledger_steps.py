@@ -76,6 +76,16 @@ def _(context: Context, url: str) -> None:
     context.url = os.environ["CLAUDE_BATCH_LEDGER"] = url
 
 
+@when("the server gathers statistics")
+def _(context: Context) -> None:
+    context.postgres.execute("ANALYZE")
+
+
+@then("the server has logged no slow statement")
+def _(context: Context) -> None:
+    assert "duration:" not in context.postgres.log(), context.postgres.log()
+
+
 @given("to store results in the ledger takes {seconds:g} seconds")
 def _(context: Context, seconds: float) -> None:
     context.postgres.execute(

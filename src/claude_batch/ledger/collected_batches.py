@@ -39,7 +39,13 @@ from claude_batch.ledger.schema import (
     runs,
     strange_lines,
 )
-from claude_batch.ledger.store import Record, insert_many, next_stamp, plain_rows
+from claude_batch.ledger.store import (
+    Record,
+    insert_many,
+    joining_many,
+    next_stamp,
+    plain_rows,
+)
 from claude_batch.ledger.transitions import REUSED
 
 _OPEN_AT_API = (BatchState.IN_PROGRESS, BatchState.CANCELING)
@@ -297,7 +303,8 @@ def _with_success(batch_id: int) -> Any:
 
 def _give(tx: Connection, which: Any, batch_id: int) -> int:
     sendings = requests.c.sendings + _posts_of(batch_id)
-    return transitions.conclude(tx, which, sendings=sendings).total()
+    with joining_many(tx):
+        return transitions.conclude(tx, which, sendings=sendings).total()
 
 
 def _settle_stored(tx: Connection, batch_id: int) -> None:
@@ -597,7 +604,8 @@ def finish_collections(
         missed: Any = {"answer": None, "may_be_paid": missing is RequestState.LOST, **how}
         if len(members) == 1:
             [batch_id] = members
-            steps[batch_id] += transitions.conclude(tx, _with_result(members), **answered)
+            with joining_many(tx):
+                steps[batch_id] += transitions.conclude(tx, _with_result(members), **answered)
             steps[batch_id] += transitions.conclude(tx, _waiting(members), **missed)
             continue
         for moved in (

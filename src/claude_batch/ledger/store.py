@@ -515,6 +515,11 @@ def _backend_of(tx: Connection) -> Backend:
     return found
 
 
+def joining_many(tx: Connection) -> AbstractContextManager[None]:
+    """Expect the statements of the block to join many rows; see `Backend.joining_many`."""
+    return _backend_of(tx).joining_many(tx)
+
+
 def now_in(tx: Connection) -> float:
     """Return `Ledger.now` of a transaction's ledger."""
     return _backend_of(tx).now()

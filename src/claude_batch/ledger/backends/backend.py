@@ -254,6 +254,14 @@ class Backend(ABC):
         The query is a constant of a module, with named parameters.
         """
 
+    @contextmanager
+    def joining_many(self, tx: Connection) -> Generator[None]:
+        """Expect the statements of the block to join many rows, whatever the statistics say.
+
+        Statistics may be older than the rows of the batch that is worked on.
+        """
+        yield
+
     # Locks ------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,14 @@ class PostgresBackend(Backend):
             cursor.execute(query, {**constants, **values})
             while rows := cursor.fetchmany(PAGE_ROWS):
                 yield rows
+
+    @contextmanager
+    def joining_many(self, tx: Connection) -> Generator[None]:
+        # Without statistics of a batch the planner expects one row of it, and reads all its
+        # requests again for each result.
+        tx.exec_driver_sql("SET LOCAL enable_nestloop = off")
+        yield
+        tx.exec_driver_sql("SET LOCAL enable_nestloop TO DEFAULT")
 
     # Locks ------------------------------------------------------------------------------------
 
