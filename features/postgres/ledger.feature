@@ -128,6 +128,16 @@ Feature: A ledger on PostgreSQL
     Then the command line exits with 0
     And the server has logged no slow statement
 
+  Scenario: Equal requests are found soon, although the server's statistics do not have them
+    Given the server's settings are {"autovacuum": "off", "log_min_duration_statement": "3s"}
+    And a command's file "few.jsonl" of 100 prompts
+    And a command's file "many.jsonl" of 4000 prompts, each 3 times
+    When a command runs: run actor.yaml few.jsonl -o few-out.jsonl
+    And the server gathers statistics
+    And a command runs: run actor.yaml many.jsonl -o out.jsonl --dedupe
+    Then the command line exits with 0
+    And the server has logged no slow statement
+
   Scenario: A server with a synchronous standby causes no warning
     Given a standby of it
     And the server's settings are {"synchronous_standby_names": "*"}

@@ -76,6 +76,11 @@ def _(context: Context, url: str) -> None:
     context.url = os.environ["CLAUDE_BATCH_LEDGER"] = url
 
 
+@given('a command\'s file "{name}" of {count:d} prompts, each {times:d} times')
+def _(_context: Context, name: str, count: int, times: int) -> None:
+    Path(name).write_text("".join(f'"prompt {n}"\n' for n in range(count)) * times)
+
+
 @when("the server gathers statistics")
 def _(context: Context) -> None:
     context.postgres.execute("ANALYZE")

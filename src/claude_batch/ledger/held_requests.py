@@ -45,7 +45,7 @@ from claude_batch.ledger.schema import (
     runs,
 )
 from claude_batch.ledger.single_calls import digest_of
-from claude_batch.ledger.store import Ledger, insert_many, plain_rows
+from claude_batch.ledger.store import Ledger, insert_many, joining_many, plain_rows
 from claude_batch.ledger.transitions import REUSED, is_double
 
 _T = TypeVar("_T")
@@ -97,7 +97,8 @@ _DOUBLED = (
 
 def doubled(tx: Connection, run_id: str) -> Iterator[Pair]:
     """Yield the queued requests of a run that equal an earlier one of the same run."""
-    yield from plain_rows(tx, _DOUBLED, {"run": run_id})
+    with joining_many(tx):
+        yield from plain_rows(tx, _DOUBLED, {"run": run_id})
 
 
 def _serves(answer: Any, run_id: Any) -> Any:
