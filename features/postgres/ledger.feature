@@ -71,6 +71,38 @@ Feature: A ledger on PostgreSQL
       | postgresql://127.0.0.1:1/db?password=PASSWORD    | 3    | Connection refused                     |
       | mysql://u:PASSWORD@127.0.0.1:1/db                | 2    | a path, or a URL of SQLite or PostgreSQL |
 
+  Scenario Outline: A password is shown nowhere, although it is not encoded: <url>
+    Given the ledger's URL is <url>
+    And a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with <code>
+    And the password of the server was never said
+    When a command runs: ledger backup copy.dump
+    Then the command line exits with 2 and says
+      """
+      <words>
+      """
+    And the password of the server was never said
+    And no file has the password of the server
+
+    Examples:
+      | url                                                                 | code | words                                              |
+      | postgresql://claude:a?PASSWORD@127.0.0.1:PORT/postgres              | 0    | postgresql://claude:***@127.0.0.1                  |
+      | postgresql://claude:a#PASSWORD@127.0.0.1:PORT/postgres              | 0    | postgresql://claude:***@127.0.0.1                  |
+      | postgresql://claude@127.0.0.1:PORT/postgres?sslpassword=PASSWORD    | 0    | postgresql://claude@127.0.0.1                      |
+      | postgresql://claude:a@PASSWORD@127.0.0.1:PORT/postgres              | 2    | the ledger's URL has an @ in its password          |
+      | postgresql://claude:PASSWORD@127.0.0.1:PORT/postgres?schema=My+Team | 0    | '--schema="My Team"' --file=copy.dump postgresql:// |
+
+  Scenario Outline: A worker's schema is added to the options of its URL
+    Given the ledger's URL is <url>
+    Then a worker's URL with the schema "other" is <with it>
+
+    Examples:
+      | url                                    | with it                                              |
+      | postgresql://u:a?b@h/db                | postgresql://u:a?b@h/db?schema=other                 |
+      | postgresql:///db?host=one&host=two     | postgresql:///db?host=one&host=two&schema=other      |
+      | postgresql://h/db?user=a%40b           | postgresql://h/db?user=a%40b&schema=other            |
+
   Scenario: A database that is not UTF-8 is refused
     Given the ledger's URL is that of a database in LATIN1
     When a command runs: ledger show

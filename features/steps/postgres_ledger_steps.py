@@ -24,6 +24,7 @@ from html_pages import read_html
 from postgres_server import PASSWORD
 
 from claude_batch.cli.exits import Exit
+from claude_batch.core.ledger_location import with_schema
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.store import Ledger, exists_on_server
 
@@ -98,6 +99,11 @@ def _(context: Context, seconds: float) -> None:
         f"$$BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END$$; "
         "CREATE TRIGGER waits BEFORE INSERT ON claude_batch.results EXECUTE FUNCTION wait()"
     )
+
+
+@then('a worker\'s URL with the schema "{schema}" is {url}')
+def _(context: Context, schema: str, url: str) -> None:
+    assert with_schema(context.url, schema) == url, with_schema(context.url, schema)
 
 
 @given('a COMMIT that has "{words}" fails by "{fault}"')

@@ -10,10 +10,13 @@ from urllib.parse import parse_qsl, urlencode
 from claude_batch.core.settings import from_environment
 
 _PASSWORDS = (
-    # Up to the last @ before the options, because a password may have an @ that was not encoded.
-    re.compile(r"(?<=://)(?P<before>[^:/?#@]*:)[^?#]*@"),
+    # Up to the last @, because a password may have an @, a ? or a # that was not encoded.
+    re.compile(r"(?<=://)(?P<before>[^:/?#@]*:).*@", re.DOTALL),
     re.compile(r"(?P<before>[?&][^=&]*password=)[^&#]*"),
 )
+
+_PLACE = re.compile(r"[^/]*/*(?:[^:/@]*(?::[^@]*)?@)?[^?]*")
+"""A URL up to its options; its password may have a ? that was not encoded."""
 
 
 def without_password(location: str) -> str:
@@ -47,11 +50,15 @@ def with_schema(location: str, schema: str) -> str:
     """Return the URL of a ledger in this schema of its database. Raises `ValueError`."""
     if not on_server(location):
         raise ValueError(f"{location} is a file; only a ledger on PostgreSQL has a schema")
-    url, _, query = location.partition("?")
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    if options.setdefault("schema", schema) != schema:
-        raise ValueError(f"the ledger's URL names another schema: {options['schema']}")
-    return f"{url}?{urlencode(options)}"
+    place = _PLACE.match(location)
+    assert place is not None
+    options = parse_qsl(location[place.end() + 1 :], keep_blank_values=True)
+    others = [value for name, value in options if name == "schema" and value != schema]
+    if others:
+        raise ValueError(f"the ledger's URL names another schema: {others[0]}")
+    # Other options may be there several times, such as `host`.
+    kept = [(name, value) for name, value in options if name != "schema"]
+    return f"{place.group()}?{urlencode([*kept, ('schema', schema)])}"
 
 
 def has_ledger(location: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,10 +127,17 @@ class PostgresBackend(Backend):
         return CommitNotices(self._connections)
 
     def backup(self, target: Path) -> None:
+        # pg_dump reads a pattern, in which only a quoted name is itself.
+        plain = re.fullmatch("[a-z_][a-z0-9_]*", self._schema)
+        words = [
+            "--format=custom",
+            f"--schema={self._schema if plain else self._connections.quoted_schema}",
+            f"--file={target}",
+            self._connections.database,
+        ]
         raise LedgerError(
-            f"the ledger {self.location} is copied with PostgreSQL's own tool: pg_dump "
-            f"--format=custom --schema={self._schema} --file={target} "
-            f"'{self._connections.database}'"
+            f"the ledger {self.location} is copied with PostgreSQL's own tool: "
+            f"pg_dump {shlex.join(words)}"
         )
 
     def checkpoint(self) -> bool:

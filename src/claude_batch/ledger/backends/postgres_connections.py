@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -114,7 +115,8 @@ class PostgresConnections:
         url, schema = _url_of(location)
         self.schema: str = schema
         self.location: str = without_password(location)
-        bare = url.difference_update_query(["password"]).set(drivername="postgresql")
+        secret = [name for name in url.query if "password" in name]
+        bare = url.difference_update_query(secret).set(drivername="postgresql")
         self.database: str = bare._replace(password=None).render_as_string()
         """The URL as PostgreSQL's own programs read it, which ask for the password."""
         self.process: str = secrets.token_hex(8)
@@ -228,6 +230,11 @@ def _url_of(location: str) -> tuple[URL, str]:
             "the ledger's URL cannot be read; it has the form "
             "postgresql://USER:PASSWORD@HOST:5432/DATABASE"
         ) from None
+    if "@" in (url.host or ""):
+        # What follows the first @ would be in the driver's messages as the name of a host.
+        raise LedgerError("the ledger's URL has an @ in its password; it is written %40 there")
+    if "\0" in unquote(location):
+        raise LedgerError("the ledger's URL has a NUL character")  # libpq would end there
     schema = url.query.get("schema", DEFAULT_SCHEMA)
     if not isinstance(schema, str) or not schema or "\0" in schema:
         raise LedgerError("the ledger's URL names a schema more than once, or an empty one")
