@@ -93,6 +93,36 @@ Feature: A ledger on PostgreSQL
       | postgresql://claude:a@PASSWORD@127.0.0.1:PORT/postgres              | 2    | the ledger's URL has an @ in its password          |
       | postgresql://claude:PASSWORD@127.0.0.1:PORT/postgres?schema=My+Team | 0    | '--schema="My Team"' --file=copy.dump postgresql:// |
 
+  Scenario: A schema that exists needs no right to create one
+    Given a user of the server who may create no schema, and has the schema "claude_batch"
+    And a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with 0
+
+  Scenario Outline: The schema has any name that the server can store: <name>
+    Given the ledger's URL is postgresql://claude:PASSWORD@127.0.0.1:PORT/postgres?schema=<name>
+    And a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command runs: ledger show
+    Then the command line prints
+      """
+      requests: 1 succeeded
+      """
+
+    Examples:
+      | name                                                            |
+      | My%20%25s%22%27.a                                               |
+      | abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijk |
+
+  Scenario: A longer name of a schema is refused, because the server would cut it
+    Given the ledger's URL is postgresql://u@h/db?schema=abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijkl
+    When a command runs: status
+    Then the command line exits with 2 and says
+      """
+      names a schema of more than 63 bytes
+      """
+
   Scenario Outline: A worker's schema is added to the options of its URL
     Given the ledger's URL is <url>
     Then a worker's URL with the schema "other" is <with it>

@@ -82,6 +82,13 @@ def _(_context: Context, name: str, count: int, times: int) -> None:
     Path(name).write_text("".join(f'"prompt {n}"\n' for n in range(count)) * times)
 
 
+@given('a user of the server who may create no schema, and has the schema "{schema}"')
+def _(context: Context, schema: str) -> None:
+    context.postgres.execute(f"CREATE USER other; CREATE SCHEMA {schema} AUTHORIZATION other")
+    url = context.postgres.url().replace(f"{postgres_server.USER}:", "other:")
+    context.url = os.environ["CLAUDE_BATCH_LEDGER"] = url
+
+
 @when("the server gathers statistics")
 def _(context: Context) -> None:
     context.postgres.execute("ANALYZE")

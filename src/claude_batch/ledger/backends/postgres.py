@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Insert, inspect, text
+from sqlalchemy.schema import CreateSchema
 
 from claude_batch.core.errors import LedgerError, LedgerFault
 from claude_batch.core.settings import LedgerSettings
@@ -101,7 +102,9 @@ class PostgresBackend(Backend):
         )
 
     def create(self, tx: Connection) -> None:
-        tx.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {self._connections.quoted_schema}")
+        # Even with IF NOT EXISTS, this asks for the right to create schemas.
+        if not inspect(tx).has_schema(self._schema):
+            tx.execute(CreateSchema(self._schema))
         metadata.create_all(tx)
         postgres_sql.own_tables.create_all(tx)
 

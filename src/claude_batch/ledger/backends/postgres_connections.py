@@ -20,7 +20,6 @@ from claude_batch.core.ledger_location import without_password
 
 try:
     import psycopg
-    from psycopg import sql
     from psycopg.types.string import StrBinaryDumper, StrDumperUnknown
 except ImportError:
     raise LedgerError(
@@ -80,6 +79,9 @@ def _without_nul(text: str) -> str:
     return text.replace("\0", "\ufffd") if "\0" in text else text
 
 
+_LONGEST_NAME = 63
+"""Bytes of the longest name that a server stores."""
+
 _KEEPALIVE = {
     "connect_timeout": "5",
     "keepalives_idle": "5",
@@ -124,7 +126,7 @@ class PostgresConnections:
         lock = postgres_sql.lock_number(self.schema)
         self.channel: str = f"claude_batch_{lock & (1 << 64) - 1:x}"
         """Where commits are notified."""
-        self.quoted_schema: str = sql.Identifier(self.schema).as_string(None)
+        self.quoted_schema: str = '"' + self.schema.replace('"', '""') + '"'
         self._names = {
             "schema": self.quoted_schema,
             "lock": lock,
@@ -238,6 +240,12 @@ def _url_of(location: str) -> tuple[URL, str]:
     schema = url.query.get("schema", DEFAULT_SCHEMA)
     if not isinstance(schema, str) or not schema or "\0" in schema:
         raise LedgerError("the ledger's URL names a schema more than once, or an empty one")
+    if len(schema.encode()) > _LONGEST_NAME:
+        # The server would cut it, and two names could be those of one schema.
+        raise LedgerError(
+            f"the ledger's URL names a schema of more than {_LONGEST_NAME} bytes, PostgreSQL's "
+            "longest name"
+        )
     return url.set(drivername="postgresql+psycopg").difference_update_query(["schema"]), schema
 
 
