@@ -70,6 +70,11 @@ Feature: A ledger on PostgreSQL
       | postgresql://claude:PASSWORD@127.0.0.1:port/db        | 2    | the ledger's URL cannot be read        |
       | postgresql://127.0.0.1:1/db?password=PASSWORD    | 3    | Connection refused                     |
       | mysql://u:PASSWORD@127.0.0.1:1/db                | 2    | a path, or a URL of SQLite or PostgreSQL |
+      | postgresql://claude:PASSWORD@127.0.0.1:PORT/db?sslmode=require | 2 | does not support SSL       |
+      | postgresql://claude:PASSWORD@127.0.0.1:PORT/db?sslmode=never   | 2 | invalid sslmode value      |
+      | postgresql://claude:PASSWORD@/db?service=nowhere               | 2 | definition of service      |
+      | postgresql://claude:PASSWORD@127.0.0.1:99999/db                | 2 | invalid port number        |
+      | postgresql://claude:PASSWORD@/db?host=one&port=1,2             | 2 | number of hosts and ports  |
 
   Scenario Outline: A password is shown nowhere, although it is not encoded: <url>
     Given the ledger's URL is <url>
@@ -92,6 +97,25 @@ Feature: A ledger on PostgreSQL
       | postgresql://claude@127.0.0.1:PORT/postgres?sslpassword=PASSWORD    | 0    | postgresql://claude@127.0.0.1                      |
       | postgresql://claude:a@PASSWORD@127.0.0.1:PORT/postgres              | 2    | the ledger's URL has an @ in its password          |
       | postgresql://claude:PASSWORD@127.0.0.1:PORT/postgres?schema=My+Team | 0    | '--schema="My Team"' --file=copy.dump postgresql:// |
+
+  Scenario Outline: The session's encoding is UTF-8, whatever the role has: <encoding>
+    Given the server's user has the encoding <encoding>
+    And a command's file "prompts.jsonl"
+      """
+      {"key": "größe Ж", "prompt": "漢字"}
+      """
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --label Ж漢
+    Then the command line exits with 0
+    When a command runs: status
+    Then the command line prints
+      """
+      Ж漢
+      """
+
+    Examples:
+      | encoding  |
+      | LATIN1    |
+      | SQL_ASCII |
 
   Scenario: A schema that exists needs no right to create one
     Given a user of the server who may create no schema, and has the schema "claude_batch"

@@ -89,6 +89,12 @@ def _(context: Context, schema: str) -> None:
     context.url = os.environ["CLAUDE_BATCH_LEDGER"] = url
 
 
+@given("the server's user has the encoding {encoding}")
+def _(context: Context, encoding: str) -> None:
+    user = postgres_server.USER
+    context.postgres.execute(f"ALTER USER {user} SET client_encoding = '{encoding}'")
+
+
 @when("the server gathers statistics")
 def _(context: Context) -> None:
     context.postgres.execute("ANALYZE")

@@ -102,6 +102,13 @@ _CROWDED = re.compile("too many (clients|connections)|connection slots are reser
 """What a server says as long as others have all of its connections, or of the role's."""
 
 
+_MISTAKES = re.compile(
+    "definition of service|does not support SSL|certificate|no password supplied|"
+    "invalid (port|sslmode|[a-z_]+ value)"
+)
+"""What the driver says of an address or of settings that never work."""
+
+
 def application_of(process: str) -> str:
     """Return the ``application_name`` of a process's sessions."""
     return f"claude-batch {process}"
@@ -132,14 +139,20 @@ class PostgresConnections:
             "lock": lock,
             "channel": self.channel,
         }
-        engine = create_engine(
+        options = {
+            **_KEEPALIVE,
+            **url.query,
             # By its name others end the sessions of a dead process.
-            url.update_query_dict(
-                {**_KEEPALIVE, **url.query, "application_name": application_of(self.process)}
-            ),
-            hide_parameters=True,
-            pool_pre_ping=True,
-        )
+            "application_name": application_of(self.process),
+            # Whatever the role or PGCLIENTENCODING says.
+            "client_encoding": "utf8",
+        }
+        try:
+            engine = create_engine(
+                url.update_query_dict(options), hide_parameters=True, pool_pre_ping=True
+            )
+        except ArgumentError as error:
+            raise LedgerError(f"the ledger's URL cannot be used: {error}") from None
         event.listen(engine, "do_connect", self._connect)
         event.listen(engine, "begin", self._begin)
         self._reached = False
@@ -259,7 +272,9 @@ def fault_of(error: object) -> LedgerFault:
         # the user or the database, which the driver tells in words only.
         if _CROWDED.search(str(error)):
             return "busy"
-        refused = "FATAL:" in str(error) and "the database system is" not in str(error)
+        refused = _MISTAKES.search(str(error)) or (
+            "FATAL:" in str(error) and "the database system is" not in str(error)
+        )
         passes = isinstance(error, psycopg.OperationalError) and not refused
         return "unreachable" if passes else "unusable"
     return _FAULTS.get(state) or _FAULTS.get(state[:2]) or "unusable"
