@@ -88,7 +88,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; ``advisors`` only if there are any."""
+        """Return the fields as plain values; ``advisors`` only if there are any."""
         values = msgspec.structs.asdict(self)
         del values["is_missing"]
         if advisors := values.pop("advisors"):
