@@ -319,7 +319,8 @@ Feature: A ledger on PostgreSQL
       | its end      | SET digest=      | lose_commit |
 
   Scenario Outline: A command goes on if its link breaks while it reads <what>
-    Given a proxy before the PostgreSQL server
+    Given a command's API with {"latency": 3}
+    And a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts
     And a COMMIT that has "<words>" fails by "lose_answer"
     When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
