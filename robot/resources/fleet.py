@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,29 +68,37 @@ class Member:
             stderr=subprocess.STDOUT,
         )
 
-    def suffer(self, fault: str, server: PostgresServer) -> None:
-        """Meet a fault."""
+    def suffer(self, fault: str, server: PostgresServer, is_over: Callable[[], bool]) -> bool:
+        """Meet a fault; returns False if the run was over before it could happen."""
         if fault == "SIGKILL":
             self.process.kill()
             self.process.wait()
         elif fault == "SIGSTOP":
             self.process.send_signal(signal.SIGSTOP)
         elif fault == "SIGSTOP in a transaction":
-            self._stop_in_transaction(server)
+            return self._stop_in_transaction(server, is_over)
         elif fault == "cut link":
             self.link.cut()
         elif fault == "stalled link":
             self.link.stall()
         elif fault == "lost answer of a COMMIT":
-            if not self.link.at_commit("lose_answer", having="UPDATE requests").wait(60):
-                raise TimeoutError("the process that drives has not written for a minute")
+            lost = self.link.at_commit("lose_answer", having="UPDATE requests")
+            end = time.monotonic() + 60
+            while not lost.wait(0.5):
+                if is_over():
+                    return False
+                if time.monotonic() > end:
+                    raise TimeoutError("the process that drives has not written for a minute")
         else:
             server.restart("immediate")
+        return True
 
-    def _stop_in_transaction(self, server: PostgresServer) -> None:
+    def _stop_in_transaction(self, server: PostgresServer, is_over: Callable[[], bool]) -> bool:
         """Stop it at a moment in which the server waits for its next statement."""
         end = time.monotonic() + 60
         while time.monotonic() < end:
+            if is_over():  # then it writes no more
+                return False
             self.process.send_signal(signal.SIGSTOP)
             time.sleep(0.05)  # what others have begun meanwhile has gone on
             if server.execute(
@@ -97,7 +106,7 @@ class Member:
                 "l.locktype = 'advisory' AND l.granted AND a.state = 'idle in transaction' "
                 "AND a.state_change < clock_timestamp() - interval '40 ms'"
             ):
-                return
+                return True
             self.process.send_signal(signal.SIGCONT)
             time.sleep(random.uniform(0.0, 0.05))
         raise TimeoutError("the process that drives was never seen in a transaction")
@@ -190,9 +199,10 @@ def play(requests: int, faults: int, seed: int, latency: str, folder: Path) -> l
                 driving = [each for each in members if each.process.pid == pid]
                 if played < faults and driving and not down and now - begun > 5 * (played + 1):
                     fault = order[played % len(order)]
-                    played += 1
                     victim, before = driving[0], epoch(server)
-                    victim.suffer(fault, server)
+                    if not victim.suffer(fault, server, lambda: run.process.poll() is not None):
+                        continue
+                    played += 1
                     struck, struck_at = time.monotonic(), time.time()
                     # Between two transactions a restart takes nothing from a driver.
                     stays = fault == "restart of the server"
