@@ -141,6 +141,20 @@ Feature: Results are written as people want them
       """
     And the command line has left no "held/summary.json"
 
+  Scenario: Result files of another run stay in a folder, and are reported
+    Given a command's API
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: run actor.yaml asks.jsonl --results-dir kept
+    And a command runs: run actor.yaml asks.jsonl --results-dir kept
+    Then the command line exits with 0
+    And the command line does not say: another run
+    Given a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run --model claude-haiku-4-5 asks.jsonl --results-dir kept
+    Then the command line exits with 0 and says
+      """
+      kept also has 2 result files of another run, which stay
+      """
+
   Scenario: The results so far can be exported without changing the run
     Given a command's API with {"latency": 3600}
     And a command's environment has CLAUDE_BATCH_MAX_REQUESTS = 1

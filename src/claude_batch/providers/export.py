@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import os
 import re
 import unicodedata
@@ -23,7 +24,7 @@ from claude_batch.actor.response import ActorResponse
 from claude_batch.core import temporary_files
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, ActorError, AnswerError, error_type
-from claude_batch.core.quantities import NANO
+from claude_batch.core.quantities import NANO, count_of
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer, Success
@@ -32,6 +33,8 @@ from claude_batch.providers.cost_report import CostReport
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.status import RunStatus
 from claude_batch.wire.messages import decode_line, output_of_line
+
+_log = logging.getLogger(__name__)
 
 Format: TypeAlias = Literal["jsonl", "csv", "csv-safe"]
 """Format of a file. ``csv-safe``: no text cell begins like a spreadsheet formula."""
@@ -312,6 +315,8 @@ _LONGEST_NAME = 80
 """Characters of an id that become part of its file's name."""
 _LONGEST_BYTES = 180
 """Bytes of the same; file systems accept names of 255."""
+_RESULT = re.compile(r"[0-9]{6,}(-.+)?\.json")
+"""The name of a result's file; see `_name`."""
 
 
 def make_folder(folder: str) -> None:
@@ -329,9 +334,10 @@ def write_folder(
     """Write every answer to its own file, then the raw lines, and the summary last.
 
     ``output`` parses the answers. Each file appears whole, and ``summary.json`` when all the others
-    are on disk.
+    are on disk. A file of another run that is already there stays, and a warning reports it.
     """
     root = Path(folder)
+    written = 0
     last = root / "summary.json"
     (root / "raw").mkdir(parents=True, exist_ok=True)
     last.unlink(missing_ok=True)
@@ -339,12 +345,22 @@ def write_folder(
     with temporary_files.replacing(raw_lines, mode=usual_mode(), sweep=True) as raw:
         for answer in answers:
             _write(root / _name(answer), pretty(_parsed_line(answer, output)))
+            written += 1
             if answer.raw is not None:
                 raw.write(answer.raw + b"\n")
     # One sync for all files: a flush for each would take longer than the writing.
     os.sync()
     with temporary_files.replacing(last, mode=usual_mode(), sweep=True) as stream:
         stream.write(pretty(msgspec.json.encode(summary)))
+    with os.scandir(root) as entries:
+        others = sum(_RESULT.fullmatch(entry.name) is not None for entry in entries) - written
+    if others > 0:
+        _log.warning(
+            "%s also has %s of another run, which stay; a folder for each run keeps them apart",
+            folder,
+            count_of(others, "result file"),
+            extra={"for_people": True},
+        )
 
 
 def _parsed_line(answer: Answer, output: OutputFormat[Any] | None) -> bytes:
