@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import shlex
 import signal
 import subprocess
@@ -30,7 +31,15 @@ def _(context: Context, question: str, answer: str, words: str) -> None:
     shown = b""
     answered = False
     try:
-        while piece := os.read(ours, 4096):
+        while True:
+            # Python runs handlers between two of its steps. A signal that comes after the last step
+            # before it waits for input is seen with the next signal, as people press it again.
+            while not select.select([ours], [], [], 5)[0]:
+                if answered and answer == "Ctrl-C":
+                    process.send_signal(signal.SIGINT)
+            piece = os.read(ours, 4096)
+            if not piece:
+                break
             shown += piece
             if not answered and question.encode() in shown:
                 answered = True
