@@ -85,10 +85,6 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl --sandbox --ledger l.db  | --sandbox has a ledger, an API and a key of its own, so --ledger would do nothing |
       | run actor.yaml asks.jsonl --sandbox --base-url http://a | so --base-url would do nothing                         |
       | gateway --sandbox --api-key-env MY_KEY             | so --api-key-env would do nothing                           |
-      | run actor.yaml asks.jsonl --resubmit-after 1h      | --resubmit-after needs --on-unknown resubmit                |
-      | resume --on-unknown wait --resubmit-after 1h       | --resubmit-after needs --on-unknown resubmit                |
-      | run actor.yaml asks.jsonl --auto-threshold 5       | --auto-threshold needs --mode auto                          |
-      | submit actor.yaml asks.jsonl --mode live --auto-threshold 5 | --auto-threshold needs --mode auto                 |
       | submit actor.yaml doubled.jsonl                    | doubled.jsonl:2                                             |
       | status run-nosuchrun                               | there is no ledger                                          |
       | results run-nosuchrun -o dir                       | dir: is a directory                                         |
@@ -166,6 +162,10 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | submit actor.yaml asks.jsonl --fallback none      | 0    | --fallback does nothing without --deadline            |
       | submit actor.yaml asks.jsonl --deadline-margin 1h | 0    | --deadline-margin does nothing without --deadline     |
       | submit actor.yaml asks.jsonl --live-concurrency 3 | 0    | --live-concurrency does nothing without --mode live, --mode auto or --deadline |
+      | submit actor.yaml asks.jsonl --auto-threshold 5   | 0    | --auto-threshold does nothing without --mode auto     |
+      | submit actor.yaml asks.jsonl --mode live --auto-threshold 5 | 0 | --auto-threshold does nothing without --mode auto |
+      | submit actor.yaml asks.jsonl --resubmit-after 1h  | 0    | --resubmit-after does nothing without --on-unknown resubmit |
+      | resume --on-unknown wait --resubmit-after 1h      | 0    | --resubmit-after does nothing without --on-unknown resubmit |
       | run actor.yaml asks.jsonl --heartbeat 1s          | 0    | --heartbeat needs a ledger on PostgreSQL              |
       | resume --mode live                                | 0    | --mode does nothing here, because a run keeps its settings |
 

@@ -31,7 +31,7 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
     Then the command line prints
       """
       all runs: cost unknown
-      1 answer of unknown cost, because the usage in it cannot be read
+      1 answer of unknown cost, because the usage cannot be read
       """
     And the command line does not say: without a price
     When a command runs: cost --json

@@ -82,7 +82,7 @@ Feature: Processes that share a ledger fetch results for the one that drives
     And the PostgreSQL server starts
     Then process B fetches batch 7 itself within 10 seconds
 
-  Scenario: A claim whose COMMIT had no answer keeps nobody from the batch
+  Scenario: A batch is fetched, although the COMMIT of its claim had no answer
     Given a proxy before the PostgreSQL server
     And process A
     And process B

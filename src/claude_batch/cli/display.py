@@ -89,7 +89,7 @@ def unpriced_words(report: CostReport) -> list[str]:
         words.append(f"answers without a price: {models} (name one with --prices)")
     if report.unreadable_usage:
         answers = count_of(report.unreadable_usage, "answer")
-        words.append(f"{answers} of unknown cost, because the usage in it cannot be read")
+        words.append(f"{answers} of unknown cost, because the usage cannot be read")
     return words
 
 

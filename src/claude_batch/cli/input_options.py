@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from claude_batch.cli.completion import complete_files
 from claude_batch.cli.options import require_value, warn_of_unused_settings
@@ -71,7 +70,6 @@ class Asked:
         from claude_batch.cli.inputs import Inputs
 
         actor, given = self._actor()
-        _check_threshold(actor)
         warn_of_unused_settings(actor.batch_processing or True)
         inputs = Inputs(
             given,
@@ -121,19 +119,6 @@ class Asked:
                 f"--model is given instead of ACTOR, but {first} is given too. Leave out --model "
                 f"to use this actor, or leave out {first}"
             )
-
-
-def _check_threshold(actor: ActorConfiguration) -> None:
-    """Raise `click.UsageError` if --auto-threshold is given, but no source sets the mode auto."""
-    context = click.get_current_context()
-    if context.get_parameter_source("auto_threshold") is not ParameterSource.COMMANDLINE:
-        return
-    configured = actor.batch_processing
-    mode = context.params["mode"]
-    if mode is None and not isinstance(configured, bool | None):
-        mode = configured.mode
-    if mode != "auto":
-        raise click.UsageError("--auto-threshold needs --mode auto")
 
 
 def input_options(command: _F) -> _F:

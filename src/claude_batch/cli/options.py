@@ -283,8 +283,6 @@ def _refuse_unused(context: click.Context) -> None:
                 "--sandbox has a ledger, an API and a key of its own, so "
                 f"{SETTINGS[name].flags[0]} would do nothing; leave out one of them"
             )
-    if _is_typed(context, "resubmit_after") and context.params["on_unknown"] != "resubmit":
-        raise click.UsageError("--resubmit-after needs --on-unknown resubmit")
 
 
 _BEGINNING = ("run", "submit", "estimate", "gateway")
@@ -299,10 +297,11 @@ def _warn_of_unused(context: click.Context) -> None:
 
     They are accepted, because scripts give the same flags to several commands.
     """
-    if context.params.get("sandbox") or not on_server(default_ledger(context.params["ledger"])):
-        for name in ("heartbeat", "take_over"):
-            if _is_typed(context, name):
-                _warn(name, "needs a ledger on PostgreSQL")
+    if _is_typed(context, "resubmit_after") and context.params["on_unknown"] != "resubmit":
+        _warn("resubmit_after", "does nothing without --on-unknown resubmit")
+    for name in ("heartbeat", "take_over"):
+        if _is_typed(context, name) and not _uses_server(context):
+            _warn(name, "needs a ledger on PostgreSQL")
     if context.info_name in _BEGINNING:
         return
     for name, setting in SETTINGS.items():
@@ -314,6 +313,11 @@ def _warn_of_unused(context: click.Context) -> None:
             )
 
 
+def _uses_server(context: click.Context) -> bool:
+    sandbox = context.params.get("sandbox", False)
+    return not sandbox and on_server(default_ledger(context.params["ledger"]))
+
+
 def warn_of_unused_settings(configured: bool | BatchProcessingMode) -> None:
     """Warn about flags of a run that need another setting, if no source has that.
 
@@ -323,6 +327,7 @@ def warn_of_unused_settings(configured: bool | BatchProcessingMode) -> None:
     mode = resolve_mode(configured, context.params)
     goes_live = mode.mode != "batch" or (mode.deadline is not None and mode.fallback == "live")
     needs = {
+        "auto_threshold": (mode.mode == "auto", "--mode auto"),
         "deadline_margin": (mode.deadline is not None, "--deadline"),
         "fallback": (mode.deadline is not None, "--deadline"),
         "live_concurrency": (goes_live, "--mode live, --mode auto or --deadline"),

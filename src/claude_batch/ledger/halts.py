@@ -52,7 +52,7 @@ def halt(
         .values(
             halt_reason=reason,
             halt_type=error_type,
-            # What we say of it goes on after these words.
+            # Our messages continue after these words.
             halt_message=message.rstrip("."),
             halted=now if row.halted is None else row.halted,
             probes=probes,

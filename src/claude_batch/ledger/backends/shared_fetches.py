@@ -26,8 +26,8 @@ class SharedFetches(Fetches):
         self._leases = leases
         self._connections = leases.connections
         self._held: set[str] = set()
-        """The claims of this process. A row of this process with another one was left by a COMMIT
-        whose answer was lost, and nobody fetches its batch.
+        """The claims that this process knows of. The server may have others in its name, from a
+        COMMIT whose answer was lost; their batches have to be claimed again.
         """
 
     def offer(self, workspace_id: int, batch_ids: Sequence[int]) -> None:
