@@ -1,4 +1,4 @@
-"""Writes the tables of settings into the pages, from the table in `claude_batch.core.settings`.
+"""Writes the tables of settings into the pages, from `claude_batch.core.batch_processing`.
 
 Run `python .ci/settings_tables.py` after a change to a setting. In every page under `docs/` it
 replaces what stands between `<!-- settings: NAME -->` and `<!-- end of settings -->`. NAME is a
@@ -14,7 +14,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from claude_batch.core import batch_processing as run_settings
 from claude_batch.core import settings
+from claude_batch.core.batch_processing import SETTINGS
 from claude_batch.core.settings import Setting
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -24,7 +26,8 @@ PART = re.compile(r"(<!-- settings: (\w+) -->\n).*?(?=<!-- end of settings -->)"
 def meanings() -> dict[str, str]:
     """The docstring of each setting: Python keeps it in the source alone."""
     found: dict[str, str] = {}
-    for node in ast.walk(ast.parse(inspect.getsource(settings))):
+    sources = inspect.getsource(settings) + inspect.getsource(run_settings)
+    for node in ast.walk(ast.parse(sources)):
         if not isinstance(node, ast.ClassDef):
             continue
         for field, words in zip(node.body, node.body[1:], strict=False):
@@ -51,7 +54,7 @@ def table(scope: str) -> Iterator[str]:
     words = meanings()
     yield "| flag | environment variable | default | meaning |"
     yield "|---|---|---|---|"
-    for name, setting in settings.SETTINGS.items():
+    for name, setting in SETTINGS.items():
         if setting.scope == scope:
             yield row(setting, words[name])
 
@@ -60,7 +63,7 @@ def batch_processing() -> Iterator[str]:
     """All keys with their defaults, as an actor's YAML has them."""
     yield "```yaml"
     yield "batch_processing:"
-    for name, setting in settings.SETTINGS.items():
+    for name, setting in SETTINGS.items():
         if setting.scope == "run":
             yield f"  {name}: {setting.written_default or 'null'}"
     yield "```"

@@ -108,3 +108,14 @@ Feature: A setting comes from the nearest place that names it
       | environment                              | folder             |
       | {"CLAUDE_BATCH_STATE_DIR": "/env/state"} | /env/state         |
       |                                          | <the user's state> |
+
+  Scenario Outline: commands that only read the ledger do without pydantic, which is slow to import
+    When Python imports "<modules>"
+    Then the module "pydantic" is not imported
+
+    Examples:
+      | modules                                                          |
+      | claude_batch.cli.status_command, claude_batch.cli.status_report  |
+      | claude_batch.cli.show_command, claude_batch.providers.transcript |
+      | claude_batch.cli.cost, claude_batch.providers.cost_report        |
+      | claude_batch.cli.app, claude_batch.ledger.backends.sqlite        |

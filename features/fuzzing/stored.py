@@ -9,7 +9,8 @@ from random import Random
 from typing import Any
 
 from claude_batch.actor.request import ActorRequest
-from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
+from claude_batch.core.batch_processing import BatchProcessingMode
+from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import batch_contents, collected_batches, submissions
 from claude_batch.ledger.queries import answers_by_position

@@ -8,7 +8,8 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
+from claude_batch.core.batch_processing import BatchProcessingMode
+from claude_batch.core.settings import LedgerSettings
 from histories.api import SimulatedApi
 from histories.ledger_rows import Row
 from histories.live_api import DOWNLOAD, LIVE_COST, LivePlan

@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core import crash_points
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.crash_points import CrashPoint
-from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
+from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import collected_batches, deliveries, halts
 from claude_batch.ledger.retries import StillCancelling, send_missing
 from claude_batch.lifecycle import seat

@@ -15,8 +15,8 @@ from sqlalchemy import Column, Integer, MetaData, Table, delete, func, select, u
 from sqlalchemy.schema import ForeignKey
 from tables import rule
 
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.ids import new_request_id
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import Stop
 from claude_batch.ledger import conversations, deliveries, enqueue, migrations
 from claude_batch.ledger.backends.sqlite_file import fault_of

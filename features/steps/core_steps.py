@@ -16,6 +16,7 @@ from platformdirs import user_data_path, user_state_path
 from tables import rule
 
 from claude_batch.core import errors, ledger_location, settings
+from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
 from claude_batch.core.ids import new_incarnation, new_request_id, new_run_id
 from claude_batch.core.quantities import format_duration, parse_duration
 from claude_batch.core.states import RequestState
@@ -62,14 +63,14 @@ def _(
     environment: dict[str, str] | None = None,
     yaml: dict[str, str] | None = None,
 ) -> Any:
-    configured = settings.BatchProcessingMode(**yaml) if yaml else True
-    return _checked(lambda: settings.resolve_mode(configured, keywords or {}, environment or {}))
+    configured = BatchProcessingMode(**yaml) if yaml else True
+    return _checked(lambda: resolve_mode(configured, keywords or {}, environment or {}))
 
 
 @rule("a setting without any source is")
 def _(context: Context, setting: str) -> Any:
-    assert {row["setting"] for row in context.table} == {*settings.BatchProcessingMode.model_fields}
-    return getattr(settings.resolve_mode(environ={}), setting)
+    assert {row["setting"] for row in context.table} == {*BatchProcessingMode.model_fields}
+    return getattr(resolve_mode(environ={}), setting)
 
 
 @rule("a ledger's settings are resolved")

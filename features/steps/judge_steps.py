@@ -20,8 +20,8 @@ from staging import is_sent, ledger_values, make_provider, start_api, until
 from tables import rule
 
 import claude_batch as cb
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.ids import new_request_id
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import conversations, enqueue, schema
 from claude_batch.ledger.conversations import Verdict

@@ -15,9 +15,9 @@ from behave.runner import Context
 from sqlalchemy import func, insert, select, update
 from tables import rule
 
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorError, LedgerError
 from claude_batch.core.ids import new_request_id
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import enqueue, halts, submissions
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, workspaces

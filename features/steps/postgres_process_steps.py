@@ -20,8 +20,9 @@ from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
 from staging import ledger_values
 
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import LedgerError
-from claude_batch.core.settings import BatchProcessingMode, resolve_ledger_settings
+from claude_batch.core.settings import resolve_ledger_settings
 from claude_batch.ledger import enqueue
 from claude_batch.ledger.backends import leases
 from claude_batch.ledger.backends.backend import ProcessLock, SeatLock

@@ -18,8 +18,8 @@ from staging import make_provider, until
 from tables import rule
 
 import claude_batch as cb
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.quantities import roughly
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import enqueue
 from claude_batch.ledger.enqueue import NewRequest, NewRun

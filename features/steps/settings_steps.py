@@ -20,7 +20,8 @@ from pages import agreement
 from tables import rule
 
 from claude_batch.cli.app import group
-from claude_batch.core.settings import SETTINGS, Kind, Setting
+from claude_batch.core.batch_processing import SETTINGS
+from claude_batch.core.settings import Kind, Setting
 from claude_batch.providers.keywords import SettingKeywords
 
 ROOT = Path(__file__).resolve().parents[2]

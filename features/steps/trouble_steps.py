@@ -14,8 +14,8 @@ from engine_steps import attempt, configuration
 from staging import until
 
 from claude_batch.actor.request import ActorRequest
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import LedgerError
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import collected_batches
 from claude_batch.ledger.backends.sqlite import DataVersion
 from claude_batch.lifecycle.calls import CallStore

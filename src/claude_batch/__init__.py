@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from claude_batch.actor.response import ActorResponse, ActorResult
     from claude_batch.actor.tools import tool
     from claude_batch.core import events
+    from claude_batch.core.batch_processing import BatchProcessingMode
     from claude_batch.core.citations import Citation
     from claude_batch.core.errors import (
         AccountHaltedError,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
         TurnLimitError,
     )
     from claude_batch.core.events import Event, Observer
-    from claude_batch.core.settings import BatchProcessingMode
     from claude_batch.core.states import BatchState, RequestState, RunState
     from claude_batch.core.usage import Usage
     from claude_batch.core.user_functions import (
@@ -118,7 +118,7 @@ _HOMES = {
         "TurnLimitError",
     ),
     "core.events": ("Event", "Observer"),
-    "core.settings": ("BatchProcessingMode",),
+    "core.batch_processing": ("BatchProcessingMode",),
     "core.states": ("BatchState", "RequestState", "RunState"),
     "core.usage": ("Usage",),
     "core.user_functions": ("Classification", "Classifier", "PaceStrategy", "RequestFault"),

@@ -30,8 +30,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from claude_batch.actor.documents import Document, documents_of, with_documents
 from claude_batch.actor.tools import Toolset, functions_in, toolset_of
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.limits import CAPABILITIES
 from claude_batch.wire.schemas import close_objects, schema_fault
 
@@ -384,7 +384,8 @@ class ActorConfiguration(BaseModel):
     def batch_mode(self) -> BatchProcessingMode | None:
         """Return how requests are batched; None for a live actor.
 
-        Reads only the YAML: `claude_batch.core.settings.resolve_mode` adds flags and environment.
+        Reads only the YAML: `claude_batch.core.batch_processing.resolve_mode` adds flags and
+        environment.
         """
         if isinstance(self.batch_processing, BatchProcessingMode):
             return self.batch_processing

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from claude_batch.actor.configuration import KEYS_CHECKED, ActorConfiguration, key_faults
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, yaml_faults
 
 _Path = tuple[str | int, ...]

@@ -1,90 +1,73 @@
-"""`claude-batch`: the command group, and `actors`. Each other command has its own module."""
+"""`claude-batch`: the command group. Each command has its own module."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, MutableMapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import click
 
 from claude_batch._version import __version__
-from claude_batch.cli.completion import complete_files, completion_command
-from claude_batch.cli.cost import budget_command, cost_command
-from claude_batch.cli.dashboard_command import dashboard_command
-from claude_batch.cli.doctor_command import doctor_command
-from claude_batch.cli.estimate import estimate_command
-from claude_batch.cli.exits import EXIT_CODES, Exit, printing_errors
-from claude_batch.cli.gateway_command import gateway_command
-from claude_batch.cli.ledger_command import ledger_group
-from claude_batch.cli.resume_command import (
-    advance_command,
-    cancel_command,
-    resume_command,
-    retry_command,
-    unknown_command,
-)
-from claude_batch.cli.run_command import run_command, submit_command
-from claude_batch.cli.show_command import show_command
-from claude_batch.cli.status_command import export_command, results_command, status_command
-from claude_batch.cli.user_messages import print_line, printing_notices, say, unwritable
-from claude_batch.cli.worker_command import worker_command
+from claude_batch.cli.exits import EXIT_CODES, printing_errors
+from claude_batch.cli.user_messages import printing_notices, unwritable
 from claude_batch.core.terminal import visible
-from claude_batch.sandbox.command import sandbox
 
-# Actors -------------------------------------------------------------------------------------------
+_HOMES = {
+    "run": "cli.run_command:run_command",
+    "submit": "cli.run_command:submit_command",
+    "estimate": "cli.estimate:estimate_command",
+    "status": "cli.status_command:status_command",
+    "show": "cli.show_command:show_command",
+    "results": "cli.status_command:results_command",
+    "export": "cli.status_command:export_command",
+    "cost": "cli.cost:cost_command",
+    "budget": "cli.cost:budget_command",
+    "cancel": "cli.resume_command:cancel_command",
+    "retry": "cli.resume_command:retry_command",
+    "unknown": "cli.resume_command:unknown_command",
+    "resume": "cli.resume_command:resume_command",
+    "advance": "cli.resume_command:advance_command",
+    "actors": "cli.actors_command:actors_group",
+    "ledger": "cli.ledger_command:ledger_group",
+    "doctor": "cli.doctor_command:doctor_command",
+    "gateway": "cli.gateway_command:gateway_command",
+    "dashboard": "cli.dashboard_command:dashboard_command",
+    "worker": "cli.worker_command:worker_command",
+    "completion": "cli.completion:completion_command",
+    "sandbox": "sandbox.command:sandbox",
+}
+"""Where each command is, in the order in which people need them."""
 
 
-@click.group("actors")
-def actors_group() -> None:
-    """Work with actors' YAML files."""
+class _Commands(MutableMapping[str, click.Command]):
+    """The commands. The module of one is imported when it is asked for.
 
-
-@actors_group.command("validate")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)
-def validate_command(files: tuple[str, ...]) -> None:
-    """Check actors' files; exit with 0 if all are valid, else with 2.
-
-    Every error is reported with its line and remedy. A prompt is encoded with each actor as well,
-    because its options and documents are read only then.
+    The flags of most commands need pydantic, and those that read the ledger do not.
     """
-    from claude_batch.actor.loader import ActorLoader
 
-    code = Exit.OK
-    for file in files:
-        faults = [str(fault) for fault in ActorLoader.check(file)] or list(_use_faults(file))
-        for fault in faults:
-            say(fault)
-        if faults:
-            code = Exit.USAGE
-        else:
-            print_line(f"{file}: fine")
-    raise SystemExit(code)
+    def __init__(self) -> None:
+        self._others: dict[str, click.Command] = {}
 
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in _HOMES:
+            return self._others[name]
+        module, _, attribute = _HOMES[name].partition(":")
+        command: click.Command = getattr(import_module(f"claude_batch.{module}"), attribute)
+        return command
 
-def _use_faults(file: str) -> Iterator[str]:
-    """Yield what would keep the actors of a valid file from being asked."""
-    from claude_batch.actor.loader import ActorLoader
-    from claude_batch.actor.request import RequestEncoder
-    from claude_batch.core.errors import ActorConfigurationError, ActorError, ProviderNotFoundError
-    from claude_batch.providers.registry import default_registry
+    def __iter__(self) -> Iterator[str]:
+        return iter([*_HOMES, *self._others])
 
-    for actor in ActorLoader.load_all(file):
-        if actor.type == "llm":
-            try:
-                RequestEncoder(actor, batch=actor.batch_mode is not None).encode("A prompt")
-            except ActorError as error:
-                yield f"{file}: actor {actor.name}: {error}"
-    try:
-        chosen = ActorLoader.load(file)
-    except ActorConfigurationError:
-        return  # of several actors, none is the default
-    known = default_registry.names()
-    if (provider := chosen.resolved_provider) not in known:
-        yield f"{file}: actor {chosen.name}: {ProviderNotFoundError(provider, known)}"
+    def __len__(self) -> int:
+        return len(_HOMES) + len(self._others)
 
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._others[name] = command
 
-# App ----------------------------------------------------------------------------------------------
+    def __delitem__(self, name: str) -> None:
+        del self._others[name]
 
 
 @contextmanager
@@ -120,35 +103,11 @@ class _Group(click.Group):
 
 
 @click.group(
-    cls=_Group, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_Group,
+    commands=_Commands(),
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="claude-batch")
 def group() -> None:
     """Claude at half the price: prompts answered through Anthropic's Message Batches API."""
-
-
-for _command in (
-    run_command,
-    submit_command,
-    estimate_command,
-    status_command,
-    show_command,
-    results_command,
-    export_command,
-    cost_command,
-    budget_command,
-    cancel_command,
-    retry_command,
-    unknown_command,
-    resume_command,
-    advance_command,
-    actors_group,
-    ledger_group,
-    doctor_command,
-    gateway_command,
-    dashboard_command,
-    worker_command,
-    completion_command,
-    sandbox,
-):
-    group.add_command(_command)

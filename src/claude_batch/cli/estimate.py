@@ -33,7 +33,7 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
     tokens are always estimated so. Savings by --reuse and --dedupe are not included.
     """
     from claude_batch.actor.request import RequestEncoders
-    from claude_batch.core.settings import resolve_mode
+    from claude_batch.core.batch_processing import resolve_mode
     from claude_batch.money.prices import prices_of
     from claude_batch.providers.entrance import find_credentials
     from claude_batch.providers.estimation import Estimation

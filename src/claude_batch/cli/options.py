@@ -24,16 +24,17 @@ from claude_batch.core.quantities import nano_dollars, parse_duration, usd
 from claude_batch.core.settings import (
     ASKING,
     ENVIRONMENT_PREFIX,
+    LEDGER_ROWS,
+    PROVIDER_ROWS,
     SERVING,
-    SETTINGS,
-    BatchProcessingMode,
     Commands,
     Kind,
+    Setting,
     from_environment,
-    resolve_mode,
 )
 
 if TYPE_CHECKING:
+    from claude_batch.core.batch_processing import BatchProcessingMode
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.export import Format
     from claude_batch.sandbox.sandbox_settings import Responder
@@ -107,9 +108,19 @@ _TYPES: Mapping[Kind, click.ParamType[Any]] = {
 }
 
 
+_LIGHT = {row.name: row for row in (*PROVIDER_ROWS, *LEDGER_ROWS)}
+"""The settings that need no import of pydantic: those of commands that only read the ledger."""
+
+
+def _settings() -> Mapping[str, Setting]:
+    from claude_batch.core.batch_processing import SETTINGS
+
+    return SETTINGS
+
+
 def option(name: str) -> Callable[[_F], _F]:
     """Add a setting's flag to a command, which receives the value under the setting's name."""
-    setting = SETTINGS[name]
+    setting = _LIGHT.get(name) or _settings()[name]
     assert setting.flag is not None, f"{name} has no flag"
     attributes: dict[str, Any] = {}
     if setting.kind is Kind.SWITCH:
@@ -139,7 +150,7 @@ def _named(commands: Commands) -> list[str]:
     """Return the settings whose flags these commands accept."""
     return [
         name
-        for name, setting in SETTINGS.items()
+        for name, setting in _settings().items()
         if setting.flag is not None and setting.flag.commands == commands
     ]
 
@@ -186,9 +197,7 @@ folder_option: Callable[[Any], Any] = click.option(
     help="A folder for one JSON file per result, the API's own lines, and a summary.",
 )
 
-_NEEDED_AGAIN = [
-    name for name, setting in SETTINGS.items() if setting.scope == "provider" and setting.flag
-]
+_NEEDED_AGAIN = [row.name for row in PROVIDER_ROWS if row.flag]
 """Options that a later command needs again to find the same run and server."""
 
 
@@ -211,7 +220,7 @@ class ProviderOptions:
     @property
     def key_variable(self) -> str:
         """Return the environment variable that holds the key."""
-        setting = SETTINGS["api_key_env"]
+        setting = _LIGHT["api_key_env"]
         given = self.settings.get(setting.name) or from_environment(setting.name)
         return given or setting.default
 
@@ -225,7 +234,7 @@ class ProviderOptions:
             return "the sandbox and its ledger were removed"
         again = f"; send them again with: {self.command('retry', run_id)}" if retried else ""
         typed = shlex.split(self.flags)
-        flag = SETTINGS["ledger"].flags[0]
+        flag = _LIGHT["ledger"].flags[0]
         # `status` has none of the other flags.
         there = f" {flag} {shlex.quote(typed[typed.index(flag) + 1])}" if flag in typed else ""
         return f"see them with: claude-batch status {run_id}{there}{again}"
@@ -281,7 +290,7 @@ def _refuse_unused(context: click.Context) -> None:
         if _is_typed(context, name):
             raise click.UsageError(
                 "--sandbox has a ledger, an API and a key of its own, so "
-                f"{SETTINGS[name].flags[0]} would do nothing; leave out one of them"
+                f"{_settings()[name].flags[0]} would do nothing; leave out one of them"
             )
 
 
@@ -304,7 +313,7 @@ def _warn_of_unused(context: click.Context) -> None:
             _warn(name, "needs a ledger on PostgreSQL")
     if context.info_name in _BEGINNING:
         return
-    for name, setting in SETTINGS.items():
+    for name, setting in _settings().items():
         if setting.scope == "run" and name not in _WAITING and _is_typed(context, name):
             _warn(
                 name,
@@ -324,6 +333,8 @@ def warn_of_unused_settings(configured: bool | BatchProcessingMode) -> None:
     ``configured`` is the actor's ``batch_processing``. Raises `ActorConfigurationError`.
     """
     context = click.get_current_context()
+    from claude_batch.core.batch_processing import resolve_mode
+
     mode = resolve_mode(configured, context.params)
     goes_live = mode.mode != "batch" or (mode.deadline is not None and mode.fallback == "live")
     needs = {
@@ -341,14 +352,14 @@ def warn_of_unused_settings(configured: bool | BatchProcessingMode) -> None:
 
 
 def _warn(name: str, why: str) -> None:
-    say(f"warning: {SETTINGS[name].flags[0]} {why}")
+    say(f"warning: {_settings()[name].flags[0]} {why}")
 
 
 def _as_typed(
     error: ActorConfigurationError, name: str, context: click.Context
 ) -> ActorConfigurationError:
     """Return the error of a setting with the name of its flag or environment variable."""
-    setting, source = SETTINGS[name], context.get_parameter_source(name)
+    setting, source = _settings()[name], context.get_parameter_source(name)
     if source is ParameterSource.COMMANDLINE:
         written = setting.flags[0]
     elif source is ParameterSource.ENVIRONMENT:
@@ -362,7 +373,7 @@ def _typed(context: click.Context) -> str:
     words: list[str] = []
     for name in _NEEDED_AGAIN:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            words += ["", SETTINGS[name].flags[0], shlex.quote(context.params[name])]
+            words += ["", _settings()[name].flags[0], shlex.quote(context.params[name])]
     return " ".join(words).replace("  ", " ")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from claude_batch.core.settings import resolve_mode
+from claude_batch.core.batch_processing import resolve_mode
 from claude_batch.gateway.access import Access
 from claude_batch.gateway.bodies import Bodies
 from claude_batch.gateway.exchanges import Exchanges

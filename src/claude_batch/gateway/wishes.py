@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.quantities import parse_duration
-from claude_batch.core.settings import BatchProcessingMode, resolve_mode
 from claude_batch.integrations.messages_call import read_failure_ttl
 from claude_batch.providers.keywords import CallKeywords, mode_keywords
 

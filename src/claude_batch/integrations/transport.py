@@ -17,12 +17,12 @@ from typing import Any, Final, Protocol, TypeVar
 import anthropic
 import httpx2
 
+from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
 from claude_batch.core.errors import (
     ActorConfigurationError,
     BatchRequestError,
     InvalidRequestError,
 )
-from claude_batch.core.settings import BatchProcessingMode, resolve_mode
 from claude_batch.integrations.http_answers import failure, response_of
 from claude_batch.integrations.messages_call import read_call, read_failure_ttl
 from claude_batch.ledger.queries import Answer

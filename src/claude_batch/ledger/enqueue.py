@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sqlalchemy import (
@@ -23,7 +23,6 @@ from sqlalchemy import (
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import budgets, halts
 from claude_batch.ledger.deliveries import remove_some
 from claude_batch.ledger.portable_sql import upsert
@@ -44,6 +43,9 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import insert_many
 from claude_batch.ledger.uploaded_files import drop_run_files, move_files
+
+if TYPE_CHECKING:
+    from claude_batch.core.batch_processing import BatchProcessingMode
 
 # Values equal for every new request are literals in the SQL, because binding them costs as much as
 # storing them.

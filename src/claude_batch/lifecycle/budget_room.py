@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from claude_batch.core.errors import (
     BudgetExceededError,
@@ -22,7 +22,7 @@ from claude_batch.core.errors import (
     LedgerError,
 )
 from claude_batch.core.quantities import count_of, nano_dollars, usd, write_usd
-from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
+from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, budgets, charges, halts, queries, reservations
 from claude_batch.ledger.budgets import Budget
@@ -32,6 +32,9 @@ from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.bounds import FileTokens, TokenBound, Unbounded, token_bound
+
+if TYPE_CHECKING:
+    from claude_batch.core.batch_processing import BatchProcessingMode
 
 NO_BOUND = -1
 """Stands in place of a reservation if no bound on a request's cost is known."""

@@ -11,14 +11,13 @@ import logging
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorError, KeyConflictError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
 from claude_batch.core.quantities import count_of, tally
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import (
     collected_batches,
     enqueue,
@@ -41,6 +40,9 @@ from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+
+if TYPE_CHECKING:
+    from claude_batch.core.batch_processing import BatchProcessingMode
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +136,7 @@ class _CallsRun:
     """Calls that begin later go into another run, because this run has a deadline."""
 
 
-_Group = tuple[int, str, BatchProcessingMode, Talk | None, Alone | str | None]
+_Group: TypeAlias = "tuple[int, str, BatchProcessingMode, Talk | None, Alone | str | None]"
 """Workspace, actor, mode and conversation settings, which the calls of one run share.
 
 The last value is `Call.apart`."""

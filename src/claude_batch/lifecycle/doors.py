@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 
@@ -22,7 +22,6 @@ from claude_batch.core.errors import (
     EngineStoppedError,
 )
 from claude_batch.core.quantities import count_of, format_duration
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import enqueue, halts, queries
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.driver import Driver
@@ -33,6 +32,9 @@ from claude_batch.wire.batches_client import (
     misplaced_error,
 )
 from claude_batch.wire.connection import CredentialFault
+
+if TYPE_CHECKING:
+    from claude_batch.core.batch_processing import BatchProcessingMode
 
 # Doors --------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from claude_batch.core.errors import (
     ActorConfigurationError,
@@ -28,7 +28,7 @@ from claude_batch.core.errors import (
     LedgerError,
     first_cause,
 )
-from claude_batch.core.settings import BatchProcessingMode, LedgerSettings
+from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import collected_batches, halts, queries
 from claude_batch.ledger.single_calls import StoredCall
@@ -57,6 +57,9 @@ from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
 from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.encoding import EncodedRequest
+
+if TYPE_CHECKING:
+    from claude_batch.core.batch_processing import BatchProcessingMode
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

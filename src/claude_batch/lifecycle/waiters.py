@@ -17,18 +17,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
 from claude_batch.core.errors import ActorError
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.notices import SmallGroups
+
+if TYPE_CHECKING:
+    from claude_batch.core.batch_processing import BatchProcessingMode
 
 _T = TypeVar("_T")
 

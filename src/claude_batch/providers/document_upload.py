@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 from claude_batch.actor.documents import LEAST_UPLOADED, Content, Placing
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import uploaded_files
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine

@@ -12,7 +12,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, TypedDict
 
-from claude_batch.core.settings import SETTINGS, Scope, resolve_mode
+from claude_batch.core.batch_processing import SETTINGS, resolve_mode
+from claude_batch.core.settings import Scope
 
 _Duration = str | float | int
 

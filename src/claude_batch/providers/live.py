@@ -38,6 +38,7 @@ from claude_batch.actor.request import (
     check_requests,
 )
 from claude_batch.actor.response import ActorResponse, ActorResult, judge_of, read_as
+from claude_batch.core.batch_processing import SETTINGS, BatchProcessingMode, resolve_mode
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
@@ -49,7 +50,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
-from claude_batch.core.settings import SETTINGS, BatchProcessingMode, from_environment, resolve_mode
+from claude_batch.core.settings import from_environment
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
 from claude_batch.money.prices import prices_of

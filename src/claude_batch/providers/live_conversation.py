@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.response import ActorResponse
-from claude_batch.core.settings import BatchProcessingMode
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.states import RequestState
 from claude_batch.lifecycle.tool_runner import ToolOutput, Tools, run_call
 from claude_batch.providers.mapping import answer_error

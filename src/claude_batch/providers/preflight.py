@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import PreflightError, request_name
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger.reservations import TokenCount
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from claude_batch.core.batch_processing import SETTINGS
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.quantities import count_of, format_duration, format_time, tally
-from claude_batch.core.settings import SETTINGS, Kind
+from claude_batch.core.settings import Kind
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries, retries
 from claude_batch.ledger.retries import ON_ORDER, Rerun, Retried

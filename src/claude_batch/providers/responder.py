@@ -13,8 +13,8 @@ from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import OutputFormat
 from claude_batch.actor.request import ActorRequest, RequestEncoder, RequestEncoders, json_context
 from claude_batch.actor.response import ActorResponse, ActorResult, judge_of, read_as
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorError
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.calls import Alone

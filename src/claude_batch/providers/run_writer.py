@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import OutputFormat
@@ -21,7 +21,6 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope, InvalidRequestError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.ledger import deliveries, enqueue, held_requests, queries, reservations, retries
 from claude_batch.ledger.budgets import budgets_of
 from claude_batch.ledger.enqueue import NewRequest, NewRun
@@ -44,6 +43,9 @@ from claude_batch.providers.reruns import report_kept, report_rerun
 from claude_batch.wire.bounds import Unbounded
 from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+
+if TYPE_CHECKING:
+    from claude_batch.core.batch_processing import BatchProcessingMode
 
 CHUNK_REQUESTS = 4000
 CHUNK_BYTES = 8 << 20

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from claude_batch.core.settings import BatchProcessingMode
 from claude_batch.wire.encoding import ITEM_OVERHEAD, EncodedRequest
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_CACHE_POINTS, least_cached_tokens
+
+if TYPE_CHECKING:
+    from claude_batch.core.batch_processing import BatchProcessingMode
 
 # Shapes of requests -------------------------------------------------------------------------------
 
