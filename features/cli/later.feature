@@ -296,6 +296,21 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And the command line has written 1 answers in order to "one.jsonl"
     And the command line has written 2 answers in order to "two.jsonl"
 
+  Scenario Outline: A later command polls as it says, also batches that are at the API: <words>
+    Given a command's API with {"latency": 0.5}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --poll-interval 1h
+    And a command runs: <words>
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the command line has caused 1 batches of 3 requests
+
+    Examples:
+      | words                                                    |
+      | resume RUN --poll-interval 0.1s                          |
+      | resume --poll-interval 0.1s                              |
+      | run actor.yaml asks.jsonl -o out.jsonl --poll-interval 0.1s |
+
   Scenario: While another process drives the ledger, advance leaves it to that one
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts

@@ -297,7 +297,7 @@ def _refuse_unused(context: click.Context) -> None:
 _BEGINNING = ("run", "submit", "estimate", "gateway")
 """Commands that begin runs or calls, and so use all of their settings."""
 
-_WAITING = {"max_wait", "on_timeout"}
+_WAITING = {"max_wait", "on_timeout", "poll_interval"}
 """Settings of a run that every command which waits for it uses."""
 
 

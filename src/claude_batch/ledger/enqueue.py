@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     and_,
+    case,
     delete,
     false,
     func,
@@ -23,10 +24,12 @@ from sqlalchemy import (
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
+from claude_batch.core.states import IN_FLIGHT
 from claude_batch.ledger import budgets, halts
 from claude_batch.ledger.deliveries import remove_some
 from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
+    batch_runs,
     batches,
     contexts,
     credentials,
@@ -316,7 +319,7 @@ _AS_ASKED_LAST = (
 )
 
 
-def ask_again(tx: Connection, run_id: str, run: NewRun) -> None:
+def ask_again(tx: Connection, run_id: str, run: NewRun, now: float) -> None:
     """Let a run wait and retry as the request for it says that came last; declare its budgets.
 
     So a command that gives up early does not make a later one without its flags give up, too. How
@@ -327,7 +330,50 @@ def ask_again(tx: Connection, run_id: str, run: NewRun) -> None:
     if run.label is not None:
         settings["label"] = run.label
     tx.execute(update(runs).where(runs.c.id == run_id).values(**settings))
+    _poll_as_asked(tx, run_id, now)
     declare_budgets(tx, run_id, run)
+
+
+def poll_every(
+    tx: Connection, run_id: str, shortest: float, longest: float | None, now: float
+) -> None:
+    """Let a run's batches be checked at other intervals, also those at the API.
+
+    ``longest`` None: as before, but no less than ``shortest``.
+    """
+    before = runs.c.max_poll_interval
+    kept = case((before < shortest, shortest), else_=before)
+    tx.execute(
+        update(runs)
+        .where(runs.c.id == run_id)
+        .values(poll_interval=shortest, max_poll_interval=kept if longest is None else longest)
+    )
+    _poll_as_asked(tx, run_id, now)
+
+
+def _poll_as_asked(tx: Connection, run_id: str, now: float) -> None:
+    # A batch was packed with the shortest intervals of its runs.
+    shortest, longest = (
+        select(func.min(interval))
+        .join(batch_runs, batch_runs.c.run_id == runs.c.id)
+        .where(batch_runs.c.batch_id == batches.c.id)
+        .correlate(batches)
+        .scalar_subquery()
+        for interval in (runs.c.poll_interval, runs.c.max_poll_interval)
+    )
+    check = batches.c.next_check
+    tx.execute(
+        update(batches)
+        .where(
+            batches.c.id.in_(select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)),
+            batches.c.state.in_(IN_FLIGHT),
+        )
+        .values(
+            poll_interval=shortest,
+            max_poll_interval=longest,
+            next_check=case((check > now + shortest, now + shortest), else_=check),
+        )
+    )
 
 
 _OF_CALLS = {"linger", "max_linger"}

@@ -83,8 +83,8 @@ class Run(Closing):
         """Open a stored run.
 
         ``entrance`` opens the ledger, and ``provider`` is the provider that owns it. ``drive``:
-        this process may send and poll. ``settings`` count instead of the run's own ``max_wait`` and
-        ``on_timeout``. ``stamp``: the ledger's stamp at submission. Results that existed before it
+        this process may send and poll. ``settings`` count instead of the run's own about waiting
+        and polling. ``stamp``: the ledger's stamp at submission. Results that existed before it
         count as reused; by default none do, because `open_run` submits nothing. ``rerun``: what the
         run held when it was submitted again. ``beside``: what this process keeps beside its
         requests. Raises
@@ -131,6 +131,7 @@ class Run(Closing):
             max_wait=wait,
             on_timeout=chosen.get("on_timeout", row.on_timeout),
             cancel=self.cancel_sync,
+            intervals=_intervals(chosen),
         )
         # A cancellation was in progress: the requests it withdraws are retried once it has ended.
         self._cancelling = rerun is not None and rerun.cancelling
@@ -695,3 +696,9 @@ class Run(Closing):
 async def _only(items: AsyncIterator[list[_T]]) -> _T:
     [[item]] = [each async for each in items]
     return item
+
+
+def _intervals(settings: Mapping[str, Any]) -> tuple[float, float | None] | None:
+    """Return the shortest and the longest interval of polls, if a caller asked for any."""
+    shortest = settings.get("poll_interval")
+    return None if shortest is None else (shortest, settings.get("max_poll_interval"))

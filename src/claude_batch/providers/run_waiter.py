@@ -9,7 +9,7 @@ from typing import Any
 
 from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
 from claude_batch.core.states import UNDER_WAY, BatchState
-from claude_batch.ledger import conversations, halts, queries
+from claude_batch.ledger import conversations, enqueue, halts, queries
 from claude_batch.lifecycle.budget_room import Held, held_error, held_of
 from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
@@ -81,14 +81,20 @@ class RunWaiter:
         max_wait: float,
         on_timeout: str,
         cancel: Callable[[], None],
+        intervals: tuple[float, float | None] | None = None,
     ) -> None:
-        """Set up the wait; ``cancel`` cancels the run if ``on_timeout`` says so."""
+        """Set up the wait; ``cancel`` cancels the run if ``on_timeout`` says so.
+
+        ``intervals``: the shortest and the longest time between two checks of the run's batches, if
+        they shall change.
+        """
         self._access = access
         self._run_id = access.run_id
         self._deadline = deadline
         self._max_wait = max_wait
         self._on_timeout = on_timeout
         self._cancel = cancel
+        self._intervals = intervals
 
     @property
     def _engine(self) -> Engine:
@@ -208,6 +214,9 @@ class RunWaiter:
         self, cancelled_at: float | None
     ) -> Generator[Pause | Any, Any, float | None]:
         """Raise if the wait cannot succeed, or took too long; return when it cancelled the run."""
+        if self._intervals is not None:
+            yield Pause(self._engine.read(self._poll_as_asked))
+            self._intervals = None
         workspace, at_api, unknown, held = yield Pause(self._engine.look(self._at_api))
         if halts.halt_stands(workspace, self._engine.ledger.now()) and not at_api:
             raise halted_error(workspace)
@@ -222,6 +231,13 @@ class RunWaiter:
             if self._engine.ledger.now() < cancelled_at + CANCEL_GRACE:
                 return cancelled_at
         raise self._timed_out((yield Pause(self._engine.look(self._batch_ids))), unknown)
+
+    def _poll_as_asked(self) -> None:
+        assert self._intervals is not None
+        ledger = self._engine.ledger
+        with ledger.write() as tx:
+            enqueue.poll_every(tx, self._run_id, *self._intervals, ledger.now())
+        self._engine.wake()
 
     def _timed_out(self, batch_ids: tuple[str, ...], unknown: int) -> BatchTimeoutError:
         cancelled = self._on_timeout == "cancel"

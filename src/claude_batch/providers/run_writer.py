@@ -411,7 +411,7 @@ class RunWriter:
             if self._has_contexts:
                 enqueue.move_contexts(tx, self.run_id, known.id)
             enqueue.drop_run(tx, self.run_id)
-            enqueue.ask_again(tx, known.id, self.asked)
+            enqueue.ask_again(tx, known.id, self.asked, self.ledger.now())
             if (judge := self.asked.judge) is not None:
                 workspace_id, now = self._workspace_id, self.ledger.now()
                 enqueue.add_judge(tx, known.id, judge, workspace_id=workspace_id, now=now)
