@@ -117,6 +117,14 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then 0 answers came from batches and 3 live, each paid once
     And the run's deadline was missed: no process drove the ledger when it came near
 
+  Scenario: a deadline that is over at once says that it left no time
+    Given an API
+    And a batch provider with {"deadline": "0s"}
+    When a run of 3 prompts is submitted
+    And the results are read in order
+    Then 0 answers came from batches and 3 live, each paid once
+    And the run's deadline was missed: it left no time
+
   Scenario: what is tried again after its deadline is asked in batches, without one
     Given an API
     And the API has the faults

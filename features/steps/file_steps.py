@@ -424,7 +424,9 @@ MADE = {
     "unknown": update(schema.batches).values(state="unknown"),
     "unresolved": update(schema.batches).values(state="unresolved"),
     "half stored": update(schema.runs).values(stored=None, process=None),
-    "overdue": update(schema.runs).values(deadline=schema.runs.c.created),
+    "overdue": update(schema.runs).values(
+        deadline=schema.runs.c.created, created=schema.runs.c.created - 3600.0
+    ),
     "free to be sent": update(workspaces).values(wait_until=None),
     "single calls": update(schema.runs).values(kind="calls"),
 }

@@ -41,8 +41,6 @@ PAST_REST = 1.0
 
 LONGEST_REST = 60.0
 
-_UNDRIVEN = "no process drove the ledger when it came near"
-
 
 class _Run(Protocol):
     @property
@@ -70,6 +68,13 @@ def margin_of(run: _Run, unfinished: int, seen: Experience) -> float:
         call = CALL_SECONDS / run.live_concurrency
     learned = max(SHORTEST_MARGIN, 1.2 * (cancel + unfinished * call))
     return min(learned, max(0.0, run.deadline - run.created) / 2)
+
+
+def _why_late(run: _Run) -> str:
+    """Return why a deadline that is over was not seen to come near."""
+    if run.deadline - run.created < PAST_REST:
+        return "it left no time"
+    return "no process drove the ledger when it came near"
 
 
 class Deadlines:
@@ -107,7 +112,7 @@ class Deadlines:
             met = last is None or last <= run.deadline
             with self._ledger.write(seat) as tx:
                 late = 0.0 if last is None else last - run.deadline
-                words = f"missed by {_words(late)}: {_UNDRIVEN}"
+                words = f"missed by {_words(late)}: {_why_late(run)}"
                 self._conclude(tx, run, "met" if met else words, closed=now)
             return True, 0.0
         if run.past_margin is None:
@@ -128,7 +133,7 @@ class Deadlines:
             if run.fallback == "none":
                 run_deadlines.end_queued(tx, run.id)
             if now >= run.deadline:
-                self._conclude(tx, run, f"missed: {_UNDRIVEN}")
+                self._conclude(tx, run, f"missed: {_why_late(run)}")
         reach(CrashPoint.AFTER_MARGIN)
         what = (
             "every request that did not run is sent live"
