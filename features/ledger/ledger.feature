@@ -48,6 +48,13 @@ Feature: The ledger is opened with care
       | yes    | yes     | no       | no    | Deposed…            | no        |
       | no     | no      | yes      | no    | LedgerError …was migrated or recovered by another process; nothing was written… | no |
 
+  Scenario: A driver knows whether another one sat since it did
+    Then a seat knows that nobody sat between as follows
+      | seats between | nobody sat between |
+      | 0             | yes                |
+      | 1             | no                 |
+      | 2             | no                 |
+
   Scenario: The watch sees what others commit
     Given an open ledger
     Then the watch is quiet until another connection commits

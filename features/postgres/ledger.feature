@@ -299,6 +299,21 @@ Feature: A ledger on PostgreSQL
       | SET armed           | lose_answer |
       | COPY staged_results | lose_answer |
 
+  Scenario Outline: Live calls whose claim had no answer were not sent, and are sent then: <fault>
+    Given a proxy before the PostgreSQL server
+    And a command's file "prompts.jsonl" of 3 prompts
+    And a COMMIT that has "SET request_count=(batches.request_count" fails by "<fault>"
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --mode live
+    Then the fault has happened
+    And the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has processed each of 3 requests once
+
+    Examples:
+      | fault       |
+      | lose_answer |
+      | lose_commit |
+
   Scenario Outline: A command goes on if its link breaks while it stores <what>: <fault>
     Given a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts

@@ -102,6 +102,18 @@ def _(context: Context) -> None:
     context.ledger = opened(context, str(context.tmp / "ledger.db"))
 
 
+@rule("a seat knows that nobody sat between")
+def _(context: Context, seats_between: int) -> bool:
+    """Whether a seat follows an earlier one of the workspace, by their epochs alone."""
+    with opened(context, str(context.tmp / "seats.db")).write() as tx:
+        workspace_id = enqueue.ensure_workspace(tx, "http://x/", "aa")
+        epochs = [submissions.take_seat(tx, workspace_id) for _ in range(100 + seats_between)]
+    # The epochs rise by random steps, so many pairs are asked.
+    pairs = zip(epochs, epochs[1 + seats_between :], strict=False)
+    (follows,) = {submissions.seat_followed(*pair) for pair in pairs}
+    return follows
+
+
 @rule("writes to a ledger end")
 def _(context: Context, drives: bool, deposed: bool, migrated: bool, fails: bool) -> dict[str, str]:
     """A write by a process that drives or does not, with what befalls it before and meanwhile."""

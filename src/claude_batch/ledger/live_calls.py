@@ -256,6 +256,12 @@ def _under_way(seq: int, batch_id: int) -> ColumnElement[bool]:
     )
 
 
+def is_under_way(tx: Connection, seq: int, batch_id: int, sending: int) -> bool:
+    """Return whether a claim of a call is stored, and its outcome is not."""
+    here = select(requests.c.seq).where(_under_way(seq, batch_id), requests.c.sendings == sending)
+    return tx.scalar(here) is not None
+
+
 def put_back(
     tx: Connection,
     seq: int,

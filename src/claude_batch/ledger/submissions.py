@@ -45,6 +45,11 @@ def take_seat(tx: Connection, workspace_id: int) -> int:
     ).scalar_one()
 
 
+def seat_followed(former: int, epoch: int) -> bool:
+    """Return whether a seat followed another with no seat in between, by their epochs."""
+    return epoch - former < 2 * EPOCH_STEP
+
+
 def intend(
     tx: Connection, batch_id: int, *, snapshot: Sequence[str], server_time: float, now: float
 ) -> int:

@@ -424,6 +424,7 @@ class Driver:
             with self._ledger.write() as tx:
                 compare(tx, self._ledger, self._settings, mark, self.workspace_id)
                 seat = Seat(self.workspace_id, submissions.take_seat(tx, self.workspace_id))
+                self._live.return_unsent(tx, seat)
                 unknown = note_interrupted(tx, self.workspace_id)
             for row in unknown:
                 self.reporter.unknown(row, submissions.INTERRUPTED)

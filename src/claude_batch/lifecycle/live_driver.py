@@ -36,6 +36,7 @@ from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.ledger.submissions import seat_followed
 from claude_batch.lifecycle.budget_room import (
     CallRoom,
     NoRoom,
@@ -147,6 +148,8 @@ class LiveCalls:
         self._settings = settings
         self._stopping = stopping
         self._holding = holding
+        self._unsent: tuple[Seat, list[_Call]] | None = None
+        """What a claim that failed may have stored, and the seat of then."""
         self._changed = changed
         self._prices = prices_of(settings.prices)
         self._refusals = Refusals(ledger, settings)
@@ -405,6 +408,8 @@ class LiveCalls:
                 self._behind(seat, claimed)
                 return
         except BaseException:
+            # The claim may be stored nevertheless, if only the answer of its COMMIT was lost.
+            self._unsent = seat, [call for call, _, _ in claimed]
             for _, model, turn in claimed:
                 self._client.unused(turn, model)
             raise
@@ -417,6 +422,21 @@ class LiveCalls:
             sent = self._client.send(turn, model, asked.body, headers, timeout=timeout)
             self._calls[asyncio.create_task(sent)] = call
 
+    def return_unsent(self, tx: Transaction, seat: Seat) -> None:
+        """Queue again what this process claimed in its last seat and certainly did not send.
+
+        Does nothing if another process had the seat meanwhile: what is under way may be its calls.
+        """
+        (former, calls), self._unsent = self._unsent or (seat, []), None
+        if former.workspace_id == seat.workspace_id and seat_followed(former.epoch, seat.epoch):
+            for call in calls:
+                if live_calls.is_under_way(tx, call.request.seq, call.batch_id, call.sending):
+                    self._put_back(tx, call)
+
+    def _put_back(self, tx: Transaction, call: _Call) -> None:
+        step = next_step(*_NOT_SENT, transitions.standing_of(tx, call.request.seq))
+        live_calls.put_back(tx, call.request.seq, call.batch_id, step, note=None)
+
     def _behind(self, seat: Seat, claimed: list[tuple[_Call, str, Turn]]) -> None:
         """Put all claimed requests back, because another copy of this ledger has sent meanwhile."""
         assert self._client is not None
@@ -424,9 +444,7 @@ class LiveCalls:
             self._client.unused(turn, model)
         with self._ledger.write(seat) as tx:
             for call, _, _ in claimed:
-                seq = call.request.seq
-                step = next_step(*_NOT_SENT, transitions.standing_of(tx, seq))
-                live_calls.put_back(tx, seq, call.batch_id, step, note=None)
+                self._put_back(tx, call)
             note_behind(tx, self._ledger.now())
             stop_behind(tx, self._ledger, self._settings, seat.workspace_id)
         self._changed()
