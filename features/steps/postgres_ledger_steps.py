@@ -246,8 +246,8 @@ def _(context: Context, seconds: int) -> None:
 def _(context: Context, seconds: int) -> None:
     def is_over() -> bool:
         command(context, "status --json")
-        (run,) = json.loads(context.ended.stdout)
-        return all(RequestState(state).is_final for state in run["counts"])
+        runs = json.loads(context.ended.stdout)
+        return all(RequestState(state).is_final for run in runs for state in run["counts"])
 
     wait_for(is_over, seconds)
 

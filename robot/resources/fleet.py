@@ -2,6 +2,9 @@
 
 python robot/resources/fleet.py --requests 20000 --faults 8 --seed 7
 
+With `--procrastinate` the workers are procrastinate's, with the app of `examples/procrastinate`.
+The program that asks then does not drive.
+
 Each process reaches the server through a proxy of its own, so that its link can fail. Every few
 seconds one of `FAULTS` happens to the process that drives, a worker or the run itself, or to the
 server. It ends well if each time a process drives again in time, every request was answered, and
@@ -49,20 +52,43 @@ LONGEST = 1200.0
 SCHEMA = "fleet"
 
 
+ASKER = """
+import json, sys
+import claude_batch as cb
+
+prompts, answers, most = sys.argv[1:]
+with cb.ClaudeBatchProvider(drive=False, max_requests=int(most), parallel_batches=4) as provider:
+    actor = cb.ActorConfiguration(
+        name="tests/fleet", model="claude-haiku-4-5", options={"max_tokens": 64},
+        batch_processing=True,
+    )
+    asked = (json.loads(line) for line in open(prompts))
+    run = provider.store(
+        actor, (cb.ActorRequest(prompt=each["prompt"], key=each["id"]) for each in asked)
+    )
+    run.wait_sync()
+    with open(answers, "w") as file:
+        for result in run.results_sync():
+            print(json.dumps({"id": result.key, "ok": result.ok}), file=file)
+"""
+"""A program that stores a run, and waits for others to answer it."""
+
+
 class Member:
     """A process of the fleet, and the proxy that is its link to the server."""
 
     def __init__(self, server: PostgresServer, arguments: list[str], log: Path) -> None:
         self.link = CuttingProxy(server.port)
-        self._url = f"{server.url(port=self.link.port)}?schema={SCHEMA}"
+        self._url = server.url(port=self.link.port)
         self._arguments = arguments
         self._log = log.open("ab")
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "claude_batch", *self._arguments]
+        places = {"CLAUDE_BATCH_LEDGER": f"{self._url}?schema={SCHEMA}", "JOBS_URL": self._url}
         return subprocess.Popen(
-            [*command, "--ledger", self._url],
+            [sys.executable, *self._arguments],
+            env={**os.environ, **places},
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -117,6 +143,10 @@ class Member:
             self.process.send_signal(signal.SIGCONT)
         elif fault.endswith("link"):
             self.link.restore()
+        self.start_again()
+
+    def start_again(self) -> None:
+        """Start the process, if it has ended."""
         if self.process.poll() is not None:
             self.process = self._start()
 
@@ -150,7 +180,9 @@ def epoch(server: PostgresServer) -> int:
     return int(server.execute(f"SELECT coalesce(max(epoch), 0) FROM {SCHEMA}.workspaces")[0][0])
 
 
-def play(requests: int, faults: int, seed: int, latency: str, folder: Path) -> list[str]:
+def play(
+    requests: int, faults: int, seed: int, latency: str, folder: Path, *, procrastinate: bool
+) -> list[str]:
     """Play one; return what is wrong."""
     # Each kind as often as the others, in an order of the seed.
     dice = random.Random(seed)
@@ -165,25 +197,39 @@ def play(requests: int, faults: int, seed: int, latency: str, folder: Path) -> l
         "ANTHROPIC_API_KEY": "sk-ant-sandbox",
         "ANTHROPIC_BASE_URL": address,
         "CLAUDE_BATCH_STATE_DIR": str(folder / "state"),
+        "CLAUDE_BATCH_SETTLING": "2s",
+        "CLAUDE_BATCH_LOOKBACK": "1m",
+        "CLAUDE_BATCH_POLL_INTERVAL": "1s",
         "NO_PROXY": "127.0.0.1",
+        "PYTHONPATH": str(ROOT / "examples" / "procrastinate"),
     }
-    options = ["--settling", "2s", "--lookback", "1m"]
-    asked = [
-        *("run", str(prompts), "-o", str(answers), "--poll-interval", "1s"),
-        *("--model", "claude-haiku-4-5", "--max-tokens", "64"),
-        *("--max-requests", str(max(1, requests // 40)), "--parallel-batches", "4"),
-    ]
+    most = str(max(1, requests // 40))
+    if procrastinate:
+        worker = ["-m", "procrastinate", "--app=fleet.app", "worker"]
+        asked = ["-c", ASKER, str(prompts), str(answers), most]
+    else:
+        worker = ["-m", "claude_batch", "worker"]
+        asked = [
+            *("-m", "claude_batch", "run", str(prompts), "-o", str(answers)),
+            *("--model", "claude-haiku-4-5", "--max-tokens", "64"),
+            *("--max-requests", most, "--parallel-batches", "4"),
+        ]
     wrong: list[str] = []
     members: list[Member] = []
     with PostgresServer() as server:
         try:
+            if procrastinate:
+                schema = [*worker[:-1], "schema", "--apply"]
+                env = {**os.environ, "JOBS_URL": server.url()}
+                subprocess.run([sys.executable, *schema], env=env, check=True)
             members += [
-                Member(server, ["worker", *options], folder / f"worker-{number}.log")
-                for number in range(3)
+                Member(server, worker, folder / f"worker-{number}.log") for number in range(3)
             ]
-            wait_for(lambda: has_tables(server) and driver(server) is not None, 60)
-            run = Member(server, [*asked, *options], folder / "run.log")
+            if not procrastinate:  # whose workers begin with the first request
+                wait_for(lambda: has_tables(server) and driver(server) is not None, 60)
+            run = Member(server, asked, folder / "run.log")
             members.append(run)
+            wait_for(lambda: has_tables(server) and driver(server) is not None, 60)
             begun = time.monotonic()
             played = 0
             down: list[tuple[float, Member, str]] = []
@@ -195,6 +241,11 @@ def play(requests: int, faults: int, seed: int, latency: str, folder: Path) -> l
                 for each in [each for each in down if each[0] <= now]:
                     each[1].recover(each[2])
                     down.remove(each)
+                if procrastinate:
+                    # Without the server its workers end, and leave it to others to start them.
+                    for each in members:
+                        if each is not run and not any(each is out[1] for out in down):
+                            each.start_again()
                 pid = driver(server)
                 driving = [each for each in members if each.process.pid == pid]
                 if played < faults and driving and not down and now - begun > 5 * (played + 1):
@@ -267,12 +318,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--latency", default="6s", help="how long the API takes for a batch")
     parser.add_argument("--storms", type=int, default=1)
+    parser.add_argument("--procrastinate", action="store_true", help="with procrastinate's workers")
     given = parser.parse_args()
     failed: list[int] = []
     for seed in range(given.seed, given.seed + given.storms):
         folder = Path(tempfile.mkdtemp(prefix="claude-batch-fleet-"))
         print(f"seed {seed}, logs in {folder}", flush=True)
-        wrong = play(given.requests, given.faults, seed, given.latency, folder)
+        wrong = play(
+            *(given.requests, given.faults, seed, given.latency, folder),
+            procrastinate=given.procrastinate,
+        )
         for each in wrong:
             print(f"WRONG: {each}")
         print("the fleet failed" if wrong else "each request was answered, and paid for once")

@@ -187,6 +187,28 @@ class Continuing(NamedTuple):
     """Those whose answer has no verdict yet."""
 
 
+def tool_callers(tx: Connection) -> int:
+    """Return how many conversations wait for the results of tools, in all runs."""
+    return (
+        tx.scalar(
+            select(func.count())
+            .select_from(requests)
+            .join(
+                results,
+                and_(
+                    results.c.request_seq == requests.c.seq,
+                    results.c.sending == requests.c.answered_by,
+                ),
+            )
+            .where(
+                requests.c.state == RequestState.CONTINUING,
+                results.c.disposition == Disposition.TOOLS,
+            )
+        )
+        or 0
+    )
+
+
 def continuing_counts(tx: Connection, run_id: str) -> Continuing:
     """Return how many of a run's requests are between two turns."""
     asks = results.c.disposition

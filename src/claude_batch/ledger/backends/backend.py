@@ -95,6 +95,10 @@ class Fetches:
     def offer(self, workspace_id: int, batch_ids: Sequence[int]) -> None:
         """Offer ended batches to the other processes of a workspace; the driver calls this."""
 
+    def offered(self) -> list[int]:
+        """Return the batches that are offered or claimed, and not fetched yet."""
+        return []
+
     def withdraw(self, batch_id: int) -> FetchedBy:
         """Return who fetches a batch. If it is no other process, the batch is no longer offered.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Connection, delete, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from claude_batch.ledger.backends.backend import FetchClaim, FetchedBy, Fetches
@@ -44,6 +44,17 @@ class SharedFetches(Fetches):
         # No notice is sent, because the others look for offers twice a second anyway.
         with self._connections.translating("written"), self._connections.leasing() as tx:
             tx.execute(insert(fetches).on_conflict_do_nothing(), rows)
+
+    def offered(self) -> list[int]:
+        query = select(fetches.c.batch_id).where(~fetches.c.done).order_by(fetches.c.batch_id)
+        # If an earlier version made the ledger, the first process that may drive makes this table.
+        exists = select(func.to_regclass(fetches.name).is_not(None))
+        with (
+            self._connections.translating("read"),
+            self._connections.engine.connect() as connection,
+            connection.begin(),
+        ):
+            return list(connection.scalars(query)) if connection.scalar(exists) else []
 
     def withdraw(self, batch_id: int) -> FetchedBy:
         with self._connections.translating("written"):

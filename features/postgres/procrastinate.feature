@@ -1,0 +1,100 @@
+@long
+Feature: Workers of procrastinate send and collect what a ledger holds
+
+  The workers have the app of examples/procrastinate.
+
+  Background:
+    Given a PostgreSQL server
+    And a ledger on that server
+
+  Scenario: A worker that is stopped is replaced, and does no harm when it goes on
+    Given a command's API with {"latency": 3600}
+    And 2 workers of procrastinate
+    And a command's file "asks.jsonl" of 30 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --poll-interval 0.2s
+    And a worker of procrastinate drives
+    And that worker is stopped
+    Then a worker of procrastinate drives within 20 seconds
+    And the jobs drive have ended as failed
+    When the stopped worker goes on
+    And the API's clock goes 2 hours on
+    Then the run is over within 20 seconds
+    And the jobs drive have ended as failed, succeeded
+    When a command runs: results RUN -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 30 answers in order to "out.jsonl"
+    And the command line has caused 1 batches of 30 requests
+
+  Scenario: The jobs of procrastinate can be lost
+    Given a command's API with {"latency": 3600}
+    And 2 workers of procrastinate
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl --poll-interval 0.2s
+    And a worker of procrastinate drives
+    And procrastinate loses all of its jobs
+    And the API's clock goes 2 hours on
+    Then the run is over within 20 seconds
+    Given a command's file "more.jsonl" of 4 prompts
+    When a command runs: submit actor.yaml more.jsonl --poll-interval 0.2s
+    And the API's clock goes 2 hours on
+    Then the run is over within 20 seconds
+    When the workers of procrastinate are asked to end
+    Then they have ended with 0 within 30 seconds
+
+  Scenario: The workers run the tools that runs name
+    Given a command's API
+    And a command's file "counted.py"
+      """
+      import os, time
+
+
+      def look(city: str) -> str:
+          "Look at a city."
+          with open("calls.txt", "a") as file:
+              file.write(f"{os.getpid()}\n")
+          time.sleep(3)
+          return city
+      """
+    And a command's file "tools.yaml"
+      """
+      name: tests/looker
+      provider: anthropic
+      model: claude-haiku-4-5
+      batch_processing: {turn_linger: 0.5s, poll_interval: 0.2s}
+      tools: ["counted:look"]
+      """
+    And a command's file "asks.jsonl"
+      """
+      "Look at Kiel [[sandbox:tools]]"
+      "Look at Bonn [[sandbox:tools]]"
+      """
+    And 2 workers of procrastinate with the tools counted
+    When a command runs: submit tools.yaml asks.jsonl
+    Then the run is over within 30 seconds
+    And a job run_tools has succeeded
+    And the tool has run 2 times
+
+  Scenario: While one batch is fetched, jobs fetch the others
+    Given an API that takes 3600 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "delay", "seconds": 4}}]}
+      """
+    And a batch provider with {"max_requests": 110}
+    And 2 workers of procrastinate
+    When a run of 440 prompts is submitted
+    And the API's clock goes 2 hours on
+    Then a job collect has succeeded
+    When the results are read in order
+    Then there are 440 results in the order of the prompts
+    And the API has processed 440 requests, none twice
+    And no offer is left in the ledger
+
+  Scenario: What cannot be meant is refused before a worker starts
+    Given a command's folder
+    Then tasks of procrastinate are made as follows
+      | settings                  | tasks                           |
+      | {}                        | collect, drive, run_tools, sweep |
+      | {"take_over": "soon"}     | …take_over…                     |
+      | {"drive": true}           | …drive…                         |
+      | {"poll_interval": "1ms"}  | …poll_interval…                 |
