@@ -26,3 +26,13 @@ Feature: No statement of a run reads a large table from end to end
     When a run of 3 prompts is submitted
     And the run is waited for
     Then the recorded statements with "AS first_due" read runs by ix_runs_unpackable or sqlite_autoindex_runs_1
+
+  Scenario: A queue of jobs asks every two seconds what there is to do, and reads no request that has ended
+    Given an API
+    And a batch provider
+    And the ledger's statements are recorded
+    When a run of 3 prompts is submitted
+    And the run is waited for
+    And a queue of jobs asks what there is to do
+    Then no recorded statement scans requests, params, results, calls or digests
+    And the recorded statements with "EXISTS" and "'queued'" read requests by ix_requests_queued or ix_requests_held or ix_requests_continuing

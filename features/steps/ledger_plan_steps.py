@@ -8,10 +8,13 @@ import sqlite3
 from contextlib import closing
 from typing import Any
 
-from behave import given, then
+from behave import given, then, when
 from behave.runner import Context
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
+
+from claude_batch.ledger import conversations, queries
+from claude_batch.ledger.store import Ledger
 
 _VALUES = re.compile(r"x?'(?:[^']|'')*'|\b\d+(?:\.\d+)?\b", re.IGNORECASE)
 
@@ -31,6 +34,15 @@ def _(context: Context) -> None:
     event.listen(Pool, "connect", connected)
     context.add_cleanup(event.remove, Pool, "connect", connected)
     context.statements = recorded
+
+
+@when("a queue of jobs asks what there is to do")
+def _(_context: Context) -> None:
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
+    with ledger.read() as tx:
+        assert not queries.workspaces_at_work(tx)
+        assert not conversations.tool_callers(tx)
+    ledger.close()
 
 
 def _plans(context: Context) -> list[tuple[str, list[str]]]:

@@ -22,7 +22,7 @@ from claude_batch.actor.tools import offer_tools
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import parse_duration
-from claude_batch.ledger import conversations, deliveries
+from claude_batch.ledger import conversations, queries
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.providers.batch import ClaudeBatchProvider
@@ -100,8 +100,8 @@ class _Tasks:
         self._take_over = take_over
         self._settings = settings
         self._ledger: Ledger | None = None
-        self._address: str | None = None
-        """The API's base URL; None until this process has opened a provider."""
+        self._workspace: int | None = None
+        """The key's workspace in the ledger; None until this process has opened a provider."""
         self._drives = False
         self._cleaned = 0
         blueprint = Blueprint()
@@ -143,7 +143,7 @@ class _Tasks:
         provider = ClaudeBatchProvider(ledger=self._location, **self._settings)
         try:
             engine, door = await asyncio.wrap_future(provider.opening())
-            self._address = door.client.base_url.rstrip("/")
+            self._workspace = door.workspace_id
             engine.workbench.helps = engine.workbench.helps or self._offers_tools()
             while not context.should_abort():
                 engine.check()
@@ -165,11 +165,9 @@ class _Tasks:
         return bool(self._tools)
 
     def _is_open(self, tx: Transaction) -> bool:
-        """Return whether runs of this server are unfinished; of any, if it is not known yet."""
-        return any(
-            not run.finished and self._address in (None, run.base_url)
-            for run in deliveries.outstanding_runs(tx)
-        )
+        """Return whether the workspace has open requests, or any if it is not known yet."""
+        found = queries.workspaces_at_work(tx)
+        return bool(found) if self._workspace is None else self._workspace in found
 
     # Sweep ------------------------------------------------------------------------------------
 

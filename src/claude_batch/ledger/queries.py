@@ -13,6 +13,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    exists,
     func,
     literal_column,
     null,
@@ -21,7 +22,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.ids import RUN_PREFIX
-from claude_batch.core.states import OPEN, BatchState, RequestState
+from claude_batch.core.states import OPEN, UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -360,6 +361,37 @@ def answer_of(tx: Connection, seq: int) -> Answer:
     """Return one request by its row number."""
     answer = _answer(tx.execute(_answers().where(requests.c.seq == seq)).one())
     return _with_contexts(tx, [answer])[0]
+
+
+_LANES = lanes.c.workspace_id == workspaces.c.id
+_AT_WORK = select(workspaces.c.id).where(
+    or_(
+        # Literals, so that the partial indexes answer; each ends at the first row that it finds.
+        *(
+            exists()
+            .where(
+                requests.c.lane_id == lanes.c.id, _LANES, requests.c.state == literal_column(state)
+            )
+            .correlate(workspaces)
+            for state in ("'queued'", "'held'")
+        ),
+        exists()
+        .where(
+            requests.c.run_id == runs.c.id,
+            runs.c.workspace_id == workspaces.c.id,
+            requests.c.state == literal_column("'continuing'"),
+        )
+        .correlate(workspaces),
+        exists()
+        .where(batches.c.lane_id == lanes.c.id, _LANES, batches.c.state.in_(UNDER_WAY))
+        .correlate(workspaces),
+    )
+)
+
+
+def workspaces_at_work(tx: Connection) -> set[int]:
+    """Return the workspaces with requests that wait to be sent or for their outcome."""
+    return set(tx.scalars(_AT_WORK))
 
 
 def find_run(tx: Connection, run_id: str) -> Record | None:
