@@ -135,6 +135,30 @@ Feature: What a run, an actor or a day may cost is never passed
       skipped 3 of 4 items
       """
 
+  Scenario: A request whose highest cost no ledger can store stops no other request
+    Given an API that bills what its prompts say
+    And a command's file "huge.jsonl"
+      """
+      {"params": {"model": "claude-haiku-4-5", "max_tokens": 5, "messages": [{"role": "user", "content": "{\"input_tokens\": 5, \"output_tokens\": 5}"}], "tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 9223372036854775807}]}}
+      """
+    And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 20}
+    When a command runs: run --model claude-haiku-4-5 --budget 1 huge.jsonl -o huge.out
+    Then the command line exits with 2 and says
+      """
+      a budget needs an upper bound of the cost: one request may cost more than $100,000; lower its `max_tokens`, or the `max_uses` of its tools
+      """
+    And the command line has sent nothing
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: run --model claude-haiku-4-5 huge.jsonl --max-wait 0.4s
+    Then the command line exits with 3
+    When a command runs: budget --daily 1
+    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the file "out.jsonl" has 2 answers
+
   Scenario: A budget of a day and one of an actor bound what several runs cost together
     Given an API that bills what its prompts say
     And a command's file "one.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 900}

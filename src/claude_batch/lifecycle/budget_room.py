@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 NO_BOUND = -1
 """Stands in place of a reservation if no bound on a request's cost is known."""
 
+MOST_RESERVED = 10**14
+"""Nano-dollars; a higher bound counts as none. Sums of 90,000 such bounds fit into 64 bits, which
+is all that a database stores.
+"""
 
 WARN_AT = (100, 80)
 """Percentages of a budget that cause a warning, once each."""
@@ -94,13 +98,16 @@ def most_cost(
 
 
 def bound_cost(prices: Prices, bound: TokenBound, now: float, *, batch: bool = True) -> int:
-    """Return the cost of a bound, as `most_cost`. Raises `Unbounded` if the model has no price."""
+    """Return the cost of a bound, as `most_cost`.
+
+    Raises `Unbounded` if the model has no price, or if the cost exceeds `MOST_RESERVED`.
+    """
     tariffs = prices.possible(bound.model, at=now)
     if not tariffs:
         raise Unbounded(
             f"the price of the model {bound.model} is not known; name it in a file of prices"
         )
-    return max(
+    most = max(
         tariff.ceiling(
             input=bound.input,
             output=bound.output,
@@ -111,6 +118,12 @@ def bound_cost(prices: Prices, bound: TokenBound, now: float, *, batch: bool = T
         )
         for tariff in tariffs
     )
+    if most > MOST_RESERVED:
+        raise Unbounded(
+            f"one request may cost more than {write_usd(MOST_RESERVED)}; lower its `max_tokens`, "
+            "or the `max_uses` of its tools"
+        )
+    return most
 
 
 def bound_of(params: bytes, files: FileTokens) -> TokenBound | Unbounded:

@@ -513,7 +513,7 @@ def _tools_bound(raw: msgspec.Raw) -> tuple[int, int, bool]:
             if kind.startswith("web_search_"):
                 if tool.max_uses is None:
                     raise Unbounded(f"the tool {kind} may search without limit; set its `max_uses`")
-                searches += tool.max_uses
+                searches += max(tool.max_uses, 0)
         else:
             raise Unbounded(f"the tokens and cost of the tool {kind} have no known bound")
     return tokens, searches, loops
