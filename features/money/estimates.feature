@@ -148,6 +148,27 @@ Feature: The cost of a run is estimated before it is sent
       """
     And the command line does not say: estimate
 
+  Scenario Outline: Each request of a large run counts for its confirmation: <what>
+    Given an API that bills what its prompts say
+    And a command's file "asks.jsonl" of 60 requests that use {"input_tokens": 10, "output_tokens": 20}
+    And the line 6 of "asks.jsonl" is that of a request for <what>
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 10 --confirm-above 0.1 asks.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      this can cost <most>, more than --confirm-above $0.10, and there is no terminal to confirm it on
+      """
+    And the command line has sent nothing
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 10 asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      , at most about $0.0
+      """
+
+    Examples:
+      | what                                 | most              |
+      | 60000 tokens of claude-haiku-4-5     | $0.1730           |
+      | 5 tokens of claude-nobody-9          | an unknown amount |
+
   Scenario Outline: The question about a run that can cost more is answered with <answer>
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 10 requests that use {"input_tokens": 10, "output_tokens": 200}

@@ -419,3 +419,14 @@ def _(context: Context) -> None:
                 run.set_budget_sync("1")
                 assert run.wait_sync().finished
     context.results.sort(key=lambda result: result.position)
+
+
+@given('the line {number:d} of "{name}" is that of a request for {tokens:d} tokens of {model}')
+def _(context: Context, number: int, name: str, tokens: int, model: str) -> None:
+    lines = Path(name).read_text().splitlines()
+    prompt = json.dumps({"input_tokens": 1, "output_tokens": 1})
+    message = {"role": "user", "content": prompt}
+    lines[number - 1] = json.dumps(
+        {"params": {"model": model, "max_tokens": tokens, "messages": [message]}}
+    )
+    Path(name).write_text("\n".join(lines))

@@ -70,23 +70,24 @@ _COUNTED = {
 }
 
 
-def estimate_line(found: Estimate) -> str:
-    """Return an estimate in one line."""
+def estimate_line(found: Estimate, *, is_sampled: bool) -> str:
+    """Return an estimate in one line; ``is_sampled``: of a run of which only some was read."""
     if len(found.unpriced) and not found.cost:
         return "estimate: unknown, " + _unpriced(found)
     live = "live" if found.way == "live" else f"live {dollars(found.live_cost)}"
     words = (
-        f"estimate: about {dollars(found.cost)}, {_most(found)}; {live}; "
+        f"estimate: about {dollars(found.cost)}, {_most(found, is_sampled)}; {live}; "
         f"tokens: {found.input_tokens:,} in ({_COUNTED[found.counted]}), "
         f"{found.output_expected:,} out"
     )
     return f"{words}; {_unpriced(found)}" if found.unpriced else words
 
 
-def _most(found: Estimate) -> str:
+def _most(found: Estimate, is_sampled: bool) -> str:
     if found.unbounded:
         return "at most an unknown amount"
-    most = f"at most {dollars(found.cost_most)}"
+    about = "about " if is_sampled else ""
+    most = f"at most {about}{dollars(found.cost_most)}"
     return most if found.turns == 1 else f"{most} a turn, in up to {found.turns} turns"
 
 

@@ -132,14 +132,25 @@ def _ask(
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     with parkable(), open_provider(options) as provider:
         from claude_batch.cli.estimate import confirm, estimate_line
+        from claude_batch.providers.estimation import STORED_SAMPLE
 
         def look(found: Estimate) -> None:
-            say(estimate_line(found))
+            is_sampled = confirm_above is None and found.requests > STORED_SAMPLE
+            say(estimate_line(found, is_sampled=is_sampled))
             if confirm_above is not None:
                 confirm(found, confirm_above)
 
         run = _store(
-            provider, actor, inputs, output, label=label, new=new, budget_usd=budget_usd, look=look
+            provider,
+            actor,
+            inputs,
+            output,
+            label=label,
+            new=new,
+            budget_usd=budget_usd,
+            look=look,
+            # A question about a sample would not be asked if the dear requests are not in it.
+            estimate_all=confirm_above is not None,
         )
         run.set_forms(forms)
         if wait:
@@ -157,6 +168,7 @@ def _store(
     new: bool,
     budget_usd: Decimal | None,
     look: Callable[[Estimate], None],
+    estimate_all: bool,
 ) -> Run:
     from claude_batch.cli.display import storing
 
@@ -169,6 +181,7 @@ def _store(
                 new=new,
                 budget_usd=budget_usd,
                 on_estimate=look,
+                estimate_all=estimate_all,
                 # `resume` may be typed in another directory.
                 output=None if output is None else os.path.abspath(output),
                 on_invalid=inputs.refuse,

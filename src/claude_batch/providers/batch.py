@@ -452,6 +452,7 @@ class ClaudeBatchProvider(Opened):
         on_stored: Callable[[int], None] | None = None,
         spare_single: bool = False,
         on_estimate: Callable[[Estimate], None] | None = None,
+        estimate_all: bool = False,
         run_key: str | None = None,
         send_meanwhile: bool = True,
         **settings: Unpack[CallKeywords],
@@ -462,10 +463,11 @@ class ClaudeBatchProvider(Opened):
         without it, the first such request raises and nothing is stored. ``on_stored`` is called
         repeatedly with the number of requests stored so far. ``spare_single``: a fault in one
         request's own messages does not fail the run. ``on_estimate`` receives the estimated cost of
-        a new run before anything is sent; if it raises, nothing is stored. ``run_key``: the same
-        requests with another key are another run. ``send_meanwhile=False``: if the run has a
-        budget, this process sends nothing until it is stored. The run may be an earlier one, which
-        gets the budget only then. ``settings`` are as in `submit`.
+        a new run before anything is sent; if it raises, nothing is stored. The estimate comes from
+        a sample, unless ``estimate_all``: only then its highest cost holds for every request.
+        ``run_key``: the same requests with another key are another run. ``send_meanwhile=False``:
+        if the run has a budget, this process sends nothing until it is stored. The run may be an
+        earlier one, which gets the budget only then. ``settings`` are as in `submit`.
         """
         run = self._store_sync(
             actor,
@@ -478,6 +480,7 @@ class ClaudeBatchProvider(Opened):
             on_stored=on_stored,
             spare_single=spare_single,
             on_estimate=on_estimate,
+            estimate_all=estimate_all,
             run_key=run_key,
             send_meanwhile=send_meanwhile,
         )
@@ -609,6 +612,7 @@ class ClaudeBatchProvider(Opened):
         on_stored: Callable[[int], None] | None = None,
         spare_single: bool = False,
         on_estimate: Callable[[Estimate], None] | None = None,
+        estimate_all: bool = False,
         refused: list[ActorResult] | None = None,
         run_key: str | None = None,
         send_meanwhile: bool = True,
@@ -640,7 +644,8 @@ class ClaudeBatchProvider(Opened):
                     if writer.is_full:
                         writer.flush()
                 if on_estimate is not None and writer.count and (new or not writer.is_known()):
-                    on_estimate(stored_estimate(writer, prices_of(self.settings.prices)))
+                    prices = prices_of(self.settings.prices)
+                    on_estimate(stored_estimate(writer, prices, whole=estimate_all))
                 run_id = writer.finish(new=new)
             except BaseException:
                 writer.abort()

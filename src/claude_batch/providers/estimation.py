@@ -37,7 +37,7 @@ SAMPLE = 8
 """Requests whose tokens the API counts."""
 
 STORED_SAMPLE = 20
-"""Requests of a stored run that are sampled for its estimate."""
+"""Requests of a stored run that are sampled for its estimate, or read at a time."""
 
 _FEW = 5
 """Minimum number of a model's answers from which its next ones are predicted."""
@@ -249,16 +249,24 @@ class Estimation:
         return client
 
 
-def stored_estimate(writer: RunWriter, prices: Prices) -> Estimate:
-    """Estimate a stored run that is not sent yet, from a sample of its requests."""
+def stored_estimate(writer: RunWriter, prices: Prices, *, whole: bool = False) -> Estimate:
+    """Estimate a stored run that is not sent yet, from a sample of its requests.
+
+    ``whole``: from all of them, so that `Estimate.cost_most` holds for every request. Reading the
+    documents of a run may take long.
+    """
     writer.flush()
     actor = writer.asked.actor
     estimator = Estimator(prices, writer.asked.mode, files=tokens_of_files(writer.ledger))
-    _add_stored(estimator, writer.ledger, writer.run_id, writer.count)
-    looked_at = sum(load.size for load in estimator.loads.values())
-    for load in estimator.loads.values():
-        for name in ("size", "media_size", "media_tokens", "most_input"):
-            setattr(load, name, round(getattr(load, name) * writer.size / looked_at))
+    if whole:
+        _add_all(estimator, writer.ledger, writer.run_id, writer.count)
+    else:
+        _add_stored(estimator, writer.ledger, writer.run_id, writer.count)
+        share = writer.size / sum(load.size for load in estimator.loads.values())
+        for load in estimator.loads.values():
+            for name in ("size", "media_size", "media_tokens", "most_input"):
+                setattr(load, name, round(getattr(load, name) * share))
+            load.most = round(load.most * max(share, 1))
     return estimator.estimate(rules_seen(writer.ledger, actor, estimator.loads))
 
 
@@ -276,6 +284,13 @@ def expected_cost(
         return None
     found = estimator.estimate(rules_seen(ledger, actor, estimator.loads))
     return None if found.unpriced else found.cost
+
+
+def _add_all(estimator: Estimator, ledger: Ledger, run_id: str, requests: int) -> None:
+    for first in range(0, requests, STORED_SAMPLE):
+        places = range(first, min(first + STORED_SAMPLE, requests))
+        for body in ledger.query(lambda tx, at=places: cost_sums.params_at(tx, run_id, at)):
+            estimator.add(EncodedRequest(body, LaneHeaders()))
 
 
 def _add_stored(estimator: Estimator, ledger: Ledger, run_id: str, requests: int) -> None:
