@@ -186,6 +186,38 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the command line exits with 0
     And the API has processed each of 6 requests once
 
+  Scenario Outline: A run for which no day would have room does not wait for the next one: <flags>
+    Given an API that bills what its prompts say
+    And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 900}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --max-wait 6s <flags> asks.jsonl -o out.jsonl
+    Then the command line exits with 3 and says
+      """
+      held: RUN: 3 requests are held: <budget>, $0 of it spent, $0 reserved; the smallest may cost $0.00
+      ; raise it with `<raise>`. Nothing was marked failed
+      """
+    And the command line does not say: timed out
+    And the command line has sent nothing
+
+    Examples:
+      | flags                               | budget                                 | raise                           |
+      | --daily-budget 0.001                | the budget of this day (UTC) is $0.001 | claude-batch budget --daily USD |
+      | --daily-budget 0                    | the budget of this day (UTC) is $0     | claude-batch budget --daily USD |
+      | --daily-budget 0.001 --budget 0.002 | the budget of this day (UTC) is $0.001 | claude-batch budget --daily USD |
+
+  Scenario: A run that its own budget holds for good does not wait for the next day
+    Given an API that bills what its prompts say
+    And a command's file "one.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 900}
+    And a command's file "two.jsonl" of 3 requests that use {"input_tokens": 11, "output_tokens": 900}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --daily-budget 0.009 one.jsonl -o one.out
+    Then the command line exits with 0
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --max-wait 6s --budget 0.0025 two.jsonl
+    Then the command line exits with 3 and says
+      """
+      held: RUN: 3 requests are held: the run's budget is $0.0025, $0 of it spent, $0 reserved
+      raise it with `claude-batch budget RUN USD`
+      """
+    And the command line does not say: timed out
+
   Scenario Outline: A budget that is set or lowered after packing holds what was not sent yet: <how>
     Given an API that bills what its prompts say
     And the API has the faults

@@ -509,7 +509,9 @@ class Held(NamedTuple):
     needed: int | None
     """Amount that the smallest request needs, or None if no bound is known for any of them."""
     for_good: bool
-    """Whether only a changed budget helps, because no work in progress would release room."""
+    """Whether only a changed budget helps: neither the work in progress nor the next day would make
+    room.
+    """
 
     def describe(self, run_id: str) -> str:
         """Return a message that names the budget and the command that changes it."""
@@ -527,8 +529,10 @@ class Held(NamedTuple):
         change = {
             "run": f"raise it with `claude-batch budget {run_id} USD`",
             "actor": f"raise it with `claude-batch budget --actor {self.name} USD`",
-            "day": "wait for the next day, or raise it with `claude-batch budget --daily USD`",
+            "day": "raise it with `claude-batch budget --daily USD`",
         }[self.scope]
+        if not self.for_good and self.scope == "day":
+            change = f"wait for the next day, or {change}"
         return f"{words}the smallest may cost {write_usd(self.needed)}; {change}"
 
 
@@ -547,11 +551,14 @@ def held_of(tx: Transaction, run_id: str, now: float) -> Held | None:
 
 
 def _held(each: Sequence[Budget], waits: Waiting) -> Held | None:
-    tightest = min(each, key=lambda budget: budget.left)
-    if waits.smallest is not None and waits.smallest <= tightest.left:
+    smallest = waits.smallest
+    short = [budget for budget in each if smallest is None or smallest > budget.left]
+    if not short:
         return None
+    # The budget that must be changed is named first, even if another one has less left.
+    for_good = [budget for budget in short if _holds_for_good(budget, smallest)]
+    tightest = min(for_good or short, key=lambda budget: budget.left)
     gone = tightest.spent + tightest.doubt
-    hopeless = waits.smallest is None or gone + waits.smallest > tightest.amount
     return Held(
         requests=waits.requests,
         scope=tightest.scope,
@@ -559,9 +566,18 @@ def _held(each: Sequence[Budget], waits: Waiting) -> Held | None:
         amount=tightest.amount,
         spent=gone,
         reserved=tightest.reserved,
-        needed=waits.smallest,
-        for_good=tightest.scope != "day" and (hopeless or not tightest.reserved),
+        needed=smallest,
+        for_good=bool(for_good),
     )
+
+
+def _holds_for_good(budget: Budget, smallest: int | None) -> bool:
+    """Return whether a budget never fits the smallest request, unless it is changed."""
+    if smallest is None:
+        return True
+    # The next day begins with nothing spent.
+    spent = 0 if budget.scope == "day" else budget.spent + budget.doubt
+    return spent + smallest > budget.amount
 
 
 def held_error(run_id: str, held: Held) -> BudgetExceededError:
