@@ -91,6 +91,27 @@ Feature: Runs that nobody needs any more leave the ledger
       none
       """
 
+  Scenario: A run that is named twice is removed once
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger prune RUN RUN
+    Then the command line exits with 0 and says
+      """
+      removed 1 run with 3 requests
+      """
+    And the ledger holds 0 runs, 0 requests, 0 params, 0 results and 0 files
+
+  Scenario: Two processes that remove the same runs at once share them
+    When a command runs: run actor.yaml asks.jsonl -o one.jsonl
+    And a command runs: run actor.yaml asks.jsonl -o two.jsonl --new
+    And another provider prunes everything at during_pruning while a command runs: ledger prune --older-than 0s
+    Then the command line exits with 0 and says
+      """
+      removed 1 run with 3 requests
+      """
+    And the command line does not say: kept
+    And the other provider has removed 1 run
+    And the ledger holds 0 runs, 0 requests, 0 params, 0 results and 0 files
+
   Scenario: A process that dies while it removes leaves nothing half
     When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
     And a command's process dies at during_pruning: ledger prune --older-than 0s

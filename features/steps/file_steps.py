@@ -14,11 +14,13 @@ import anthropic
 import programs
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
+from cli_steps import command
 from engine_steps import attempt
 from event_steps import keep_log
+from meanwhile_steps import at_the_point
 from sandbox_steps import MODEL, VERSION, call, create, end, results, sdk
 from sqlalchemy import func, insert, select, update
-from staging import KEY, ledger_values, make_provider, until
+from staging import KEY, QUICK, ledger_values, make_provider, until
 from tables import rule
 
 import claude_batch as cb
@@ -208,7 +210,6 @@ import asyncio, os, sys
 from pathlib import Path
 
 import claude_batch as cb
-from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 
 count, path = int(sys.argv[1]), Path(sys.argv[2])
@@ -393,6 +394,21 @@ def _(context: Context) -> None:
     query = select(schema.runs.c.id).order_by(schema.runs.c.created)
     words = f"ledger prune {ledger_values(query)[0]}"
     context.execute_steps(f"When a command runs: {words}")
+
+
+@when("another provider prunes everything at {point} while a command runs: {words}")
+def _(context: Context, point: str, words: str) -> None:
+    def prune() -> None:
+        with cb.ClaudeBatchProvider(**QUICK) as provider:
+            context.pruned = provider.prune(older_than=0)
+
+    at_the_point(context, point, prune)
+    command(context, words)
+
+
+@then("the other provider has removed {count:d} run")
+def _(context: Context, count: int) -> None:
+    assert len(context.pruned.runs) == count, context.pruned
 
 
 @then(

@@ -79,7 +79,8 @@ def prune(
     """
     ledger, prices = engine.ledger, prices_of(engine.settings.prices)
     with ledger.read() as tx:
-        chosen = [str(require_run(ledger, tx, each).id) for each in run_ids]
+        named = [str(require_run(ledger, tx, each).id) for each in run_ids]
+        chosen = list(dict.fromkeys(named))
         if not run_ids:
             chosen = deliveries.delivered_runs(tx, ledger.now() - older_than)
         kept = {each: why for each in chosen if (why := deliveries.why_kept(tx, each)) is not None}
@@ -98,6 +99,8 @@ def prune(
         count_under_way(ledger, None, prices, [("run", run_id)], ledger.now())
         without_price = _unpriced(ledger, run_id)
         with ledger.write() as tx:
+            if not deliveries.is_stored(tx, run_id):
+                continue  # another process removes it
             why = deliveries.begin_pruning(tx, run_id, engine.process)
         if why is not None:  # submitted again meanwhile
             kept[run_id] = why
