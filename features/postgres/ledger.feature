@@ -19,6 +19,21 @@ Feature: A ledger on PostgreSQL
     And the password of the server was never said
     And no file has the password of the server
 
+  Scenario: A message names no password of a URL that was typed
+    Given a command's file "prompts.jsonl" of 3 prompts
+    When a command runs with the ledger's URL as LEDGER: run actor.yaml prompts.jsonl --max-wait 0.05s -o out.jsonl --ledger LEDGER
+    Then the command line exits with 3 and says
+      """
+      continue with: claude-batch resume RUN --ledger 'postgresql://claude:***@127.0.0.1
+      """
+    And the password of the server was never said
+    When a command runs with the ledger's URL as LEDGER: ledger copy LEDGER other.db
+    Then the command line exits with 2 and says
+      """
+      there is no ledger in a file postgresql://claude:***@127.0.0.1
+      """
+    And the password of the server was never said
+
   Scenario Outline: What only reads creates no ledger: <command>
     When a command runs: <command>
     Then the command line exits with <code>

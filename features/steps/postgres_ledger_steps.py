@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -161,6 +162,12 @@ def _meanwhile(context: Context, fault: Callable[[], object], words: str) -> Non
     thread.start()
     command(context, words)
     thread.join()
+
+
+@when("a command runs with the ledger's URL as LEDGER: {words}")
+def _(context: Context, words: str) -> None:
+    url = shlex.quote(os.environ["CLAUDE_BATCH_LEDGER"])
+    command(context, words.replace("LEDGER", url))
 
 
 @then("the password of the server was never said")

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from claude_batch.cli.completion import complete_files, complete_folders
 from claude_batch.cli.user_messages import say
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.ledger_location import default_ledger, on_server
+from claude_batch.core.ledger_location import default_ledger, on_server, without_password
 from claude_batch.core.quantities import nano_dollars, parse_duration, usd
 from claude_batch.core.settings import (
     ASKING,
@@ -210,7 +210,7 @@ class ProviderOptions:
     sandbox: bool = False
     """Whether everything happens in a sandbox that ends with the command."""
     flags: str = ""
-    """The flags that a later command needs too, as they are typed."""
+    """The flags that a later command needs too, as they are typed but for a URL's password."""
 
     @property
     def location(self) -> str:
@@ -373,7 +373,9 @@ def _typed(context: click.Context) -> str:
     words: list[str] = []
     for name in _NEEDED_AGAIN:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            words += ["", _settings()[name].flags[0], shlex.quote(context.params[name])]
+            # Hints end up in logs, which must not have the password of a URL.
+            shown = without_password(context.params[name])
+            words += ["", _LIGHT[name].flags[0], shlex.quote(shown)]
     return " ".join(words).replace("  ", " ")
 
 

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, text
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
-from claude_batch.core.ledger_location import has_ledger, on_server
+from claude_batch.core.ledger_location import has_ledger, on_server, without_password
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import live_calls, queries, submissions
 from claude_batch.ledger.backends.backend import Backend
@@ -61,7 +61,9 @@ def move_ledger(file: str, url: str) -> Moved:
     can then still be used, or the same call finishes.
     """
     if on_server(file) or not has_ledger(file):
-        raise LedgerError(f"there is no ledger in a file {file}; nothing was changed")
+        # A URL may have a password in it.
+        shown = without_password(file)
+        raise LedgerError(f"there is no ledger in a file {shown}; nothing was changed")
     if not on_server(url):
         raise LedgerError("a file is moved to a URL such as postgresql://USER@HOST/DATABASE")
     server = open_backend(url)
