@@ -447,6 +447,16 @@ Feature: What a run, an actor or a day may cost is never passed
       | --budget       | RUN     |
       | --daily-budget | --daily |
 
+  Scenario: A command that is repeated with a budget leaves nothing more in the ledger
+    Given an API that bills what its prompts say
+    And a command's file "asks.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 20}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.05 -o out.jsonl
+    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.05 -o out.jsonl
+    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.05 -o out.jsonl
+    Then the ledger remembers 0 removed budgets
+    When a command runs: ledger prune --older-than 0s
+    Then the ledger remembers 0 removed budgets
+
   Scenario: A command that continues a run with a budget sends nothing before the budget counts
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 3 requests that use {"input_tokens": 10, "output_tokens": 1000}

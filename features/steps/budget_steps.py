@@ -41,7 +41,7 @@ from claude_batch.ledger.charges import DAY, UNBOUNDED
 from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.schema import batches, charges, params, requests, results
+from claude_batch.ledger.schema import batches, charges, meta, params, requests, results
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.budget_room import count_under_way, most_cost
 from claude_batch.lifecycle.packer import pack_due
@@ -430,3 +430,10 @@ def _(context: Context, number: int, name: str, tokens: int, model: str) -> None
         {"params": {"model": model, "max_tokens": tokens, "messages": [message]}}
     )
     Path(name).write_text("\n".join(lines))
+
+
+@then("the ledger remembers {count:d} removed budgets")
+def _(context: Context, count: int) -> None:
+    removed = meta.c.name.startswith("removed budget of")
+    found = ledger_values(select(meta.c.name).where(removed))
+    assert len(found) == count, found

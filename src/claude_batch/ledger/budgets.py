@@ -65,6 +65,12 @@ def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None
         tx.execute(insert(budgets).values(scope=scope, name=name, amount=amount, warned=0))
 
 
+def forget_run(tx: Connection, run_id: str) -> None:
+    """Remove the budget of a run that leaves the ledger, and what `set_amount` recorded of it."""
+    tx.execute(delete(budgets).where(budgets.c.scope == "run", budgets.c.name == run_id))
+    tx.execute(delete(meta).where(meta.c.name == _removed("run", run_id)))
+
+
 def _removed(scope: BudgetScope, name: str) -> str:
     """Return the name of the meta row with the amount that was declared of a removed budget."""
     return f"removed budget of {scope} {name}"

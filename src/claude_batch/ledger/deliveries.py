@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, and_, delete, func, or_, select, union, union_all, update
 
 from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
-from claude_batch.ledger.budgets import set_amount
+from claude_batch.ledger.budgets import forget_run
 from claude_batch.ledger.charges import keep_run
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.schema import (
@@ -209,7 +209,7 @@ def begin_pruning(tx: Connection, run_id: str, process: str) -> str | None:
     """
     why = why_kept(tx, run_id)
     if why is None:
-        set_amount(tx, "run", run_id, None)
+        forget_run(tx, run_id)
         keep_run(tx, run_id)
         values = {"stored": None, "digest": None, "process": process}
         tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
@@ -251,7 +251,7 @@ def _remove_run(tx: Connection, run_id: str) -> None:
     if not gone:
         return
     mine = list(tx.scalars(select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)))
-    set_amount(tx, "run", run_id, None)
+    forget_run(tx, run_id)
     tx.execute(delete(judges).where(judges.c.run_id == run_id))
     tx.execute(delete(batch_runs).where(batch_runs.c.run_id == run_id))
     drop_run_files(tx, run_id)

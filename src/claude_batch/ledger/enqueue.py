@@ -544,7 +544,7 @@ def drop_run(tx: Connection, run_id: str) -> None:
     mine = select(requests.c.seq).where(requests.c.run_id == run_id)
     _forget(tx, mine)
     tx.execute(delete(requests).where(requests.c.run_id == run_id))
-    budgets.set_amount(tx, "run", run_id, None)
+    budgets.forget_run(tx, run_id)
     drop_run_files(tx, run_id)
     tx.execute(delete(judges).where(judges.c.run_id == run_id))
     tx.execute(delete(runs).where(runs.c.id == run_id))
