@@ -195,3 +195,21 @@ Feature: A deadline is met at full price where batches leave no time for it
       | 3     | queued     | none      | 3 requests waiting for a live call                          |
       | 3     | packed     | packed    | 3 requests waiting to be withdrawn                                         |
       | 3     | continuing | live      | 3 conversations between two turns                  |
+
+  Scenario Outline: A deadline that leaves no time for a batch is a warning: <flags>
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl <flags>
+    Then the command line exits with <code> and says
+      """
+      the deadline is in <words>: that leaves no time for a batch, and every request <instead>
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --deadline 2h --deadline-margin 1h --new
+    Then the command line exits with 0
+    And the command line does not say: leaves no time
+
+    Examples:
+      | flags                                               | code | words                           | instead                          |
+      | --deadline 1h --deadline-margin 2h                  | 0    | 1h, and deadline_margin is 2h   | is sent live, at full price      |
+      | --deadline 0s                                       | 0    | 0s                              | is sent live, at full price      |
+      | --deadline 1h --deadline-margin 1h --fallback none  | 1    | 1h, and deadline_margin is 1h   | expires without being sent       |

@@ -8,6 +8,7 @@ transient reason are retried, in the transaction that finds the run.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,6 +22,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope, InvalidRequestError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_id
+from claude_batch.core.quantities import format_duration
 from claude_batch.ledger import deliveries, enqueue, held_requests, queries, reservations, retries
 from claude_batch.ledger.budgets import budgets_of
 from claude_batch.ledger.enqueue import NewRequest, NewRun
@@ -46,6 +48,8 @@ from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
+
+_log = logging.getLogger(__name__)
 
 CHUNK_REQUESTS = 4000
 CHUNK_BYTES = 8 << 20
@@ -86,6 +90,27 @@ def deadline_fault(mode: BatchProcessingMode, now: float) -> ActorConfigurationE
         return None
     return ActorConfigurationError(
         f"the deadline {due.isoformat()} is in the past; give a later one. Nothing was sent"
+    )
+
+
+def _warn_of_margin(mode: BatchProcessingMode, now: float) -> None:
+    """Warn if a deadline leaves a new run no time for a batch, because that doubles its cost."""
+    due = mode.deadline_after(now)
+    if due is None or mode.mode == "live" or due - now > (mode.deadline_margin or 0):
+        return
+    margin = mode.deadline_margin
+    words = "" if margin is None else f", and deadline_margin is {format_duration(margin)}"
+    instead = (
+        "every request is sent live, at full price"
+        if mode.fallback == "live"
+        else "every request expires without being sent"
+    )
+    _log.warning(
+        "the deadline is in %s%s: that leaves no time for a batch, and %s",
+        format_duration(round(due - now, 1)),
+        words,
+        instead,
+        extra={"for_people": True},
     )
 
 
@@ -452,6 +477,7 @@ class RunWriter:
         if (fault := deadline_fault(self._mode, self._now)) is not None:
             self.abort()
             raise fault
+        _warn_of_margin(self._mode, self._now)
 
     def _look_ahead(self) -> None:
         """Run the preflight check; its token counts improve estimates."""
