@@ -111,6 +111,35 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has taken 2 batches, and processed no request twice
 
+  Scenario: The budget of a day counts the answers to what the backup does not know
+    When a command runs: run actor.yaml asks.jsonl --daily-budget 1
+    And a command runs: ledger backup copy.db
+    And a command runs: run actor.yaml more.jsonl -o more.out
+    And a command runs: budget
+    Then the command line prints
+      """
+      today (UTC): budget $1, spent $0.000176, reserved $0.000000, left
+      """
+    When a command's ledger is replaced by "copy.db"
+    And a command runs: budget
+    Then the command line prints
+      """
+      today (UTC): budget $1, spent $0.000128, reserved $0.000000, left
+      """
+    When a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: budget
+    Then the command line prints
+      """
+      today (UTC): budget $1, spent $0.000176, reserved $0.000000, left
+      """
+    When a command runs: run actor.yaml more.jsonl -o more.out --daily-budget 0.0002
+    Then the command line exits with 3 and says
+      """
+      1 request is held: the budget of this day (UTC) is $0.0002, $0.0001755 of it spent
+      """
+
   Scenario: What still processes is waited for, and meanwhile nothing is sent
     Given a command's API with {"latency": 3600}
     And the API has the faults

@@ -45,6 +45,7 @@ from sqlalchemy import (
     exists,
     false,
     func,
+    insert,
     literal,
     literal_column,
     null,
@@ -575,3 +576,24 @@ def keep_run(tx: Connection, run_id: str) -> None:
     are left as they are, because these charges also hold what is in doubt.
     """
     open_rows(tx, batch_runs.c.run_id == run_id, spent=_paid())
+
+
+def keep_strange(tx: Connection, batch_id: int, costs: Sequence[int | None]) -> None:
+    """Charge a batch for answers to requests that the ledger does not have; None: without a price.
+
+    Their run and actor are not known, so only the budget of a day counts them.
+    """
+    if not costs:
+        return
+    unknown = sum(cost is None for cost in costs)
+    tx.execute(
+        insert(charges).values(
+            batch_id=batch_id,
+            run_id="",
+            actor="",
+            day=select(_DAY_OF_BATCH).where(batches.c.id == batch_id).scalar_subquery(),
+            reserved=0,
+            spent=sum(cost or 0 for cost in costs),
+            doubt=unknown * UNBOUNDED,
+        )
+    )

@@ -58,6 +58,7 @@ def adopt_forgotten(
     workspace_id: int,
     remote_id: str,
     sendings: Mapping[str, int],
+    costs: Mapping[str, int | None],
     *,
     counts: str,
     created: float,
@@ -67,7 +68,9 @@ def adopt_forgotten(
 
     ``sendings`` maps the request ids in its lines to their sending numbers. Requests that wait to
     be sent move into the batch. Requests that have an answer, or are in another batch, stay, and
-    their lines are kept. Returns None if the workspace has no lane, and so no request.
+    their lines are kept. ``costs`` are those of the answers that were billed, None for an unknown
+    one; what requests that are not in the ledger have cost is charged to the day of the batch.
+    Returns None if the workspace has no lane, and so no request.
     """
     lane_id = tx.scalar(
         select(lanes.c.id).where(lanes.c.workspace_id == workspace_id).order_by(lanes.c.id).limit(1)
@@ -114,6 +117,8 @@ def adopt_forgotten(
         .values(state=BatchState.ENDED, request_count=known)
     )
     charges.reserve(tx, batch_id)
+    strange = costs.keys() - waiting.keys() - others.keys()
+    charges.keep_strange(tx, batch_id, [costs[identifier] for identifier in strange])
     return Claim(batch_id, known, len(sendings) - known)
 
 

@@ -38,9 +38,15 @@ from claude_batch.ledger.high_water import HighWater, is_known, posts_of
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.batch_list import FOREIGN_LINES, split_lines, walk
 from claude_batch.lifecycle.budget_room import warn_after
-from claude_batch.lifecycle.collection import COMPLETE_FETCHES, Collection, missing_state
+from claude_batch.lifecycle.collection import (
+    COMPLETE_FETCHES,
+    Collection,
+    missing_state,
+    result_of,
+)
 from claude_batch.lifecycle.doors import contact_faults
 from claude_batch.lifecycle.polling import Polling
+from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line
@@ -139,6 +145,7 @@ class _Recovery:
                 tx, workspace_id, now=self._ledger.now(), note="the ledger was restored"
             )
         self._collection = Collection(ledger, client, settings)
+        self._prices = prices_of(settings.prices)
         self.found = Recovered()
 
     async def run(self, force: bool) -> Recovered:
@@ -191,18 +198,23 @@ class _Recovery:
             self.found.open[remote.id] = "it is still processing"
             return
         sendings: dict[str, int] = {}
+        costs: dict[str, int | None] = {}
+        at = remote.ended or self._ledger.now()
         others = 0
         try:
             async with self._client.results(remote.id) as chunks:
                 async for lines in split_lines(chunks):
                     for raw in lines:
                         try:
-                            identifier = decode_line(raw).custom_id
+                            line = decode_line(raw)
                         except UnreadableLine:
                             continue
-                        parts = parse_custom_id(identifier)
+                        parts = parse_custom_id(line.custom_id)
                         if parts is not None and parts[1] in self._ledger.incarnations:
                             sendings[parts[0]] = parts[2]
+                            row = result_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
+                            if row.cost != 0:
+                                costs[parts[0]] = row.cost
                             continue
                         # A single line may have strayed into our batch; so many without one of ours
                         # have not.
@@ -218,9 +230,11 @@ class _Recovery:
         if missing > 0 or not sendings:
             self.found.open[remote.id] = f"{missing} of its results are missing"
             return
-        await self._adopt(remote, sendings)
+        await self._adopt(remote, sendings, costs)
 
-    async def _adopt(self, remote: RemoteBatch, sendings: dict[str, int]) -> None:
+    async def _adopt(
+        self, remote: RemoteBatch, sendings: dict[str, int], costs: dict[str, int | None]
+    ) -> None:
         now = self._ledger.now()
         created = remote.created or now
         first, number = next(iter(sendings.items()))
@@ -238,6 +252,7 @@ class _Recovery:
                 self._seat.workspace_id,
                 remote.id,
                 sendings,
+                costs,
                 counts=json.dumps(msgspec.to_builtins(remote.request_counts)),
                 created=created,
                 ended=remote.ended or now,
