@@ -393,6 +393,23 @@ Feature: What a run, an actor or a day may cost is never passed
       | a run with a later budget | {"drive": false}                    |
       | a run with a later budget | {"drive": false, "mode": "live"}    |
 
+  Scenario Outline: However large requests are, a few megabytes of them are read for a budget at once: <what>
+    Given a command's API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 401}},
+                 {"route": "messages", "action": {"type": "error", "status": 401}}]}
+      """
+    And a command's file "asks.jsonl" of 12 prompts of 1000000 bytes, and one of 10000000
+    When a command runs: submit actor.yaml asks.jsonl <flags>
+    Then the command line exits with 4
+    And 13 requests <what> are read for a budget, 8 MB at once, or a single one
+
+    Examples:
+      | what                      | flags       |
+      | in a batch                |             |
+      | that wait for a live call | --mode live |
+
   Scenario: A call whose PDF is being bounded ends with its provider
     Given an API
     And PDFs that take 1 second to be bounded

@@ -10,6 +10,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -437,3 +438,30 @@ def _(context: Context, count: int) -> None:
     removed = meta.c.name.startswith("removed budget of")
     found = ledger_values(select(meta.c.name).where(removed))
     assert len(found) == count, found
+
+
+@given('a command\'s file "{name}" of {count:d} prompts of {size:d} bytes, and one of {large:d}')
+def _(context: Context, name: str, count: int, size: int, large: int) -> None:
+    sizes = [size] * count + [large]
+    lines = [json.dumps({"prompt": f"{at:08}" + "x" * (size - 8)}) for at, size in enumerate(sizes)]
+    Path(name).write_text("\n".join(lines))
+
+
+@then("{count:d} requests {what} are read for a budget, {most:d} MB at once, or a single one")
+def _(context: Context, count: int, what: str, most: int) -> None:
+    [run_id] = ledger_values(select(requests.c.run_id).distinct())
+    batch_ids = ledger_values(select(batches.c.id))
+
+    def page(after: int) -> list[tuple[int, bytes]]:
+        with ledger.read() as tx:
+            if what == "in a batch":
+                return reservations.unreserved(tx, "batch", batch_ids[0], after)
+            return reservations.waiting_calls(tx, run_id, after, anew=False)
+
+    seen: list[int] = []
+    with closing(Ledger(os.environ["CLAUDE_BATCH_LEDGER"])) as ledger:
+        while found := page(seen[-1] if seen else 0):
+            assert len(found) == 1 or sum(len(body) for _, body in found) <= most << 20
+            seen += [seq for seq, _ in found]
+    assert seen == ledger_values(select(requests.c.seq).order_by(requests.c.seq)), seen
+    assert len(seen) == count

@@ -75,14 +75,17 @@ def tokens_per_byte(tx: Connection, model: str) -> float | None:
 # Reservations -------------------------------------------------------------------------------------
 
 PAGE = 1000
-"""Requests whose params are read at once."""
+"""Most requests whose params are read at once."""
+
+PAGE_BYTES = 8 << 20
+"""Most bytes of their params, apart from a single larger request."""
 
 _BODIES = (
     select(requests.c.seq, params.c.body)
     .join(params, params.c.request_seq == requests.c.seq)
     .where(requests.c.reserve.is_(None), requests.c.seq > bindparam("after"))
     .order_by(requests.c.seq)
-    .limit(PAGE)
+    .limit(bindparam("most"))
 )
 _OF_BATCH = _BODIES.where(requests.c.batch_id == bindparam("of"))
 _FORMER = _BODIES.join(former_members, former_members.c.request_seq == requests.c.seq).where(
@@ -110,15 +113,37 @@ in it, requests with a failure as its result, or with an answer without a price,
 a lane, or live calls under way or lost.
 """
 
-_SOURCES: dict[str, Any] = {
-    "batch": _OF_BATCH,
-    "former": _FORMER,
-    "lost": _LOST,
-    "failed": _FAILED,
-    "unpriced": _UNPRICED,
-    "lane": _QUEUED,
-    "calls": _CALLED,
+
+def _with_sizes(bodies: Any) -> tuple[Any, Any]:
+    """Return a query of params, and one of their sizes."""
+    return bodies, bodies.with_only_columns(requests.c.size)
+
+
+_SOURCES: dict[str, tuple[Any, Any]] = {
+    "batch": _with_sizes(_OF_BATCH),
+    "former": _with_sizes(_FORMER),
+    "lost": _with_sizes(_LOST),
+    "failed": _with_sizes(_FAILED),
+    "unpriced": _with_sizes(_UNPRICED),
+    "lane": _with_sizes(_QUEUED),
+    "calls": _with_sizes(_CALLED),
 }
+
+
+def _page(
+    tx: Connection, queries: tuple[Any, Any], values: dict[str, Any]
+) -> list[tuple[int, bytes]]:
+    """Return as many rows of a query of params as may be read at once."""
+    bodies, sizes = queries
+    count = total = 0
+    for (size,) in plain_rows(tx, sizes, {**values, "most": PAGE}):
+        total += size
+        if count and total > PAGE_BYTES:
+            break
+        count += 1
+    if not count:
+        return []
+    return [(seq, body) for seq, body in plain_rows(tx, bodies, {**values, "most": count})]
 
 
 def unreserved(
@@ -128,8 +153,7 @@ def unreserved(
 
     Each has its row number, above ``after``, and its params. The page is empty at the end.
     """
-    values = {"of": identifier, "after": after}
-    return [(seq, body) for seq, body in plain_rows(tx, _SOURCES[source], values)]
+    return _page(tx, _SOURCES[source], {"of": identifier, "after": after})
 
 
 _PUT = (
@@ -156,9 +180,10 @@ _WAITING_CALLS = (
         requests.c.seq > bindparam("after"),
     )
     .order_by(requests.c.seq)
-    .limit(PAGE)
+    .limit(bindparam("most"))
 )
-_NEW_CALLS = _WAITING_CALLS.where(requests.c.reserve.is_(None))
+_CALLS = _with_sizes(_WAITING_CALLS)
+_NEW_CALLS = _with_sizes(_WAITING_CALLS.where(requests.c.reserve.is_(None)))
 
 
 def waiting_calls(
@@ -168,8 +193,7 @@ def waiting_calls(
 
     ``anew`` includes requests with a known reservation.
     """
-    query = _WAITING_CALLS if anew else _NEW_CALLS
-    return [(seq, body) for seq, body in plain_rows(tx, query, {"of": run_id, "after": after})]
+    return _page(tx, _CALLS if anew else _NEW_CALLS, {"of": run_id, "after": after})
 
 
 _PUT_ANEW = (
