@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import tracemalloc
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import programs
 from behave import then, use_step_matcher, when
 from behave.runner import Context
+from sqlalchemy import select
+from staging import ledger_values
 
 import claude_batch as cb
+from claude_batch.ledger.held_requests import index_answers
+from claude_batch.ledger.schema import digests
+from claude_batch.ledger.store import Ledger
 
 use_step_matcher("parse")
 
@@ -182,3 +190,16 @@ def _(context: Context, name: str, count: int) -> None:
     reused = [line for line in lines if line.get("reused")]
     assert len(reused) == count and all(line["cost_usd"] == 0 for line in reused), lines
     assert all("reused" not in line for line in lines if line not in reused)
+
+
+@then("the ledger's answers are indexed for {count:d} requests in no more than {most:d} MB")
+def _(context: Context, count: int, most: int) -> None:
+    with closing(Ledger(os.environ["CLAUDE_BATCH_LEDGER"])) as ledger:
+        tracemalloc.start()
+        try:
+            index_answers(ledger)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert len(ledger_values(select(digests.c.request_seq))) == count
+    assert peak < most * 1_000_000, peak

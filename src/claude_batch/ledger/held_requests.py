@@ -260,12 +260,15 @@ def index_answers(ledger: Ledger) -> None:
     for run_id in run_ids:
         after = (since, 0)
         while True:
+            new: list[tuple[int, bytes]] = []
+            last = None
             with ledger.read() as tx:
-                rows = tx.execute(_unindexed(run_id, after)).all()
-                new = [(row.seq, digest_of(row.body)) for row in rows if not row.known]
-            if not rows:
+                for last in tx.execute(_unindexed(run_id, after)):
+                    if not last.known:
+                        new.append((last.seq, digest_of(last.body)))
+            if last is None:
                 break
-            after = (rows[-1].finished, rows[-1].seq)
+            after = (last.finished, last.seq)
             if new:
                 with ledger.write() as tx:
                     known = _known(tx, [seq for seq, _ in new])
@@ -296,6 +299,8 @@ def _unindexed(run_id: str, after: tuple[int, int]) -> Any:
         )
         .order_by(requests.c.finished, requests.c.seq)
         .limit(_PAGE)
+        # Params may have a document of 30 MB in them.
+        .execution_options(yield_per=10)
     )
 
 
