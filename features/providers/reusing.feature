@@ -20,6 +20,27 @@ Feature: What was answered before is not paid for again, where that is asked for
     Then the command line exits with 0
     And the ledger's answers are indexed for 61 requests in no more than 25 MB
 
+  Scenario: A request whose answer was removed while it was looked up is asked like any other
+    Given a command's API
+    And a command's file "asks.jsonl" of 3 prompts
+    And a command's file "more.jsonl" of 4 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Given the API has the faults
+      """
+      {"requests": [{"outcome": "errored", "error": {"type": "overloaded_error"}}]}
+      """
+    When all that was delivered is removed while a command looks up its answers: run actor.yaml more.jsonl --reuse --max-attempts 1
+    Then the command line exits with 1 and says
+      """
+      4 overloaded_error
+      """
+    When the API has no faults any more
+    And a command runs: retry RUN --max-wait 5s
+    Then the command line exits with 0 and says
+      """
+      finished: 4 succeeded of 4
+      """
+
   Scenario: A run whose answers are all known needs no batch
     Given an API
     And a batch provider

@@ -6,17 +6,21 @@ import json
 import os
 import signal
 import tracemalloc
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import programs
 from behave import then, use_step_matcher, when
 from behave.runner import Context
+from cli_steps import command
 from sqlalchemy import select
-from staging import ledger_values
+from staging import QUICK, ledger_values
 
 import claude_batch as cb
+from claude_batch.ledger import held_requests
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.schema import digests
 from claude_batch.ledger.store import Ledger
@@ -203,3 +207,18 @@ def _(context: Context, count: int, most: int) -> None:
             tracemalloc.stop()
     assert len(ledger_values(select(digests.c.request_seq))) == count
     assert peak < most * 1_000_000, peak
+
+
+@when("all that was delivered is removed while a command looks up its answers: {words}")
+def _(context: Context, words: str) -> None:
+    take = held_requests.take_all_answers
+
+    def remove_first(ledger: Ledger, pairs: Iterable[held_requests.Pair]) -> int:
+        found = list(pairs)
+        assert found
+        with cb.ClaudeBatchProvider(**QUICK, drive=False) as provider:
+            assert provider.prune(older_than=0).runs
+        return take(ledger, found)
+
+    with mock.patch.object(held_requests, "take_all_answers", remove_first):
+        command(context, words)

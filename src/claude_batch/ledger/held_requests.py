@@ -365,10 +365,19 @@ def hold_doubles(ledger: Ledger, pairs: Iterable[Pair]) -> int:
 
 
 def take_answers(tx: Connection, pairs: Sequence[Pair]) -> None:
-    """Copy other requests' answers to requests that were just stored, which makes these final."""
-    if pairs:
-        _remember(tx, pairs)
-        _answer(tx, requests.c.seq.in_([seq for seq, _ in pairs]))
+    """Copy other requests' answers to requests that were just stored, which makes these final.
+
+    A request whose answer was removed since it was found stays queued.
+    """
+    if not pairs:
+        return
+    answers = requests.c.seq.in_({of_seq for _, of_seq in pairs})
+    is_there = requests.c.state == RequestState.SUCCEEDED
+    there = set(tx.scalars(select(requests.c.seq).where(answers, is_there)))
+    # A pair without its answer would hold the request for good as soon as it is tried again.
+    if found := [pair for pair in pairs if pair[1] in there]:
+        _remember(tx, found)
+        _answer(tx, requests.c.seq.in_([seq for seq, _ in found]))
 
 
 def take_all_answers(ledger: Ledger, pairs: Iterable[Pair]) -> int:
