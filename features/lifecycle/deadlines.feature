@@ -186,6 +186,14 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the results are read in order
     Then the ledger has learned how long a cancelled batch and a live call take
 
+  Scenario: The time between two single calls is no time that a live call takes
+    Given an API
+    And a batch provider with {"mode": "live"}
+    When the actor is asked: "one"
+    And a command waits 1.5 seconds
+    And the actor is asked: "two"
+    Then the ledger has learned nothing of how long a live call takes
+
   Scenario: A reason for a missed deadline says where the requests stand
     Then a run has missed its deadline because of its requests as follows
       | count | state      | batch     | reason                                                                  |

@@ -22,7 +22,7 @@ from claude_batch.core.quantities import parse_duration
 from claude_batch.ledger import run_deadlines, submissions
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.run_deadlines import Experience
-from claude_batch.ledger.schema import runs
+from claude_batch.ledger.schema import batches, runs
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.deadline_driver import Deadlines, margin_of, missed_because
 from claude_batch.lifecycle.live_driver import judge
@@ -203,12 +203,24 @@ def _(context: Context, outcome: str) -> None:
     assert found.startswith(outcome), found
 
 
-@then("the ledger has learned how long a cancelled batch and a live call take")
-def _(context: Context) -> None:
+def experience() -> Experience:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.read() as tx:
         seen = run_deadlines.experience(tx, 1)
     ledger.close()
+    return seen
+
+
+@then("the ledger has learned nothing of how long a live call takes")
+def _(context: Context) -> None:
+    assert ledger_values(select(batches.c.request_count).where(batches.c.state == "live")) == [2]
+    seen = experience()
+    assert seen.live_seconds is None, seen
+
+
+@then("the ledger has learned how long a cancelled batch and a live call take")
+def _(context: Context) -> None:
+    seen = experience()
     assert seen.cancel_seconds is not None and 0 < seen.cancel_seconds < 20, seen
     assert seen.live_seconds is not None and 0 < seen.live_seconds < 5, seen
 

@@ -25,7 +25,7 @@ class Experience:
     cancel_seconds: float | None
     """The longest recent time from a batch's cancellation to its collection, in seconds."""
     live_seconds: float | None
-    """Recent seconds per live call, one after another, with their concurrency taken into
+    """Recent seconds per live call of a run, one after another, with their concurrency taken into
     account.
     """
 
@@ -62,9 +62,22 @@ def experience(tx: Connection, workspace_id: int) -> Experience:
         .order_by(batches.c.id.desc())
         .limit(_RECENT)
     ).all()
+    # A row of live calls lasts from a day's first to its last. Those of a run follow each other;
+    # between single calls, hours may pass.
+    of_run = (
+        select(batch_runs.c.batch_id)
+        .join(runs, runs.c.id == batch_runs.c.run_id)
+        .where(batch_runs.c.batch_id == batches.c.id, runs.c.kind == "run")
+        .exists()
+    )
     calls = tx.execute(
         select(batches.c.request_count, batches.c.ended - batches.c.created)
-        .where(of_workspace, batches.c.state == BatchState.LIVE, batches.c.collected.is_not(None))
+        .where(
+            of_workspace,
+            of_run,
+            batches.c.state == BatchState.LIVE,
+            batches.c.collected.is_not(None),
+        )
         .order_by(batches.c.id.desc())
         .limit(_RECENT)
     ).all()
