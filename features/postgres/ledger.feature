@@ -297,6 +297,25 @@ Feature: A ledger on PostgreSQL
       has the answers to 2 requests that this ledger does not have; submit them again
       """
 
+  Scenario: A promoted standby is recovered, although no process has noticed the promotion before
+    Given a command's file "prompts.jsonl" of 3 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o first.jsonl
+    Given a standby of it
+    And the standby has everything and is detached
+    When the PostgreSQL server crashes, and the standby is promoted
+    And the ledger's URL is that of the standby
+    And a command runs until it need not be repeated: ledger recover --settling 1ms
+    Then the command line exits with 0 and says
+      """
+      the ledger is recovered and may send again
+      """
+    Given a command's file "more.jsonl"
+      """
+      "the fourth"
+      """
+    When a command runs: run actor.yaml more.jsonl -o more-out.jsonl --poll-interval 0.1s
+    Then the command line exits with 0
+
   Scenario Outline: A COMMIT whose answer is lost loses nothing and repeats nothing
     Given a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts

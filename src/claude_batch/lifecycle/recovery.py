@@ -34,7 +34,7 @@ from claude_batch.ledger import (
     submissions,
     unknown_batches,
 )
-from claude_batch.ledger.high_water import HighWater, is_known, posts_of
+from claude_batch.ledger.high_water import HighWater, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.batch_list import FOREIGN_LINES, split_lines, walk
 from claude_batch.lifecycle.budget_room import warn_after
@@ -137,6 +137,9 @@ class _Recovery:
         self._settings = settings
         self._high_water = HighWater(ledger)
         with ledger.write() as tx:
+            if ledger.has_moved(tx):
+                # No driver has noticed it before, so the other workspaces do not know it either.
+                note_behind(tx, ledger.now())
             self._behind = recovered_batches.begin(tx, workspace_id, self._ledger.now())
             self._seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
             live_calls.interrupted(tx, workspace_id)
