@@ -316,6 +316,15 @@ Feature: A ledger on PostgreSQL
     When a command runs: run actor.yaml more.jsonl -o more-out.jsonl --poll-interval 0.1s
     Then the command line exits with 0
 
+  Scenario: A worker that keeps driving while a standby takes its server's place sends nothing before the ledger is recovered
+    Given a proxy before the PostgreSQL server
+    And two workers: --health 0
+    And a standby of it
+    Then one of them drives, and each says that it works
+    When the standby has everything and is detached
+    And the standby takes the place of the server within an instant
+    Then sending is halted within 10 seconds, because the ledger may have forgotten sendings
+
   Scenario Outline: A COMMIT whose answer is lost loses nothing and repeats nothing
     Given a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts

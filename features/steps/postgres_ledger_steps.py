@@ -259,6 +259,25 @@ def _(context: Context, seconds: int) -> None:
     wait_for(is_over, seconds)
 
 
+@when("the standby takes the place of the server within an instant")
+def _(context: Context) -> None:
+    # No statement meets the change: connections that are idle are replaced.
+    old = context.postgres
+    context.standby.promote()
+    context.proxy.redirect(context.standby.port)
+    context.proxy.reset_connections()
+    old.stop("immediate")
+    context.postgres = context.standby
+
+
+@then(
+    "sending is halted within {seconds:d} seconds, because the ledger may have forgotten sendings"
+)
+def _(context: Context, seconds: int) -> None:
+    halted = "SELECT 1 FROM claude_batch.workspaces WHERE halt_reason = 'ledger_behind'"
+    wait_for(lambda: bool(context.postgres.execute(halted)), seconds)
+
+
 @when("the worker that runs a tool is killed")
 def _(context: Context) -> None:
     calls = Path("calls.txt")

@@ -88,6 +88,10 @@ class Deposed(Exception):
     """Another process took the leader lock, or the claim; the transaction was rolled back."""
 
 
+class ServerChanged(Deposed):
+    """Another server has the data now, and may lack what the seat's driver has committed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seat:
     """The right to drive one workspace, valid while its epoch equals the ledger's."""
@@ -251,7 +255,8 @@ class Ledger:
     def write(self, seat: Seat | None = None) -> Generator[Connection]:
         """Begin a write transaction: durable when the block ends, rolled back if the block raises.
 
-        With a ``seat``, raises `Deposed` if the workspace's epoch is no longer the seat's. Raises
+        With a ``seat``, raises `Deposed` if the workspace's epoch is no longer the seat's, and
+        `ServerChanged` if another server has the data than when the seat was taken. Raises
         `LedgerError` if the disk is full, if the file is locked or damaged, or if another
         claude-batch has migrated or recovered the ledger meanwhile.
         """
@@ -278,6 +283,7 @@ class Ledger:
                 )
                 if epoch != seat.epoch:
                     raise Deposed
+                self.check_server(connection)
             yield connection
 
     @contextmanager
@@ -385,11 +391,22 @@ class Ledger:
     def is_elsewhere(self, tx: Connection) -> bool:
         """Return whether another server holds the data than at the last `has_moved`."""
         here, before = self._servers(tx)
-        return before is not None and here != before
+        return here != "" and before is not None and here != before
+
+    def check_server(self, tx: Connection) -> None:
+        """Raise `ServerChanged` if another server has the data than at the last `has_moved`.
+
+        A standby can take the place of the primary between two transactions of a driver that keeps
+        its seat. The connections are replaced without an error.
+        """
+        if self.is_elsewhere(tx):
+            raise ServerChanged
 
     def _servers(self, tx: Connection) -> tuple[str, str | None]:
-        before = tx.scalar(select(meta.c.value).where(meta.c.name == "server"))
-        return self.backend.server(tx), before
+        here = self.backend.server(tx)
+        if not here:
+            return here, None
+        return here, tx.scalar(select(meta.c.value).where(meta.c.name == "server"))
 
     def weakness(self) -> Weakness | None:
         """Return why the server may forget what was committed; None if no reason is known.

@@ -32,7 +32,7 @@ from claude_batch.ledger import (
 from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater
-from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Ledger, Seat, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.conversation_driver import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
@@ -281,6 +281,12 @@ class Driver:
                     continue
                 try:
                     await self._drive(seat)
+                except* ServerChanged:
+                    _log.warning(
+                        "another server has the ledger %s now, which is compared before anything "
+                        "is sent",
+                        self._ledger.location,
+                    )
                 except* Deposed:
                     _log.warning("another process drives this ledger; waiting until it ends")
                 except* _KeyRefused:
@@ -484,6 +490,8 @@ class Driver:
             return LONGEST_SLEEP
         now = self._ledger.now()
         with self._ledger.read() as tx:
+            # Checked here too, because a driver that waits for a batch writes nothing.
+            self._ledger.check_server(tx)
             state = queries.workspace_row(tx, seat.workspace_id)
             pause = self._pause(tx, seat)
             bounded = any_budget(tx)

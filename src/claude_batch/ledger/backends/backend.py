@@ -226,7 +226,10 @@ class Backend(ABC):
         return time.time()
 
     def server(self, tx: Connection) -> str:
-        """Return what identifies the server and the history of its data; "" for a file."""
+        """Return what identifies the server and the history of its data.
+
+        "" for a file, and for a standby, which nothing is written to.
+        """
         return ""
 
     def weakness(self) -> Weakness | None:

@@ -155,9 +155,10 @@ class PostgresBackend(Backend):
         return str(
             tx.scalar(
                 text(
-                    "SELECT (pg_control_system()).system_identifier || '-' || "
+                    "SELECT CASE WHEN pg_is_in_recovery() THEN '' ELSE "
+                    "(pg_control_system()).system_identifier || '-' || "
                     "left(pg_walfile_name(pg_current_wal_lsn()), 8) || '-' || "
-                    "(SELECT oid FROM pg_database WHERE datname = current_database())"
+                    "(SELECT oid FROM pg_database WHERE datname = current_database()) END"
                 )
             )
         )
