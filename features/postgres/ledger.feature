@@ -113,6 +113,28 @@ Feature: A ledger on PostgreSQL
       | postgresql://claude:a@PASSWORD@127.0.0.1:PORT/postgres              | 2    | the ledger's URL has an @ in its password          |
       | postgresql://claude:PASSWORD@127.0.0.1:PORT/postgres?schema=My+Team | 0    | '--schema="My Team"' --file=copy.dump postgresql:// |
 
+  Scenario Outline: A command that is told its ledger's URL repeats it without the password: <words>
+    Given a command's file "prompts.jsonl" of 1 prompts
+    When a command runs with the server's URL in place of URL: <words>
+    Then the command line exits with <code> and says
+      """
+      <message>
+      """
+    And the password of the server was never said
+
+    Examples:
+      | words                                                       | code | message                                                |
+      | submit actor.yaml prompts.jsonl --ledger URL                | 0    | claude-batch resume RUN --ledger 'postgresql://claude:***@ |
+      | worker --schema other --ledger mysqlURL                     | 2    | --schema other: mysqlpostgresql://claude:***@          |
+
+  Scenario: A second provider of the process, with other settings, is refused without the password
+    When two providers of the ledger have different settings
+    Then the error is a ActorConfigurationError that says
+      """
+      claude:***@
+      """
+    And the error does not have the password of the server
+
   Scenario Outline: The session's encoding is UTF-8, whatever the role has: <encoding>
     Given the server's user has the encoding <encoding>
     And a command's file "prompts.jsonl"

@@ -24,6 +24,7 @@ from cli_steps import command
 from html_pages import read_html
 from postgres_server import PASSWORD
 
+from claude_batch import ActorError, ClaudeBatchProvider
 from claude_batch.cli.exits import Exit
 from claude_batch.core.ledger_location import with_schema
 from claude_batch.core.states import RequestState
@@ -123,6 +124,27 @@ def _(context: Context, schema: str, url: str) -> None:
 @given('a COMMIT that has "{words}" fails by "{fault}"')
 def _(context: Context, words: str, fault: cutting_proxy.Fault) -> None:
     context.happened = context.proxy.at_commit(fault, having=words)
+
+
+@when("a command runs with the server's URL in place of URL: {words}")
+def _(context: Context, words: str) -> None:
+    command(context, words.replace("URL", context.url))
+
+
+@when("two providers of the ledger have different settings")
+def _(context: Context) -> None:
+    context.error = None
+    with ClaudeBatchProvider() as first, ClaudeBatchProvider(settling=1800) as second:
+        first.opening().result()
+        try:
+            second.opening().result()
+        except ActorError as error:
+            context.error = error
+
+
+@then("the error does not have the password of the server")
+def _(context: Context) -> None:
+    assert PASSWORD not in str(context.error), context.error
 
 
 @when("a command runs until it need not be repeated: {words}")

@@ -49,7 +49,8 @@ def on_server(location: str) -> bool:
 def with_schema(location: str, schema: str) -> str:
     """Return the URL of a ledger in this schema of its database. Raises `ValueError`."""
     if not on_server(location):
-        raise ValueError(f"{location} is a file; only a ledger on PostgreSQL has a schema")
+        shown = without_password(location)
+        raise ValueError(f"{shown} is a file; only a ledger on PostgreSQL has a schema")
     place = _PLACE.match(location)
     assert place is not None
     options = parse_qsl(location[place.end() + 1 :], keep_blank_values=True)

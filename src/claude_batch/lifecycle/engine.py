@@ -28,6 +28,7 @@ from claude_batch.core.errors import (
     LedgerError,
     first_cause,
 )
+from claude_batch.core.ledger_location import without_password
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import collected_batches, halts, queries
@@ -168,8 +169,9 @@ class Engine:
             if engine is not None and not engine._loop.closed:
                 if engine.settings != settings:
                     raise ActorConfigurationError(
-                        f"the ledger {location} is already open in this process with other "
-                        f"settings ({engine.settings}); use the same settings for all its providers"
+                        f"the ledger {without_password(location)} is already open in this process "
+                        f"with other settings ({engine.settings}); use the same settings for all "
+                        "its providers"
                     )
             else:
                 ledger = Ledger(location)
