@@ -293,6 +293,11 @@ Feature: A ledger on PostgreSQL
       """
       pg_dump --format=custom --schema=claude_batch --file=copy.dump
       """
+    When a command runs: ledger backup
+    Then the command line exits with 2 and says
+      """
+      pg_dump --format=custom --schema=claude_batch --file=ledger.20
+      """
 
   Scenario: A standby that has lost commits sends nothing before it is recovered, and then nothing twice
     Given a command's file "prompts.jsonl" of 3 prompts

@@ -21,7 +21,7 @@ from claude_batch.cli.options import (
 )
 from claude_batch.cli.user_messages import BadInput, BadOutput, print_json, print_line, say
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.core.ledger_location import default_ledger
+from claude_batch.core.ledger_location import default_ledger, on_server
 from claude_batch.core.quantities import count_of, roughly
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def backup_command(file: str | None, ledger: str | None) -> None:
     require_ledger(location)
     opened = Ledger(location)
     try:
-        beside = opened.backend.address + time.strftime(".%Y%m%d-%H%M%S")
+        moment = time.strftime(".%Y%m%d-%H%M%S")
+        # Nothing is beside a server's ledger: the folder is that of the user.
+        beside = f"ledger{moment}.dump" if on_server(location) else opened.backend.address + moment
         target = Path(beside if file is None else file)
         try:
             opened.backup(target)
