@@ -461,6 +461,23 @@ Feature: A ledger on PostgreSQL
       drives workspace 1
       """
 
+  Scenario: The workers of a ledger without a run are named
+    Given two workers: --health 0
+    Then one of them drives, and each says that it works
+    When a command runs: status
+    Then the command line prints
+      """
+      no runs yet
+      """
+    And the command line prints
+      """
+      : drives workspace 1
+      """
+    And the command line prints
+      """
+      : waits
+      """
+
   Scenario: Workers share the tool calls of a run, whichever of them drives, and each call runs once
     Given a command's file "counted.py"
       """

@@ -76,8 +76,6 @@ def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str |
         store.close()
     if as_json:
         print_json(report.to_dict())
-    elif not report.statuses:
-        print_line("no runs yet")
     else:
         from claude_batch.cli.display import console
 

@@ -55,7 +55,8 @@ class StatusReport:
             from rich.console import Group
             from rich.text import Text
 
-            return Group(runs_table(list(self.statuses)), *map(Text, workers))
+            runs = runs_table(list(self.statuses)) if self.statuses else Text("no runs yet")
+            return Group(runs, *map(Text, workers))
         cached = cache_line(self.cost.total)
         more = [*progress_lines(self.progress), *([] if cached is None else [cached]), *workers]
         return run_details(self.statuses[0], more=more)

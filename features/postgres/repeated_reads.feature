@@ -1,0 +1,28 @@
+Feature: What processes read again and again does not grow with the runs that are finished
+
+  Scenario Outline: The requests of a finished run are not read again: <reader>
+    Given a PostgreSQL server
+    And a command's API
+    And a ledger on that server
+    And a command's file "prompts.jsonl" of 400 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    And the server gathers statistics
+    And <reader> has read the ledger, and reads it after each of 3 commits
+    Then its statements read fewer than 100 requests, params and results
+
+    Examples:
+      | reader                 |
+      | `status --watch`       |
+      | the dashboard          |
+      | a process that drives  |
+
+  Scenario: A finished run that is asked again is seen to be open again
+    Given a PostgreSQL server
+    And a command's API
+    And a ledger on that server
+    And a command's file "prompts.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml prompts.jsonl
+    And a command runs: cancel RUN
+    And a command runs: resume RUN
+    And `status --watch` has read the ledger, and reads it once all requests of the run are queued again
+    Then it shows a run of 3 requests that are queued
