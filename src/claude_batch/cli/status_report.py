@@ -20,7 +20,7 @@ from claude_batch.providers.progress import (
     status_line,
     without_times,
 )
-from claude_batch.providers.status import RunStatus, all_statuses_in, status_in
+from claude_batch.providers.status import Finished, RunStatus, all_statuses_in, status_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,13 +74,16 @@ class StatusReader:
         self._ledger = ledger
         self._run_id = run_id
         self._progress: ProgressReader | None = None
+        self._finished: Finished = {}
+        """The runs of the last report that were finished."""
 
     def read(self) -> StatusReport:
         """Return the present report. Raises `RunNotFoundError` and `LedgerError`."""
         workers = tuple(self._ledger.workers())
         with self._ledger.read() as tx:
             if self._run_id is None:
-                return StatusReport(tuple(all_statuses_in(self._ledger, tx)), workers=workers)
+                statuses = all_statuses_in(self._ledger, tx, finished=self._finished)
+                return StatusReport(tuple(statuses), workers=workers)
             status = status_in(self._ledger, tx, self._run_id)
             if self._progress is None:
                 self._progress = ProgressReader(self._ledger, status.run_id)

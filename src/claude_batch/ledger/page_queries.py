@@ -17,6 +17,7 @@ from claude_batch.ledger.schema import (
     batches,
     conversations,
     lanes,
+    meta,
     params,
     requests,
     results,
@@ -25,7 +26,7 @@ from claude_batch.ledger.schema import (
     workspaces,
 )
 from claude_batch.ledger.store import Record
-from claude_batch.ledger.transitions import REUSED
+from claude_batch.ledger.transitions import REOPENED, REUSED
 
 _MANY = 500
 """Values in one IN list."""
@@ -34,22 +35,30 @@ _MANY = 500
 
 
 class RunMark(NamedTuple):
-    """Numbers that stay the same for as long as a finished run does."""
+    """Values that stay the same for as long as a finished run does."""
 
-    finished: int
-    """Number of requests with a final state."""
+    requests: int
+    """Number of requests that it has."""
     last: int
-    """Stamp of the last one."""
+    """Stamp of the last one that became final."""
     delivered: float | None
+    reopened: str | None
+    """Stamp of the last transaction in which a final request of any run became open again."""
 
 
 def run_marks(tx: Connection, run_ids: Collection[str]) -> dict[str, RunMark]:
-    """Return the marks of runs. Finished requests are counted in their index alone."""
-    of_run = and_(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
-    number = select(func.count()).where(of_run).scalar_subquery()
-    last = select(func.coalesce(func.max(requests.c.finished), 0)).where(of_run).scalar_subquery()
-    query = select(runs.c.id, number, last, runs.c.delivered).where(runs.c.id.in_(run_ids))
-    return {row[0]: RunMark(row[1], row[2], row[3]) for row in tx.execute(query)}
+    """Return the marks of runs. Of each, one entry of an index is read, however large it is."""
+    reopened = tx.scalar(select(meta.c.value).where(meta.c.name == REOPENED))
+    last = (
+        select(requests.c.finished)
+        .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
+        .order_by(requests.c.finished.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = select(runs.c.id, runs.c.request_count, func.coalesce(last, 0), runs.c.delivered)
+    found = tx.execute(query.where(runs.c.id.in_(run_ids)))
+    return {row[0]: RunMark(row[1], row[2], row[3], reopened) for row in found}
 
 
 def runs_before(

@@ -30,8 +30,10 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    delete,
     exists,
     func,
+    insert,
     literal,
     null,
     or_,
@@ -41,17 +43,32 @@ from sqlalchemy import (
 
 from claude_batch.core.outcome import Disposition, Next, Outcome, Standing, next_step
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.schema import doubles, requests, results, runs
+from claude_batch.ledger.schema import doubles, meta, requests, results, runs
 from claude_batch.ledger.store import next_stamp
 
 REUSED = 0
 """The sending of an answer that was copied from another request. No request sends under it."""
+
+REOPENED = "reopened"
+"""Metadata: the stamp of the last transaction in which a final request became open again."""
 
 Condition: TypeAlias = ColumnElement[bool]
 
 
 def _change(tx: Connection, which: Condition, **values: Any) -> int:
     return tx.execute(update(requests).where(which).values(**values)).rowcount
+
+
+def _noted_as_reopened(tx: Connection, count: int) -> int:
+    """Note that so many final requests are not final any more; return the number.
+
+    A reader then knows, without counting the requests of a finished run, that it is still finished.
+    """
+    if count:
+        stamp = str(next_stamp(tx))
+        tx.execute(delete(meta).where(meta.c.name == REOPENED))
+        tx.execute(insert(meta).values(name=REOPENED, value=stamp))
+    return count
 
 
 def is_double() -> Condition:
@@ -143,6 +160,8 @@ def conclude(
         if sendings is not None:
             values["sendings"] = sendings
         moved[step] = _change(tx, mine, **values)
+        if is_late and not step.state.is_final:
+            _noted_as_reopened(tx, moved[step])
     return moved
 
 
@@ -311,7 +330,8 @@ def release(tx: Connection, which: Condition, *, due: float | None = None) -> in
 
 def hold_lost(tx: Connection, which: Condition) -> int:
     """Hold lost requests again, because the one that they equal has an answer by now."""
-    return _change(tx, which, state=RequestState.HELD, finished=None, answered_by=None)
+    held = _change(tx, which, state=RequestState.HELD, finished=None, answered_by=None)
+    return _noted_as_reopened(tx, held)
 
 
 def copy_answer(tx: Connection, which: Condition, original: FromClause) -> int:
@@ -362,7 +382,7 @@ def ask_again(
     more: dict[str, Any] = {} if sendings is None else {"sendings": sendings}
     if forgive:
         more |= {"cancelled": False, "forgiven": requests.c.attempts}
-    return _change(
+    asked = _change(
         tx,
         which,
         state=case((is_double(), RequestState.HELD), else_=RequestState.QUEUED),
@@ -372,6 +392,7 @@ def ask_again(
         answered_by=None,
         **more,
     )
+    return _noted_as_reopened(tx, asked)
 
 
 # Conversations ------------------------------------------------------------------------------------

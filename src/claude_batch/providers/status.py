@@ -17,11 +17,13 @@ from claude_batch.ledger import (
     conversations,
     cost_sums,
     halts,
+    page_queries,
     queries,
     run_deadlines,
     unknown_batches,
 )
 from claude_batch.ledger.live_calls import groups_live_calls
+from claude_batch.ledger.page_queries import RunMark
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.submissions import INTERRUPTED
 from claude_batch.lifecycle.budget_room import Held, held_of
@@ -568,12 +570,32 @@ def all_statuses(ledger: Ledger, *, limit: int = 50) -> list[RunStatus]:
         return all_statuses_in(ledger, tx, limit=limit)
 
 
-def all_statuses_in(ledger: Ledger, tx: Transaction, *, limit: int = 50) -> list[RunStatus]:
-    """Return the same in a transaction of the caller."""
-    driven: dict[int, bool] = {}
+Finished = dict[str, tuple[RunMark, RunStatus]]
+"""Statuses of finished runs by id, with the marks for which they hold."""
+
+
+def all_statuses_in(
+    ledger: Ledger, tx: Transaction, *, limit: int = 50, finished: Finished | None = None
+) -> list[RunStatus]:
+    """Return the same in a transaction of the caller.
+
+    A caller that asks again and again gives the same ``finished`` each time, so that the requests
+    of a finished run are counted once.
+    """
+    rows = queries.recent_runs(tx, limit)
+    marks = {} if finished is None else page_queries.run_marks(tx, [row.id for row in rows])
+    known, driven = finished or {}, dict[int, bool]()
     found: list[RunStatus] = []
-    for row in queries.recent_runs(tx, limit):
-        if row.workspace_id not in driven:
-            driven[row.workspace_id] = seat_is_taken(ledger, row.workspace_id)
-        found.append(status_in(ledger, tx, row.id, driven=driven[row.workspace_id]))
+    for row in rows:
+        mark, status = known.get(row.id, (None, None))
+        if status is None or mark != marks[row.id]:
+            if row.workspace_id not in driven:
+                driven[row.workspace_id] = seat_is_taken(ledger, row.workspace_id)
+            status = status_in(ledger, tx, row.id, driven=driven[row.workspace_id])
+        found.append(status)
+    if finished is not None:
+        finished.clear()
+        finished.update(
+            {each.run_id: (marks[each.run_id], each) for each in found if each.finished}
+        )
     return found
