@@ -56,6 +56,20 @@ Feature: Processes of several machines know who lives and who drives
       """
     And in the ledger the states of the requests are []
 
+  Scenario Outline: A pass whose seat another process takes ends with code <code>: <command>
+    Given a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml prompts.jsonl --poll-interval 0.1s
+    And another process takes the seat while the API answers slowly: <command>
+    Then the command line exits with <code> and says
+      """
+      <words>
+      """
+
+    Examples:
+      | command                        | code | words                                     |
+      | advance                        | 0    | another process drives this ledger        |
+      | ledger recover --even-if-whole | 3    | another process has taken over the ledger |
+
   Scenario: Settings that decide what counts as sent must be the same in all processes
     Given process A, with "settling" 1800
     And a command's file "prompts.jsonl" of 1 prompts

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -15,10 +16,11 @@ from unittest.mock import patch
 import psycopg
 from behave import given, then, when
 from behave.runner import Context
+from cli_steps import command
 from postgres_ledger_steps import end, wait_for
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
-from staging import ledger_values
+from staging import ledger_values, until
 
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import LedgerError
@@ -124,6 +126,24 @@ def _(context: Context, name: str, seconds: int = 0) -> None:
 @then("process {name:w} cannot drive")
 def _(context: Context, name: str) -> None:
     assert not context.processes[name].drives()
+
+
+@when("another process takes the seat while the API answers slowly: {words}")
+def _(context: Context, words: str) -> None:
+    delay = {"type": "delay", "seconds": 2}
+    # The first list makes contact with the API, before the seat is taken.
+    slow = [{"route": "list", "nth": [2], "action": delay}, {"route": "retrieve", "action": delay}]
+    context.api.set_faults({"rules": slow})
+
+    def depose() -> None:
+        until(lambda: context.postgres.execute("SELECT 1 FROM claude_batch.seats"))
+        time.sleep(1)
+        context.postgres.execute("UPDATE claude_batch.workspaces SET epoch = epoch + 1")
+
+    thread = threading.Thread(target=depose)
+    thread.start()
+    command(context, words)
+    thread.join()
 
 
 @when("the event loop of process {name:w} hangs for longer than a process may")

@@ -321,6 +321,14 @@ class Driver:
         """Make one pass over all due work; False means that another process holds the lock."""
         if await self._make_contact():
             return True
+        try:
+            return await self._pass()
+        except ServerChanged:
+            return await self._pass()  # which compares the servers first
+        except Deposed:
+            return False  # it was stopped for so long that another process goes on
+
+    async def _pass(self) -> bool:
         with self._sit() as seat:
             if seat is None:
                 return False

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import (
@@ -35,7 +35,7 @@ from claude_batch.ledger import (
     unknown_batches,
 )
 from claude_batch.ledger.high_water import HighWater, is_known, note_behind, posts_of
-from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle.batch_list import FOREIGN_LINES, split_lines, walk
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
@@ -121,7 +121,14 @@ async def recover(
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)
         with ledger.every_seat(ids, "recovery must be alone with the ledger"):
-            return await _Recovery(ledger, client, settings, here).run(force)
+            try:
+                return await _Recovery(ledger, client, settings, here).run(force)
+            except Deposed:
+                raise LedgerError(
+                    f"another process has taken over the ledger {ledger.location}, because this "
+                    f"one did not answer for too long. End it first. {_AGAIN}",
+                    fault="busy",
+                ) from None
 
 
 _NOT_RECOVERED = "The ledger was not recovered; nothing is sent"
