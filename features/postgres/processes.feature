@@ -35,6 +35,14 @@ Feature: Processes of several machines know who lives and who drives
     Then process B can drive within 5 seconds
     And in the ledger the counts of processes are [2]
 
+  Scenario: A process that ends keeps its seat until its live calls are answered
+    Given process B, with "arm_window" 0.3
+    And a provider that makes a live call of 4 seconds, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
+    And an event loop hangs if it shows no sign for 1 second
+    When the provider is closed during the call
+    Then process B could not drive before the call was answered
+    And in the ledger the states of the requests are ["succeeded"]
+
   Scenario: A process whose connections are all in use is alive again once some are free
     Given process A, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
     And process B, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1

@@ -20,7 +20,7 @@ from cli_steps import command
 from postgres_ledger_steps import end, wait_for
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
-from staging import ledger_values, until
+from staging import ledger_values, make_provider, until
 
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import LedgerError
@@ -73,11 +73,15 @@ class Process:
             enqueue.add_requests(tx, self.run["id"], [one], created=0.0, due=0.0, process=name)
 
 
+def _values(settings: str) -> dict[str, float]:
+    pairs = (each.split() for each in settings.replace(" and ", ", ").split(", ") if each)
+    return {name.strip('"'): float(value) for name, value in pairs}
+
+
 @given("process {name:w}")
 @given("process {name:w}, with {settings}")
 def _(context: Context, name: str, settings: str = "") -> None:
-    pairs = (each.split() for each in settings.replace(" and ", ", ").split(", ") if each)
-    resolved = resolve_ledger_settings({name.strip('"'): float(value) for name, value in pairs})
+    resolved = resolve_ledger_settings(_values(settings))
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     context.add_cleanup(ledger.close)
     if "processes" not in context:
@@ -152,6 +156,39 @@ def _(context: Context, name: str) -> None:
     shorter.start()
     context.add_cleanup(shorter.stop)
     context.processes[name].lock.tick()
+
+
+@given("an event loop hangs if it shows no sign for 1 second")
+def _(context: Context) -> None:
+    shorter = patch.object(leases, "HANGS", 1.0)
+    shorter.start()
+    context.add_cleanup(shorter.stop)
+
+
+@given("a provider that makes a live call of {seconds:d} seconds, with {settings}")
+def _(context: Context, seconds: int, settings: str) -> None:
+    slow = {"route": "messages", "action": {"type": "delay", "seconds": seconds}}
+    context.api.set_faults({"rules": [slow]})
+    make_provider(context, mode="live", **_values(settings))
+    context.provider.store(context.actor.configuration, ["a question"])
+    # The API's log has a call once it is answered.
+    until(lambda: ledger_values(select(requests.c.state)) == ["packed"])
+
+
+@when("the provider is closed during the call")
+def _(context: Context) -> None:
+    closing = threading.Thread(target=context.provider.close)
+    closing.start()
+    process = context.processes["B"]
+    while closing.is_alive() and not process.drives():
+        closing.join(0.2)
+    context.met = ledger_values(select(requests.c.state))
+    closing.join()
+
+
+@then("process B could not drive before the call was answered")
+def _(context: Context) -> None:
+    assert context.met == ["succeeded"], context.met
 
 
 @when("all connections of process {name:w} are in use for {seconds:d} seconds")

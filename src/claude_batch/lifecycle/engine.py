@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -284,9 +284,7 @@ class Engine:
         if self._watching is not None:
             self._watching.cancel()
         tasks = [door.task for door in self._doors.values() if door.task is not None]
-        if tasks:
-            # Live calls may take this long and a POST a shorter time; everything else ends at once.
-            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        await self._let_end(tasks)
         await self._loop.end_the_rest()
         self._see_off()
         stopped = EngineStoppedError(
@@ -301,6 +299,18 @@ class Engine:
         self._watch_for_others.close()
         self._lock.release()
         self.ledger.close()
+
+    async def _let_end(self, tasks: Collection[asyncio.Task[None]]) -> None:
+        """Wait for drivers that stop; live calls may take this long, and a POST a shorter time.
+
+        Everything else ends at once.
+        """
+        end = time.monotonic() + STOP_SECONDS
+        while tasks and (left := end - time.monotonic()) > 0:
+            # Without a sign of its loop, this process would give its seats up, and the next driver
+            # would take the calls for lost.
+            self._lock.tick()
+            _, tasks = await asyncio.wait(tasks, timeout=min(WATCH_INTERVAL, left))
 
     # Changes ---------------------------------------------------------------------------------
 
