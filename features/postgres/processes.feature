@@ -34,6 +34,15 @@ Feature: Processes of several machines know who lives and who drives
     When the event loop of process A hangs for longer than a process may
     Then process B can drive within 5 seconds
     And in the ledger the counts of processes are [2]
+    And process B sees process A no more within 5 seconds
+    When the event loop of process A goes on
+    Then process B sees process A within 5 seconds
+
+  Scenario: A process whose heartbeat fails unexpectedly sends the next one
+    Given process A, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
+    And process B, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
+    When the heartbeats of process A fail with a MemoryError for 3 seconds
+    Then process B sees process A within 5 seconds
 
   Scenario: A process that ends keeps its seat until its live calls are answered
     Given process B, with "arm_window" 0.3
@@ -98,6 +107,11 @@ Feature: Processes of several machines know who lives and who drives
     Then the command line exits with 2 and says
       """
       a heartbeat of 3s and an arm window of 30s need a take-over of at least 33s, and it is 10s
+      """
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --heartbeat 0s
+    Then the command line exits with 2 and says
+      """
+      the time between two heartbeats must be more than 0s
       """
     When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --arm-window 30s --take-over 1m
     Then the command line exits with 0

@@ -154,7 +154,7 @@ def _(context: Context, words: str) -> None:
 def _(context: Context, name: str) -> None:
     shorter = patch.object(leases, "HANGS", 0.5)
     shorter.start()
-    context.add_cleanup(shorter.stop)
+    context.add_cleanup(patch.stopall)
     context.processes[name].lock.tick()
 
 
@@ -203,6 +203,25 @@ def _(context: Context, name: str, seconds: int) -> None:
         except LedgerError as error:
             assert error.fault == "unreachable", error
         time.sleep(seconds)
+
+
+@when("the event loop of process {name:w} goes on")
+def _(context: Context, name: str) -> None:
+    patch.stopall()
+    context.processes[name].lock.tick()
+
+
+@when("the heartbeats of process {name:w} fail with a MemoryError for {seconds:d} seconds")
+def _(context: Context, name: str, seconds: int) -> None:
+    beats: Any = context.processes[name].lock
+    with patch.object(beats._leases, "_beat", side_effect=MemoryError):
+        time.sleep(seconds)
+
+
+@then("process {name:w} sees process {other:w} no more within {seconds:d} seconds")
+def _(context: Context, name: str, other: str, seconds: int) -> None:
+    process = context.processes[other].lock.process
+    wait_for(lambda: not context.processes[name].ledger.is_alive(process), seconds)
 
 
 @then("process {name:w} sees process {other:w} within {seconds:d} seconds")

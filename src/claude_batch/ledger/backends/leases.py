@@ -43,7 +43,8 @@ from claude_batch.ledger.backends.server_clock import ServerClock
 from claude_batch.ledger.schema import batches
 
 HANGS = 30.0
-"""Seconds without a sign of the engine's loop after which its process gives its seats up.
+"""Seconds without a sign of the engine's loop after which its process gives its seats up, and sends
+no heartbeats.
 
 Longer than the loop waits for a server that was lost, or works on one large batch.
 """
@@ -121,7 +122,12 @@ class Leases:
         # A process that armed a POST within its lease has then sent it, or will not send it any
         # more, when another drives.
         least = settings.heartbeat + settings.arm_window
-        if settings.heartbeat <= 0 or settings.take_over < least:
+        if settings.heartbeat <= 0:
+            raise LedgerError(
+                f"the ledger {self.connections.location} cannot be used: the time between two "
+                "heartbeats must be more than 0s; nothing was changed. Set --heartbeat"
+            )
+        if settings.take_over < least:
             raise LedgerError(
                 f"the ledger {self.connections.location} cannot be used: a heartbeat of "
                 f"{format_duration(settings.heartbeat)} and an arm window of "
@@ -138,8 +144,9 @@ class Leases:
         while not self._ended.wait(self._settings.heartbeat):
             try:
                 if self._ticked is not None and time.monotonic() - self._ticked > HANGS:
+                    # Without a heartbeat it counts as dead, so others also run its tools again.
                     self._give_seats_up()
-                if not self._beat():
+                elif not self._beat():
                     # Others took this process for dead so long ago that they have forgotten it.
                     self._register()
             except self.connections.faults as error:
@@ -147,6 +154,9 @@ class Leases:
                 _log.debug("the heartbeat did not reach the ledger: %s", error)
             except LedgerError as error:
                 _log.warning("%s", error, extra={"for_people": True})
+            except Exception:
+                # Without this thread a healthy process would count as dead for as long as it lives.
+                _log.exception("a heartbeat failed; the next one follows")
 
     def _register(self) -> None:
         with self.connections.leasing() as tx:
