@@ -73,6 +73,13 @@ Feature: Processes of several machines know who lives and who drives
       """
     And in the ledger the states of the requests are []
 
+  Scenario: A driver that loses its seat before the answer to a POST leaves the API's id to the next one
+    Given the API lists a batch only after 1h, and answers its POST after 3s
+    And a command's file "prompts.jsonl" of 3 prompts
+    When another process takes the seat during the POST: run actor.yaml prompts.jsonl -o out.jsonl --settling 1s --poll-interval 0.1s
+    Then the command line exits with 0
+    And the API has processed each of 3 requests once
+
   Scenario Outline: A pass whose seat another process takes ends with code <code>: <command>
     Given a command's file "prompts.jsonl" of 1 prompts
     When a command runs: submit actor.yaml prompts.jsonl --poll-interval 0.1s

@@ -20,7 +20,7 @@ from cli_steps import command
 from postgres_ledger_steps import end, wait_for
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError
-from staging import ledger_values, make_provider, until
+from staging import ledger_values, make_provider, start_api, until
 
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import LedgerError
@@ -132,6 +132,18 @@ def _(context: Context, name: str) -> None:
     assert not context.processes[name].drives()
 
 
+@given("the API lists a batch only after 1h, and answers its POST after {seconds:d}s")
+def _(context: Context, seconds: int) -> None:
+    start_api(context, listed_after=3600.0)
+    slow = {"route": "create", "nth": [1], "action": {"type": "delay", "seconds": seconds}}
+    context.api.set_faults({"rules": [slow]})
+
+
+@when("another process takes the seat during the POST: {words}")
+def _(context: Context, words: str) -> None:
+    _run_and_depose(context, words, "batches WHERE armed IS NOT NULL")
+
+
 @when("another process takes the seat while the API answers slowly: {words}")
 def _(context: Context, words: str) -> None:
     delay = {"type": "delay", "seconds": 2}
@@ -139,8 +151,20 @@ def _(context: Context, words: str) -> None:
     slow = [{"route": "list", "nth": [2], "action": delay}, {"route": "retrieve", "action": delay}]
     context.api.set_faults({"rules": slow})
 
+    _run_and_depose(context, words, "seats")
+
+
+def _run_and_depose(context: Context, words: str, once: str) -> None:
+    """Run a command; another process drives from one second after a row is in a table."""
+
+    def is_there() -> bool:
+        try:
+            return bool(context.postgres.execute(f"SELECT 1 FROM claude_batch.{once}"))
+        except psycopg.errors.UndefinedTable:
+            return False
+
     def depose() -> None:
-        until(lambda: context.postgres.execute("SELECT 1 FROM claude_batch.seats"))
+        until(is_there)
         time.sleep(1)
         context.postgres.execute("UPDATE claude_batch.workspaces SET epoch = epoch + 1")
 

@@ -278,6 +278,13 @@ def is_unknown(tx: Connection, batch_id: int) -> bool:
     return batch(tx, batch_id).state == BatchState.UNKNOWN
 
 
+def may_be_answered(tx: Connection, batch_id: int, posts: int) -> bool:
+    """Return whether a batch exists whose latest sending is this one, and is not decided yet."""
+    undecided = batches.c.state.in_((BatchState.SUBMITTING, BatchState.UNKNOWN))
+    this = (batches.c.id == batch_id) & (batches.c.posts == posts)
+    return tx.scalar(select(batches.c.id).where(this, undecided)) is not None
+
+
 def snapshot_of(row: Record) -> frozenset[str]:
     """Return the ids that the API's list held before the POST."""
     return frozenset(json.loads(row.snapshot or "[]"))

@@ -29,7 +29,7 @@ from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, halts, submissions, unknown_batches
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
-from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.batch_list import Listing, walk
 from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_what_is_too_dear
 from claude_batch.lifecycle.event_loop_thread import in_a_thread
@@ -369,7 +369,12 @@ class Submission:
                 self._refusals.stop(tx, seat.workspace_id, str(error))
             return
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
-        await self._record(seat, row, answer)
+        try:
+            await self._record(seat, row, answer)
+        except Deposed:
+            if answer.batch is not None and answer.batch.id:
+                self._note_candidate(batch_id, posts, answer.batch.id)
+            raise
         reach(CrashPoint.AFTER_RECORD)
 
     async def _count_for_batch(self, seat: Seat, batch_id: int) -> None:
@@ -488,6 +493,15 @@ class Submission:
                 raise
 
         return await until_stored(note, f"the id of batch {remote_id} cannot be stored yet")
+
+    def _note_candidate(self, batch_id: int, posts: int, remote_id: str) -> None:
+        """Tell the next driver the id of a batch that the API has accepted.
+
+        It alone may decide, and looks at a candidate also if the API's list does not show it yet.
+        """
+        with contextlib.suppress(LedgerError), self._ledger.write() as tx:
+            if unknown_batches.may_be_answered(tx, batch_id, posts):
+                unknown_batches.add_candidate(tx, batch_id, remote_id, self._ledger.now())
 
     def _not_sent(self, seat: Seat, batch_id: int, reason: str) -> None:
         """Record an upload that this process aborted; it is no evidence on the API or the size."""
