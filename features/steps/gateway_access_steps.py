@@ -6,6 +6,9 @@ import contextlib
 import resource
 import socket
 import stat
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from typing import Any
 from unittest import mock
@@ -217,3 +220,29 @@ def _(context: Context, words: str) -> None:
     assert response.status_code == 503, response.text
     assert fnmatchcase(response.text, words.replace("…", "*") + "*"), response.text
     until(lambda: _ask(context, "/readyz", {}).status_code == 200)
+
+
+@then(
+    "three probes of a gateway whose ledger does not answer are 503 within {seconds:d} seconds, "
+    "by one question"
+)
+def _(context: Context, seconds: int) -> None:
+    answers, asked = threading.Event(), list[None]()
+
+    def why(_: object) -> None:
+        asked.append(None)
+        answers.wait(60)
+
+    begun = time.monotonic()
+    with (
+        mock.patch.object(cb.ClaudeBatchProvider, "why_not_sending", why),
+        ThreadPoolExecutor() as pool,
+    ):
+        try:
+            responses = list(pool.map(lambda _: _ask(context, "/readyz", {}), range(3)))
+        finally:
+            answers.set()
+    assert time.monotonic() - begun < seconds
+    assert [each.status_code for each in responses] == [503] * 3
+    assert {each.text for each in responses} == {"the ledger has not answered for 3 s\n"}
+    assert len(asked) == 1, asked

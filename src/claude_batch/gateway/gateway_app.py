@@ -20,6 +20,9 @@ from claude_batch.gateway.wishes import split_prefix
 from claude_batch.integrations.http_answers import failure
 
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
+
+ANSWERS: Final = 3.0
+"""Seconds in which the ledger answers a probe; an orchestrator often waits for five."""
 """Routes for probes, which have no token."""
 
 _MESSAGES: Final = ("/v1/messages", "/messages")
@@ -102,6 +105,7 @@ class Health:
     def __init__(self, gateway: Gateway, *, ready: bool = False) -> None:
         self._gateway = gateway
         self._ready = ready
+        self._asked: asyncio.Task[str | None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a probe."""
@@ -113,6 +117,15 @@ class Health:
         await send_whole(send, status, {"content-type": "text/plain; charset=utf-8"}, text)
 
     async def _why_not(self) -> str | None:
+        """Return the reason; one question at a time, so that an outage does not pile up threads."""
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.create_task(self._ask())
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._asked), ANSWERS)
+        except TimeoutError:
+            return f"the ledger has not answered for {ANSWERS:.0f} s"
+
+    async def _ask(self) -> str | None:
         try:
             return await asyncio.to_thread(self._gateway.provider.why_not_sending)
         except ActorError as error:
