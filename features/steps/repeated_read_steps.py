@@ -21,7 +21,17 @@ from claude_batch.dashboard.ledger_reader import LedgerReader
 from claude_batch.ledger import transitions
 from claude_batch.ledger.store import Ledger
 
-LARGE = {"requests", "params", "results"}
+LARGE = {"runs", "requests", "params", "results"}
+
+
+@when("the ledger has {count:d} older runs like that one")
+def _(context: Context, count: int) -> None:
+    words = """INSERT INTO runs SELECT (jsonb_populate_record(runs, jsonb_build_object(
+        'id', 'run-' || number, 'digest', number::text, 'created', created - number,
+        'output', null))).* FROM runs, generate_series(1, %s) number"""
+    with psycopg.connect(context.url) as connection:
+        connection.execute("SET search_path TO claude_batch")
+        connection.execute(words, [count])
 
 
 @when("{reader} has read the ledger, and reads it after each of {count:d} commits")
@@ -65,7 +75,7 @@ def _reader(reader: str, opened: ExitStack) -> Callable[[], object]:
     return lambda: time.sleep(1.5)  # it wakes by the commit's notice
 
 
-@then("its statements read fewer than {count:d} requests, params and results")
+@then("its statements read fewer than {count:d} runs, requests, params and results")
 def _(context: Context, count: int) -> None:
     assert len(context.statements) > 10, context.statements
     read: dict[str, float] = {}

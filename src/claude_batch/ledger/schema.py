@@ -144,6 +144,7 @@ runs: Table = Table(
     # Whether some of its requests have a prefix.
     Column("prefixed", Boolean, nullable=False, default=False, server_default=false()),
     Index("ix_runs_digest", "digest"),
+    Index("ix_runs_created", "created"),  # the newest are shown
     # How its requests are answered, and the deadline.
     Column("mode", String, nullable=False, server_default=text("'batch'")),
     Column("auto_threshold", Integer, nullable=False, server_default=text("0")),
