@@ -461,6 +461,13 @@ Feature: A ledger on PostgreSQL
       drives workspace 1
       """
 
+  Scenario: A worker that was stopped for too long waits again, and takes over when the other one is killed
+    Given two workers: --health 0 --heartbeat 1s --take-over 6s
+    Then one of them drives, and each says that it works
+    When the worker that drives is stopped until the other one drives
+    And the worker that drives is killed
+    Then the other one drives within 15 seconds
+
   Scenario: The workers of a ledger without a run are named
     Given two workers: --health 0
     Then one of them drives, and each says that it works

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -257,6 +258,18 @@ def _(context: Context) -> None:
         for path in ("/healthz", "/readyz"):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
                 assert answer.read() == b"ok\n"
+
+
+@when("the worker that drives is stopped until the other one drives")
+def _(context: Context) -> None:
+    pid = driving(context)
+    assert pid is not None
+    context.pids[pid].send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: driving(context) in context.pids.keys() - {pid}, 30)
+    finally:
+        context.pids[pid].send_signal(signal.SIGCONT)
+    time.sleep(3)
 
 
 @when("the worker that drives is killed")

@@ -501,6 +501,8 @@ class Driver:
             # Checked here too, because a driver that waits for a batch writes nothing.
             self._ledger.check_server(tx)
             state = queries.workspace_row(tx, seat.workspace_id)
+            if state.epoch != seat.epoch:
+                raise Deposed
             pause = self._pause(tx, seat)
             bounded = any_budget(tx)
         if state.behind is not None:
