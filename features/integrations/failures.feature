@@ -118,6 +118,32 @@ Feature: Failures are the API's own answers, and are not asked again
       | "status": 400, "message": "Your credit balance is too low to go on" | 402    | billing_error         | billing     |
       | "status": 400, "message": "You have reached your specified API usage limits." | 429 | rate_limit_error | spend_limit |
 
+  Scenario: A halt that claude-batch itself caused has its reason too
+    Given the batched client with {"exclusive_workspace": true}
+    When the batched client asks
+    Then the batched client has 1 messages
+    When somebody else makes 1 batches of 1 requests
+    And 2.5 seconds pass
+    And the batched client asks with {"max_tokens": 200}
+    Then the batched client fails with 403 permission_error
+    And the failure's fields are
+      | field                     | value                                                                |
+      | body.error.details.reason | "unexplained"                                                        |
+      | body.error.message        | "…the workspace is set as exclusive…then run `claude-batch resume`…" |
+    And the batched client's ledger holds 2 requests
+
+  Scenario: Each reason of a halt has a status and a type
+    Then calls that end by a halt are answered as follows
+      | reason        | status | type                  |
+      | credentials   | 401    | authentication_error  |
+      | billing       | 402    | billing_error         |
+      | permission    | 403    | permission_error      |
+      | spend_limit   | 429    | rate_limit_error      |
+      | refused       | 400    | invalid_request_error |
+      | unexplained   | 403    | permission_error      |
+      | ledger_behind | 403    | permission_error      |
+      | other_key     | 403    | permission_error      |
+
   Scenario: A call that the SDK repeats after a halt is not stored a second time
     Given the API has the faults
       """

@@ -8,7 +8,7 @@ import os
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import anthropic
@@ -22,8 +22,9 @@ from staging import KEY, QUICK, is_sent, start_api, until
 from tables import rule
 
 import claude_batch as cb
+from claude_batch.core.errors import HaltReason
 from claude_batch.core.states import RequestState
-from claude_batch.integrations.http_answers import response_of
+from claude_batch.integrations.http_answers import failure, response_of
 from claude_batch.ledger import held_requests
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.schema import digests
@@ -431,6 +432,12 @@ def _(failure: dict[str, Any]) -> dict[str, Any]:
     return {"status": response.status_code, "body": response.json()}
 
 
+@rule("calls that end by a halt are answered")
+def _(reason: str) -> dict[str, Any]:
+    response = failure(cb.AccountHaltedError("halted", reason=cast("HaltReason", reason)))
+    return {"status": response.status_code, "type": response.json()["error"]["type"]}
+
+
 @then("the batched client has {count:d} messages")
 def _(context: Context, count: int) -> None:
     assert len(context.outcomes) == count, context.outcomes
@@ -495,11 +502,11 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     failures = [o for o in context.outcomes if isinstance(o, anthropic.APIStatusError)]
     assert failures
-    for failure in failures:
-        headers = failure.response.headers
+    for each in failures:
+        headers = each.response.headers
         assert headers["x-should-retry"] == "false", headers
         assert headers["claude-batch-batch-id"].startswith("msgbatch_"), headers
-        assert failure.request_id, headers
+        assert each.request_id, headers
 
 
 @then("the bug was met once")

@@ -52,6 +52,11 @@ _HALTED: Final[dict[HaltReason, str]] = {
     "spend_limit": "rate_limit_error",
     "refused": "invalid_request_error",
 }
+"""The API's type for a halt that the API caused."""
+
+_HALTED_HERE: Final = "permission_error"
+"""The type for a halt that claude-batch caused, which only the user can end. Retry layers do not
+repeat its status, 403."""
 
 
 def response_of(answer: Answer, *, stream: bool, failure_ttl: float = 0.0) -> httpx2.Response:
@@ -128,7 +133,7 @@ def _described(error: Exception) -> tuple[str, dict[str, Any] | None, str | None
         case AccountHaltedError():
             # The status identifies the reason; the API's own type for it may be a generic 400.
             details = {"reason": error.reason, "error_type": error.error_type}
-            return _HALTED[error.reason], details, None, None
+            return _HALTED.get(error.reason, _HALTED_HERE), details, None, None
         case MissingResultError():
             return "api_error", None, error.batch_id, None
         case ActorError():
