@@ -13,6 +13,17 @@ Feature: Code on the SDK's client is batched without a change
       | claude-batch-cost-usd | 0.000039500 |
       | request-id            | batch:BATCH |
 
+  Scenario Outline: A raw response tells how long the call took: <client>
+    Given an API for the batched client that takes 0.5 seconds
+    And <client>
+    When <client> asks for a raw response
+    Then the raw response took between 0.5 and 30 seconds
+
+    Examples:
+      | client                         |
+      | the batched client             |
+      | the synchronous batched client |
+
   Scenario: Several clients of a process, asynchronous and not, share one batch
     When three batched clients of one process ask 5 prompts each at once
     Then the batched client has 15 messages

@@ -414,6 +414,21 @@ def _(context: Context) -> None:
         assert found == row["value"], (row["header"], found)
 
 
+@when("{sync:Client} asks for a raw response")
+def _(context: Context, sync: bool) -> None:
+    asked = context.sdk.messages.with_raw_response.create(**_params({}))
+
+    async def answer() -> Any:
+        return await asked
+
+    context.raw = asked if sync else asyncio.run(answer())
+
+
+@then("the raw response took between {least:g} and {most:g} seconds")
+def _(context: Context, least: float, most: float) -> None:
+    assert least <= context.raw.elapsed.total_seconds() <= most, context.raw.elapsed
+
+
 @rule("the SDK repeats a call by its status alone")
 def _(context: Context, status: int) -> bool:
     # Without our header: a layer between may drop it.

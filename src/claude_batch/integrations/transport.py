@@ -144,7 +144,7 @@ class _Desk:
                 acknowledges=received is not None,
             )
         except Exception as error:
-            return failure(error)
+            return _unread(failure(error))
         timeout: Mapping[str, float | None] = request.extensions.get("timeout") or {}
         return _Asked(future, stream, timeout.get("read"), received)
 
@@ -155,9 +155,10 @@ class _Desk:
             if asked.received is not None:
                 asked.received.append(answer)
             # Others go by the setting, whatever this call has asked for.
-            return response_of(answer, stream=asked.stream, failure_ttl=self._mode.failure_ttl)
+            response = response_of(answer, stream=asked.stream, failure_ttl=self._mode.failure_ttl)
+            return _unread(response)
         except Exception as error:
-            return failure(error)
+            return _unread(failure(error))
 
     def leave(self, asked: _Asked) -> None:
         """Leave a call whose caller was cancelled or interrupted."""
@@ -175,7 +176,8 @@ class _Desk:
             return self.respond(asked)
         words = f"no answer within the call's own timeout of {asked.patience:g} s; the request "
         if drops:
-            return failure(BatchRequestError(f"{words}was dropped", outcome="canceled"))
+            dropped = BatchRequestError(f"{words}was dropped", outcome="canceled")
+            return _unread(failure(dropped))
         raise httpx2.ReadTimeout(
             f"{words}stays in the ledger, and its answer will be stored there", request=request
         )
@@ -217,6 +219,18 @@ class _Desk:
                 "that answers it, whose account would pay for it; create another client for it: "
                 "client(api_key=…) or http_client(api_key=…)"
             )
+
+
+def _unread(response: httpx2.Response) -> httpx2.Response:
+    """Return a response as one from the network, whose body the client still has to read.
+
+    httpx2 measures `elapsed` when the body has been read, and not if it was there from the start.
+    """
+    return httpx2.Response(
+        response.status_code,
+        headers=response.headers,
+        stream=httpx2.ByteStream(response.content),
+    )
 
 
 def _credential(headers: httpx2.Headers) -> str | None:
