@@ -33,3 +33,17 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | run.cost(by="week")                                                 | ActorConfigurationError: by: 'week' is unknown; costs are grouped by: actor, model, day |
       | actor.submit_sync(["b"], label="a\udc00")                          | InvalidRequestError: the label 'a\udc00' has a lone surrogate        |
     And in the ledger the counts of runs are [1]
+
+  Scenario: One request of many is wrong, and is named
+    Then these mistakes are refused
+      | expression                                                                | error                                                                                                      |
+      | actor.submit_sync(["a", ""])                                              | InvalidRequestError: request at position 1: the prompt is empty                                            |
+      | actor.submit_sync(["a", None])                                            | InvalidRequestError: request at position 1: a request must be a text, an ActorRequest or a mapping, not None |
+      | actor.submit_sync(["a", {"id": "k", "prompt": ""}])                       | InvalidRequestError: request 'k': the prompt is empty                                                      |
+      | asyncio.run(actor.submit(["a", "b", ""]))                                 | InvalidRequestError: request at position 2: the prompt is empty                                            |
+      | asyncio.run(actor.submit(["a", cb.ActorRequest("b", documents=["x.pdf"])])) | InvalidRequestError: request at position 1: document                                                     |
+      | asyncio.run(changed.submit(["a", "b", "", "d"]))                          | InvalidRequestError: request at position 2: the prompt is empty                                            |
+      | changed.submit_sync(["a", "b", "", "d"])                                  | InvalidRequestError: request at position 2: the prompt is empty                                            |
+      | actor.estimate_sync(["a", "\ud800"])                                      | InvalidRequestError: request at position 1: the params cannot be written as JSON                           |
+      | actor.respond_sync("")                                                    | InvalidRequestError: the prompt is empty                                                                   |
+    And in the ledger the counts of runs are [0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from behave import then
@@ -15,10 +16,14 @@ def _(context: Context) -> None:
     live = cb.ClaudeProvider()
     context.add_cleanup(live.close)
     configuration = cb.ActorConfiguration(model="claude-haiku-4-5")
+    middle = cb.ClaudeBatchProvider(middleware=[cb.Middleware()])
+    context.add_cleanup(middle.close)
     names: dict[str, Any] = {
+        "asyncio": asyncio,
         "cb": cb,
         "actor": context.actor,
         "provider": context.provider,
+        "changed": cb.Actor(configuration, middle),
         "live": cb.Actor(configuration, live),
         "run": getattr(context, "run", None),
     }

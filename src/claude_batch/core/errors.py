@@ -168,12 +168,27 @@ class ProviderNotFoundError(ActorError):
 class InvalidRequestError(ActorError):
     """A request was refused before anything was sent; it was not billed."""
 
-    def __init__(self, message: str, *, key: str | None = None) -> None:
-        super().__init__(f"request {key!r}: {message}" if key is not None else message)
+    def __init__(
+        self, message: str, *, key: str | None = None, position: int | None = None
+    ) -> None:
+        if key is not None:
+            name = f"request {key!r}: "
+        else:
+            name = "" if position is None else f"{request_name(None, position)}: "
+        super().__init__(name + message)
         self.reason = message
-        """The problem, without the key before it."""
+        """The problem, without the request's name before it."""
         self.key = key
         """The caller's key of the refused request, if it has one."""
+        self.position = position
+        """The 0-based position of a request without a key among those of its run; None if it was
+        not given with others."""
+
+    def at(self, position: int) -> InvalidRequestError:
+        """Return this error for one of many requests: its name is its position, without a key."""
+        if self.key is not None or type(self) is not InvalidRequestError:
+            return self
+        return InvalidRequestError(self.reason, position=position)
 
 
 class KeyConflictError(InvalidRequestError):

@@ -529,8 +529,10 @@ class Actor(Closing):
         estimation = self._estimation(requests, output_format)
         if not isinstance(requests, AsyncIterable):
             return await asyncio.to_thread(_estimated, estimation, requests, offline)
+        position = 0
         async for request in requests:
-            await asyncio.to_thread(estimation.add, request)
+            await asyncio.to_thread(_add, estimation, request, position)
+            position += 1
         return await asyncio.to_thread(_estimated, estimation, (), offline)
 
     def estimate_sync(
@@ -624,9 +626,16 @@ class Actor(Closing):
 def _estimated(
     estimation: Estimation, requests: Iterable[str | ActorRequest], offline: bool
 ) -> Estimate:
-    for request in requests:
-        estimation.add(request)
+    for position, request in enumerate(requests):
+        _add(estimation, request, position)
     return estimation.result(offline=offline)
+
+
+def _add(estimation: Estimation, request: str | ActorRequest, position: int) -> None:
+    try:
+        estimation.add(request)
+    except InvalidRequestError as error:
+        raise error.at(position) from None
 
 
 def _check(progress: ProgressLike) -> None:

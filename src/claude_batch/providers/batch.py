@@ -560,6 +560,13 @@ class ClaudeBatchProvider(Opened):
                 if writer.is_full:
                     await asyncio.wrap_future(engine.read(writer.flush))
 
+            async def add_named(given: str | ActorRequest | InvalidRequestError) -> None:
+                try:
+                    prepared = _valid(given)
+                    await add(prepared if isinstance(prepared, str) else ActorRequest.of(prepared))
+                except InvalidRequestError as error:
+                    raise error.at(writer.position) from None
+
             waiting: list[str | ActorRequest] = []
 
             async def prepare() -> None:
@@ -570,11 +577,11 @@ class ClaudeBatchProvider(Opened):
                     if isinstance(prepared, Refusal):
                         writer.refuse(prepared)
                     else:
-                        await add(_valid(prepared))
+                        await add_named(prepared)
 
             async def take(given: str | ActorRequest) -> None:
                 if runner is None:
-                    await add(given if isinstance(given, str) else ActorRequest.of(given))
+                    await add_named(given)
                     return
                 waiting.append(given)
                 if len(waiting) >= REQUESTS_AT_ONCE:
@@ -639,7 +646,7 @@ class ClaudeBatchProvider(Opened):
                             writer.add(_valid(prepared))
                     except InvalidRequestError as error:
                         if on_invalid is None:
-                            raise
+                            raise error.at(writer.position) from None
                         on_invalid(error)
                     if writer.is_full:
                         writer.flush()

@@ -220,6 +220,11 @@ class RunWriter:
         """Return True if `flush` is due."""
         return len(self._pending) >= CHUNK_REQUESTS or self._pending_bytes >= CHUNK_BYTES
 
+    @property
+    def position(self) -> int:
+        """The 0-based position of the request that is added next."""
+        return self._count + len(self._refused or ())
+
     def add(self, request: str | ActorRequest) -> None:
         """Encode a request and keep it for the next `flush`.
 
@@ -237,8 +242,7 @@ class RunWriter:
                 raise InvalidRequestError("this key is used twice in the same run", key=key)
             self._keys.add(key)
         if self._preflight is not None:
-            place = self._count + len(self._refused or ())
-            self._preflight.look(encoded, place, key=key, plain=own is not None)
+            self._preflight.look(encoded, self.position, key=key, plain=own is not None)
         if isinstance(request, ActorRequest):
             self._keep_beside(request)
         self._count += 1
@@ -284,9 +288,8 @@ class RunWriter:
         error, context = refusal
         if self._refused is None:
             raise error
-        place = self._count + len(self._refused)
         self._refused.append(
-            ActorResult(key=error.key, position=place, error=error, context=context)
+            ActorResult(key=error.key, position=self.position, error=error, context=context)
         )
 
     def _most_cost(self, encoded: EncodedRequest, key: str | None) -> int | None:
