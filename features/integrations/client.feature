@@ -214,6 +214,11 @@ Feature: Code on the SDK's client is batched without a change
     Then the batched client has 2 messages
     And the API was called 0 times by POST /v1/messages/batches/*/cancel
 
+  Scenario: A client that is closed on another event loop than it was used on closes its provider
+    Given the batched client
+    When the batched client counts tokens, and is closed on another event loop
+    Then the batched client's provider is closed
+
   Scenario: Closing the client closes the provider that it made
     Given the batched client
     When the batched client asks

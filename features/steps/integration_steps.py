@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
@@ -279,6 +280,15 @@ def _(context: Context) -> None:
             return await sdk.messages.count_tokens(model=MODEL, messages=_params({})["messages"])
 
     _try(context, count)
+
+
+@when("the batched client counts tokens, and is closed on another event loop")
+def _(context: Context) -> None:
+    words = {"model": MODEL, "messages": _params({})["messages"]}
+    asyncio.run(context.sdk.messages.count_tokens(**words))
+    # httpx2's own error: its connections cannot be closed without their loop.
+    with contextlib.suppress(RuntimeError):
+        asyncio.run(context.sdk.close())
 
 
 @when("a copy of the batched client with {options:Json} {does}")

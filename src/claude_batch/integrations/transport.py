@@ -284,10 +284,13 @@ class AsyncBatchTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Implement httpx2's hook."""
-        if self._live is not None:
-            await self._live.aclose()
-        if self._owns:
-            await self._provider.aclose()
+        try:
+            if self._live is not None:
+                # Raises if its connections belong to an event loop that is closed.
+                await self._live.aclose()
+        finally:
+            if self._owns:
+                await self._provider.aclose()
 
 
 class BatchTransport(httpx2.BaseTransport):
@@ -325,10 +328,12 @@ class BatchTransport(httpx2.BaseTransport):
 
     def close(self) -> None:
         """Implement httpx2's hook."""
-        if self._live is not None:
-            self._live.close()
-        if self._owns:
-            self._provider.close()
+        try:
+            if self._live is not None:
+                self._live.close()
+        finally:
+            if self._owns:
+                self._provider.close()
 
 
 # SDK clients --------------------------------------------------------------------------------------
