@@ -10,6 +10,8 @@ Feature: Python functions as tools of a model
       | waiting "0s"           | tool population: timeout: it is more than 0 seconds |
       | a number               | 5 is not a function, so it cannot be a tool            |
       | unfit                  | tool unfit: its signature has no JSON schema  |
+      | by position            | tool by_position: the model passes arguments by name, but the function takes some by position only |
+      | of many                | tool of_many: the model passes arguments by name, but the function takes some by position only |
 
   Scenario: A tool name that cannot be imported is reported when the actor's file is loaded
     Then the tools of an actor's file are found as follows

@@ -20,6 +20,16 @@ def unfit(what: _Unknown) -> None:  # noqa: F821 - that is what it is for
     """Takes what nobody knows."""
 
 
+def by_position(city: str, /) -> str:
+    """Takes its argument by position."""
+    return city
+
+
+def of_many(*cities: str) -> str:
+    """Takes any number of arguments."""
+    return " ".join(cities)
+
+
 TOOLS: dict[str, Any] = {
     "population, population": lambda: [toolbox.population, toolbox.population],
     'named "a b"': lambda: [cb.tool(toolbox.population, name="a b")],
@@ -27,6 +37,8 @@ TOOLS: dict[str, Any] = {
     'waiting "0s"': lambda: [cb.tool(toolbox.population, timeout="0s")],
     "a number": lambda: [5],
     "unfit": lambda: [unfit],
+    "by position": lambda: [by_position],
+    "of many": lambda: [of_many],
 }
 
 

@@ -160,6 +160,12 @@ class Tool(Generic[_P, _R]):
                 f"tool {self.name}: its signature has no JSON schema: {reason}"
             ) from None
         definition = cast("dict[str, Any]", made.to_dict())
+        if definition["input_schema"].get("type") != "object":
+            # The arguments of a call are an object, so each call would fail after it was paid for.
+            raise ActorConfigurationError(
+                f"tool {self.name}: the model passes arguments by name, but the function takes "
+                "some by position only; remove `/` and `*args` from its signature"
+            )
         if not definition.get("description"):
             definition.pop("description", None)
         return definition
