@@ -158,6 +158,20 @@ Feature: Conversations go on by themselves in the next batch
     And in the ledger the sizes of the batches are [200, 200, 200]
     And in the ledger the counts of results are [600]
 
+  Scenario Outline: Tools that ask an actor with tools do not use up the places of its tools: <how>
+    Given an API
+    And a batch provider
+    And its actor has a tool that asks an actor with tools <how>
+    When 20 conversations are asked as one run: "Look at {n} [[sandbox:tools]]"
+    Then all conversations are answered
+    And each answer quotes the actor that its tool has asked
+
+    Examples:
+      | how                     |
+      | with respond_sync       |
+      | with respond            |
+      | with respond_all_sync   |
+
   Scenario: Equal conversations of a run are one, which answers all of them
     Given an API
     And a batch provider with {"dedupe": true}

@@ -35,7 +35,7 @@ from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.backends.postgres import OLDEST_SERVER
 from claude_batch.ledger.collected_batches import MOST_STRANGE_BYTES, MOST_STRANGE_LINES
 from claude_batch.lifecycle.observers import QUEUE
-from claude_batch.lifecycle.tool_runner import TOOLS_AT_ONCE
+from claude_batch.lifecycle.tool_runner import ASKING_AT_ONCE, TOOLS_AT_ONCE
 from claude_batch.providers.keywords import SettingKeywords
 from claude_batch.providers.middleware_runner import WORKERS
 from claude_batch.providers.preflight import MOST_SHAPES
@@ -290,7 +290,7 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
         "size of a response, unpacked": (MOST_BODY_BYTES // 2**20,),
         "shapes of requests that preflight checks in a run": (MOST_SHAPES,),
         "runs that `status` lists": (inspect.signature(all_statuses).parameters["limit"].default,),
-        "functions that a model calls, in one process": (TOOLS_AT_ONCE,),
+        "functions that a model calls, in one process": (TOOLS_AT_ONCE, ASKING_AT_ONCE),
         "plain methods of middleware, in one process": (WORKERS,),
         "events that an observer has not taken": (QUEUE,),
         "lines of results that are not valid results": (

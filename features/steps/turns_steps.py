@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import subprocess
@@ -86,6 +87,37 @@ def _(context: Context) -> None:
     context.notes.touch()
     context.noting = toolbox.noting(context.notes)
     _with_tools(context, [context.noting])
+
+
+@given("its actor has a tool that asks an actor with tools {how}")
+def _(context: Context, how: str) -> None:
+    provider, numbers = context.provider, itertools.count()
+    inner = cb.Actor(context.actor.configuration, provider, tools=[toolbox.population])
+
+    def prompt() -> str:
+        return f"Inner {next(numbers)} [[sandbox:tools]]"
+
+    def blocking(city: str) -> str:
+        """Ask somebody else."""
+        return inner.respond_sync(prompt(), max_wait="30s").text
+
+    async def waiting(city: str) -> str:
+        """Ask somebody else."""
+        return (await inner.respond(prompt(), max_wait="30s")).text
+
+    def many(city: str) -> str:
+        """Ask somebody else."""
+        [result] = inner.respond_all_sync([prompt()], max_wait="30s")
+        return result.unwrap().text
+
+    tool: Any = {"respond_sync": blocking, "respond": waiting, "respond_all_sync": many}
+    _with_tools(context, [tool[how.removeprefix("with ")]])
+
+
+@then("each answer quotes the actor that its tool has asked")
+def _(context: Context) -> None:
+    for result in context.results:
+        assert result.response.text.count("The tools gave: ") == 2, result.response.text
 
 
 @when('the actor is asked: "{prompt}"')

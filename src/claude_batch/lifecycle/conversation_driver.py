@@ -25,6 +25,7 @@ from claude_batch.ledger.conversations import ToolResult, Verdict
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.event_loop_thread import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import (
+    ASKING_AT_ONCE,
     ToolOutput,
     Workbench,
     run_call,
@@ -112,6 +113,12 @@ class Conversations:
         self._standing: dict[int, _Standing] = {}
         self._to_start: deque[tuple[_Call, ToolUse, str | None]] = deque()
         self._running: set[_Call] = set()
+        self._asking: set[_Call] = set()
+        """Running calls whose functions have asked claude-batch. They do not count as running,
+        because what they wait for may be a conversation whose tools have to run."""
+        self._asking_lock = threading.Lock()
+        self._askers: set[str] = set()
+        """Names of the tools whose functions have asked claude-batch."""
         self._finished: deque[ToolResult] = deque()
         self._not_begun: set[_Call] = set()
         """Calls that may be noted as started here, because the answer to a COMMIT was lost, but
@@ -377,8 +384,7 @@ class Conversations:
     # Tools --------------------------------------------------------------------------------------
 
     def _start(self, seat: Seat | None) -> None:
-        free = self._workbench.most_running - len(self._running)
-        chosen = [self._to_start.popleft() for _ in range(min(free, len(self._to_start)))]
+        chosen = self._next_calls()
         if not chosen:
             return
         started: list[tuple[_Call, ToolUse]] = []
@@ -403,7 +409,39 @@ class Conversations:
             row = self._standing[call[0]].row
             tools = self._workbench.tools_of(row.run_id, row.tools) or {}
             self._running.add(call)
-            run_call(tools, use, lambda output, call=call: self._report(call, output))
+            run_call(
+                tools,
+                use,
+                lambda output, call=call: self._report(call, output),
+                lambda call=call, name=use.name: self._note_asking(call, name),
+            )
+
+    def _next_calls(self) -> list[tuple[_Call, ToolUse, str | None]]:
+        """Take the calls that may start now, in their order."""
+        free = self._workbench.most_running - len(self._running) + len(self._asking)
+        more_askers = ASKING_AT_ONCE - len(self._asking)
+        chosen: list[tuple[_Call, ToolUse, str | None]] = []
+        left: deque[tuple[_Call, ToolUse, str | None]] = deque()
+        while self._to_start and len(chosen) < free:
+            each = self._to_start.popleft()
+            if each[1].name not in self._askers:
+                chosen.append(each)
+            elif more_askers > 0:
+                more_askers -= 1
+                chosen.append(each)
+            else:
+                left.append(each)
+        self._to_start.extendleft(reversed(left))
+        return chosen
+
+    def _note_asking(self, call: _Call, name: str) -> None:
+        """Let another call start beside one that asks claude-batch. Runs on any thread."""
+        with self._asking_lock:
+            if call in self._asking or call not in self._running:
+                return  # after its timeout, a call does not run any more
+            self._askers.add(name)
+            self._asking.add(call)
+        self._wake()
 
     def _may_start(
         self, tx: Transaction, call: _Call, use: ToolUse, instead_of: str | None
@@ -443,7 +481,9 @@ class Conversations:
             # Only now: results that could not be written are written by the next look.
             self._finished.popleft()
             call = (result.seq, result.sending, result.tool_use_id)
-            self._running.discard(call)
+            with self._asking_lock:
+                self._running.discard(call)
+                self._asking.discard(call)
             self._workbench.running.discard(call)
             standing = self._standing.get(result.seq)
             if standing is None or standing.row.answered_by != result.sending:

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -24,6 +25,9 @@ _log = logging.getLogger(__name__)
 
 TOOLS_AT_ONCE = 16
 """Most tool functions that run at the same time, unless the process asks for another number."""
+
+ASKING_AT_ONCE = 256
+"""Most functions that run beside those, because they wait for answers of claude-batch."""
 
 ToolOutput = tuple[bytes, bool]
 """Content of a tool's result as JSON, and whether it is an error."""
@@ -213,33 +217,50 @@ _loop = SharedEventLoop("claude-batch-tools")
 """One event loop for all asynchronous tools, so that they can share objects bound to it."""
 
 
-def run_call(tools: Tools, use: ToolUse, done: Callable[[ToolOutput], None]) -> None:
+_on_ask: ContextVar[Callable[[], None] | None] = ContextVar("on_ask", default=None)
+"""In a tool's function: what is called when the function asks claude-batch."""
+
+
+def note_asking() -> None:
+    """Note that the caller, if it is a tool's function, waits for an answer of claude-batch."""
+    if (on_ask := _on_ask.get()) is not None:
+        on_ask()
+
+
+def run_call(
+    tools: Tools,
+    use: ToolUse,
+    done: Callable[[ToolOutput], None],
+    on_ask: Callable[[], None] | None = None,
+) -> None:
     """Run the function that a call names; ``done`` receives its output once, on another thread.
 
     If there is no such function, ``done`` is called at once, with an error for the model.
+    ``on_ask`` is called, on any thread, each time the function asks claude-batch for something.
     """
     tool = tools.get(use.name)
     if tool is None:
         known = ", ".join(sorted(tools))
         done((msgspec.json.encode(f"there is no tool {use.name!r}; there are: {known}"), True))
     else:
-        _start(tool, lambda: done(_output(tool, bytes(use.input))))
+        _start(tool, lambda: done(_output(tool, bytes(use.input), on_ask)))
 
 
 def _start(tool: Tool, work: Callable[[], None]) -> None:
     threading.Thread(target=work, name=f"claude-batch-tool-{tool.name}", daemon=True).start()
 
 
-def _output(tool: Tool, arguments: bytes) -> ToolOutput:
+def _output(tool: Tool, arguments: bytes, on_ask: Callable[[], None] | None) -> ToolOutput:
     """Return a function's output, or an error if it raises or exceeds its timeout."""
     future: Future[ToolOutput] = Future()
+    _on_ask.set(on_ask)  # a coroutine runs in a copy of this thread's context
     try:
         if tool.is_async:
             work = tool.run(arguments)
             assert isinstance(work, Coroutine)
             future = _loop.run(asyncio.wait_for(work, tool.timeout))
         else:
-            _start(tool, lambda: _run_into(future, tool, arguments))
+            _start(tool, lambda: _run_into(future, tool, arguments, on_ask))
         return future.result(tool.timeout + TIMEOUT_GRACE)
     except TimeoutError:
         words = f"the tool {tool.name} returned no result within {tool.timeout:g} seconds"
@@ -252,7 +273,13 @@ def _output(tool: Tool, arguments: bytes) -> ToolOutput:
         return tool.failed(_words_of(error))
 
 
-def _run_into(future: Future[ToolOutput], tool: Tool, arguments: bytes) -> None:
+def _run_into(
+    future: Future[ToolOutput],
+    tool: Tool,
+    arguments: bytes,
+    on_ask: Callable[[], None] | None,
+) -> None:
+    _on_ask.set(on_ask)
     try:
         output = tool.run(arguments)
         assert not isinstance(output, Coroutine)

@@ -21,7 +21,7 @@ from claude_batch.lifecycle.calls import Alone
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers
-from claude_batch.lifecycle.tool_runner import Talk
+from claude_batch.lifecycle.tool_runner import Talk, note_asking
 from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.providers.document_upload import CallDocuments
 from claude_batch.providers.entrance import Entered, Entrance
@@ -240,6 +240,7 @@ class Responder:
             return future
         # Read here, because the caller's own context is active here.
         trace = self._carriers.carried()
+        note_asking()
         if acknowledges is None:
             acknowledges = self._middleware_runner is not None
 

@@ -32,6 +32,7 @@ from claude_batch.ledger.retries import Rerun, Retried
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.recovery import Refetched, refetch
 from claude_batch.lifecycle.run_watches import RunWatch
+from claude_batch.lifecycle.tool_runner import note_asking
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import CostReport, cost_of, set_budget
 from claude_batch.providers.entrance import Entrance
@@ -599,6 +600,7 @@ class Run(Closing):
 
         Usually there is none.
         """
+        note_asking()
         cancelled_at: float | None = None
         while self._cancelling:
             version = self._engine.version
