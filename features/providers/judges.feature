@@ -49,6 +49,15 @@ Feature: The program that asked judges the answers, whoever drives
     And the results are read in order, as Considered
     Then 1 result is an answer and 0 are errors
 
+  Scenario: While a function judges a live answer, other calls of its provider go on
+    Given an API
+    And an actor that is asked live with {"validation_attempts": 2}, with the tools "silent"
+    When the actor is asked for a Considered on another thread
+    And the type Considered has begun
+    Then the actor answers another call meanwhile
+    When the type Considered decides
+    Then that thread has its answer
+
   Scenario: A function that hangs holds up closing for seconds
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
     When a program that asks for a Considered closes its provider while it judges

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
@@ -206,6 +207,27 @@ def _(context: Context, seconds: float) -> None:
 @then("the program ends")
 def _(context: Context) -> None:
     assert context.program.wait(30.0) == 0
+
+
+@when("the actor is asked for a {name:w} on another thread")
+def _(context: Context, name: str) -> None:
+    os.environ[shapes.Considered.FOLDER] = str(context.tmp)
+    shape = getattr(shapes, name)
+    context.pool = ThreadPoolExecutor(2)
+    context.add_cleanup(context.pool.shutdown)
+    context.add_cleanup((context.tmp / "decided").touch)
+    ask = context.actor.respond_sync
+    context.asked = context.pool.submit(ask, "an invoice", output_format=shape)
+
+
+@then("the actor answers another call meanwhile")
+def _(context: Context) -> None:
+    assert context.pool.submit(context.actor.respond_sync, "hello").result(10.0).text
+
+
+@then("that thread has its answer")
+def _(context: Context) -> None:
+    assert isinstance(context.asked.result(30.0).parsed_output, shapes.Considered)
 
 
 @when("the type Considered decides")

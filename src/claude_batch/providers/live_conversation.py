@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextvars import copy_context
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.response import ActorResponse
@@ -53,12 +56,37 @@ async def converse_live(
             case ToolCalls():
                 reply = list(await asyncio.gather(*(_run(tools, use) for use in step.uses)))
             case Check():
-                reply = step.problem(judge)
+                reply = await _problem(step, judge)
             case End(RequestState.SUCCEEDED):
                 return response
             case End(state, stopped, note):
                 raise answer_error(state, response, "this request", stopped, note)
         step = flow.send(reply)
+
+
+async def _problem(check: Check, judge: Callable[[bytes], str | None] | None) -> str | None:
+    """Return what is wrong with an answer, or `None`.
+
+    The caller's function runs on a thread of its own, because it may take its time, or make calls
+    of the same provider.
+    """
+    if judge is None:
+        return check.problem(None)
+    future: Future[str | None] = Future()
+    future.set_running_or_notify_cancel()  # from now on, cancelling it has no effect
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            future.set_result(context.run(check.problem, judge))
+        except BaseException as error:
+            future.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="claude-batch-judge", daemon=True).start()
+    except RuntimeError:  # no thread can start at the end of the process
+        run()
+    return await asyncio.wrap_future(future)
 
 
 async def _run(tools: Tools, use: ToolUse) -> ToolOutcome:
