@@ -58,6 +58,18 @@ Feature: The program that asked judges the answers, whoever drives
     When the type Considered decides
     Then that thread has its answer
 
+  Scenario Outline: A function that judges may ask an actor whose answers are judged too: <who> drives
+    Given an API whose model first answers {"number": "12", "total": 1}, and then {"number": "12", "total": 1}
+    And <driver>
+    And a batch provider with {"validation_attempts": 2, "max_wait": 30}
+    When 3 prompts are asked for a type whose validator asks for a Picky
+    Then 3 calls are answered
+
+    Examples:
+      | who             | driver                                 |
+      | another process | another process that drives the ledger |
+      | this process    | no other process                       |
+
   Scenario: A function that hangs holds up closing for seconds
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
     When a program that asks for a Considered closes its provider while it judges

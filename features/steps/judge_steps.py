@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from unittest import mock
 import shapes
 from behave import given, then, when
 from behave.runner import Context
+from pydantic import field_validator
 from sqlalchemy import func, select, update
 from staging import is_sent, ledger_values, make_provider, start_api, until
 from tables import rule
@@ -228,6 +230,37 @@ def _(context: Context) -> None:
 @then("that thread has its answer")
 def _(context: Context) -> None:
     assert isinstance(context.asked.result(30.0).parsed_output, shapes.Considered)
+
+
+@given("no other process")
+def _(_context: Context) -> None: ...
+
+
+@when("{count:d} prompts are asked for a type whose validator asks for a Picky")
+def _(context: Context, count: int) -> None:
+    numbers = itertools.count()
+
+    class Asking(shapes.Flat):
+        @field_validator("number")
+        @classmethod
+        def _ask(cls, number: str) -> str:
+            prompt = f"Is this right? {next(numbers)}"
+            return context.actor.respond_sync(
+                prompt, output_format=shapes.Picky
+            ).parsed_output.number
+
+    async def ask() -> list[Any]:
+        prompts = [f"prompt {number}" for number in range(count)]
+        calls = (context.actor.respond(prompt, output_format=Asking) for prompt in prompts)
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    context.answers = asyncio.run(ask())
+
+
+@then("{count:d} calls are answered")
+def _(context: Context, count: int) -> None:
+    found = [each for each in context.answers if isinstance(each, cb.ActorResponse)]
+    assert len(found) == count, context.answers
 
 
 @when("the type Considered decides")

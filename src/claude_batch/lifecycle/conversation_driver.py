@@ -14,7 +14,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from claude_batch.core.crash_points import CrashPoint, reach
@@ -23,7 +25,9 @@ from claude_batch.core.states import RequestState
 from claude_batch.ledger import conversations, transitions
 from claude_batch.ledger.conversations import ToolResult, Verdict
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
+from claude_batch.lifecycle import judge_threads
 from claude_batch.lifecycle.event_loop_thread import in_a_thread, sleep_or_wake
+from claude_batch.lifecycle.judge_threads import JudgeThreads
 from claude_batch.lifecycle.tool_runner import (
     ASKING_AT_ONCE,
     ToolOutput,
@@ -85,9 +89,11 @@ class _Standing:
 
     row: Record
     since: float
-    state: Literal["ready", "running", "elsewhere", "judged elsewhere"] = "ready"
+    state: Literal["ready", "running", "judging", "elsewhere", "judged elsewhere"] = "ready"
     problem: str | None = None
     """What is wrong with its answer, if the model must correct it."""
+    judging: judge_threads.Verdict | None = None
+    """While ``judging``: what the function will say, or None if it could not begin yet."""
     missing: set[str] = field(default_factory=set[str])
     """Ids of tool calls without a result."""
 
@@ -110,6 +116,9 @@ class Conversations:
         self._process = workbench.process
         self._wake = wake
         self._lock = threading.Lock()
+        self._judges = JudgeThreads(wake)
+        self._judging: dict[tuple[int, int], judge_threads.Verdict] = {}
+        """Verdicts that another process waits for, and that are not there yet."""
         self._standing: dict[int, _Standing] = {}
         self._to_start: deque[tuple[_Call, ToolUse, str | None]] = deque()
         self._running: set[_Call] = set()
@@ -225,18 +234,23 @@ class Conversations:
             ends.append((row, End(RequestState.CANCELED)))
         elif known is not None and not known.is_elsewhere:
             known.row = row  # its row may have changed to live
+            if known.state == "judging" and (known.judging is None or known.judging.done()):
+                self._enter(tx, known, ends)
         elif seat is not None and self._is_judged_elsewhere(row, known):
             since = time.monotonic() if known is None else known.since
             self._standing[row.seq] = _Standing(row, since, "judged elsewhere")
         elif seat is not None or helps:
-            standing = _Standing(row, time.monotonic())
-            # A paused turn has nothing to run or to judge, so its texts are read only to queue it.
-            paused = row.disposition == Disposition.PAUSED
-            step = None if paused else self._follow(tx, standing)
-            if isinstance(step, End):
-                ends.append((row, step))
-            else:
-                self._standing[row.seq] = standing
+            self._enter(tx, _Standing(row, time.monotonic()), ends)
+
+    def _enter(self, tx: Transaction, standing: _Standing, ends: _Ends) -> None:
+        row = standing.row
+        # A paused turn has nothing to run or to judge, so its texts are read only to queue it.
+        paused = row.disposition == Disposition.PAUSED
+        step = None if paused else self._follow(tx, standing)
+        if isinstance(step, End):
+            ends.append((row, step))
+        else:
+            self._standing[row.seq] = standing
 
     def _end(self, seat: Seat, ends: _Ends) -> None:
         if not ends:
@@ -254,7 +268,8 @@ class Conversations:
     def _follow(self, tx: Transaction, standing: _Standing) -> Step:
         """Enter a conversation where it stands, and return what follows.
 
-        `ToolCalls` are returned only if results are missing; ``standing`` then has their state.
+        `ToolCalls` are returned only if results are missing, and `Check` only if there is no
+        verdict yet; ``standing`` then has their state.
         """
         row = standing.row
         turn = conversations.turn_of(tx, row.seq, row.answered_by)
@@ -272,9 +287,15 @@ class Conversations:
         step = next(flow)
         if isinstance(step, Check):
             # Judged once: the judge is the caller's, and may not say the same twice.
-            if standing.problem is None:
-                problem = row.problem if row.judged else self._judge(row.run_id, step)
-                standing.problem = problem
+            if standing.problem is None and row.judged:
+                standing.problem = row.problem
+            elif standing.problem is None:
+                verdict = standing.judging or self._begin_judging(row.run_id, step)
+                if verdict is None or not verdict.done():
+                    standing.state, standing.judging = "judging", verdict
+                    return step
+                standing.state, standing.judging = "ready", None
+                standing.problem = verdict.result()
             return flow.send(standing.problem)
         if isinstance(step, ToolCalls):
             outcomes = self._outcomes(tx, standing, step.uses)
@@ -314,11 +335,19 @@ class Conversations:
             judge = self._workbench.judge_of(row.run_id)
             if judge is None or not self._is_without_verdict(row):
                 continue
-            # Not in the listing's transaction: the caller's function may take its time.
-            with self._ledger.read() as tx:
-                turn = conversations.turn_of(tx, row.seq, row.answered_by)
-            if turn is not None:  # else the run was removed meanwhile
-                problem = self._judge(row.run_id, Check(turn[0], message_of_line(turn[1])))
+            verdict = self._judging.pop((row.seq, row.answered_by), None)
+            if verdict is None:
+                # Not in the listing's transaction: the caller's function may take its time.
+                with self._ledger.read() as tx:
+                    turn = conversations.turn_of(tx, row.seq, row.answered_by)
+                if turn is None:  # the run was removed meanwhile
+                    continue
+                check = Check(turn[0], message_of_line(turn[1]))
+                verdict = self._begin_judging(row.run_id, check)
+            if verdict is not None and not verdict.done():
+                self._judging[row.seq, row.answered_by] = verdict
+            elif verdict is not None:
+                problem = verdict.result()
                 verdicts.append(Verdict(row.seq, row.answered_by, row.run_id, problem))
             if verdicts and time.monotonic() > begun + VERDICTS_EVERY:
                 self._store(verdicts)
@@ -332,6 +361,15 @@ class Conversations:
                     tx, verdicts, process=self._process, now=self._ledger.now()
                 )
             verdicts.clear()
+
+    def _begin_judging(self, run_id: str, check: Check) -> judge_threads.Verdict | None:
+        """Judge an answer; return None if too many functions wait for claude-batch."""
+        if self._workbench.judge_of(run_id) is not None:
+            judge = partial(self._judge, run_id, check)
+            return self._judges.begin(judge) if self._judges.has_room else None
+        verdict: judge_threads.Verdict = Future()
+        verdict.set_result(self._judge(run_id, check))
+        return verdict
 
     def _judge(self, run_id: str, check: Check) -> str | None:
         try:
@@ -500,7 +538,7 @@ class Conversations:
         for each in self._standing.values():
             if each.state == "ready":
                 ready.setdefault(each.row.run_id, []).append(each)
-            elif each.state in ("running", "judged elsewhere") or each.missing:
+            elif each.state in ("running", "judging", "judged elsewhere") or each.missing:
                 busy.add(each.row.run_id)
         now = time.monotonic()
         for run_id, standings in ready.items():

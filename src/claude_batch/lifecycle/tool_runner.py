@@ -7,9 +7,10 @@ function that hangs blocks neither the driver nor the exit of the process.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -218,13 +219,23 @@ _loop = SharedEventLoop("claude-batch-tools")
 
 
 _on_ask: ContextVar[Callable[[], None] | None] = ContextVar("on_ask", default=None)
-"""In a tool's function: what is called when the function asks claude-batch."""
+"""In a tool's function, or one that judges: what is called when it asks claude-batch."""
 
 
 def note_asking() -> None:
-    """Note that the caller, if it is a tool's function, waits for an answer of claude-batch."""
+    """Note that the caller, if it is such a function, waits for an answer of claude-batch."""
     if (on_ask := _on_ask.get()) is not None:
         on_ask()
+
+
+@contextlib.contextmanager
+def asking(on_ask: Callable[[], None]) -> Generator[None]:
+    """Call ``on_ask``, on any thread, each time the block asks claude-batch for something."""
+    token = _on_ask.set(on_ask)
+    try:
+        yield
+    finally:
+        _on_ask.reset(token)
 
 
 def run_call(
