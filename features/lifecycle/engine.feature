@@ -27,7 +27,7 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     And a provider with {"settling": 1} asks "never", and is closed
     Then the error is a ActorConfigurationError that says
       """
-      other settings
+      with other settings: settling=900.0 there and settling=1.0 here; use the same
       """
 
   Scenario: A call that waits while the provider is closed raises an error that says so

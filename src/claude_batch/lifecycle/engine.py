@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -168,10 +169,16 @@ class Engine:
             engine = _engines.get(name)
             if engine is not None and not engine._loop.closed:
                 if engine.settings != settings:
+                    theirs, ours = asdict(engine.settings), asdict(settings)
+                    different = ", ".join(
+                        f"{each}={theirs[each]!r} there and {each}={ours[each]!r} here"
+                        for each in ours
+                        if theirs[each] != ours[each]
+                    )
                     raise ActorConfigurationError(
                         f"the ledger {without_password(location)} is already open in this process "
-                        f"with other settings ({engine.settings}); use the same settings for all "
-                        "its providers"
+                        f"with other settings: {different}; use the same settings for all its "
+                        "providers"
                     )
             else:
                 ledger = Ledger(location)
