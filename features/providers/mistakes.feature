@@ -31,6 +31,7 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | actor.respond_sync(cb.ActorRequest(params={"messages": [{"role": "user", "content": "a"}], "metadata": {"a": [1, float("-inf")]}})) | InvalidRequestError: the params cannot be written as JSON: `metadata.a.1` is not a finite number |
       | run.export_sync("out.jsonl", "xlsx")                                | ActorConfigurationError: format: 'xlsx' is unknown; the formats are: jsonl, csv, csv-safe |
       | run.cost(by="week")                                                 | ActorConfigurationError: by: 'week' is unknown; costs are grouped by: actor, model, day |
+      | actor.submit_sync(["b"], label=7)                                   | InvalidRequestError: the label must be a text, not int                |
       | actor.submit_sync(["b"], label="a\udc00")                          | InvalidRequestError: the label 'a\udc00' has a lone surrogate        |
     And in the ledger the counts of runs are [1]
 

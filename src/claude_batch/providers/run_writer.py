@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import OutputFormat
@@ -147,6 +147,8 @@ class RunWriter:
         request if there is a budget. ``talk`` makes the requests conversations, and ``workbench``
         receives their tools. ``drives``: ``process`` drives, or waits to, so it can judge answers.
         """
+        if label is not None and not isinstance(cast("object", label), str):
+            raise InvalidRequestError(f"the label must be a text, not {type(label).__name__}")
         if label is not None and not is_unicode(label):
             raise InvalidRequestError(
                 f"the label {label!r} has a lone surrogate, which cannot be stored; give another"
