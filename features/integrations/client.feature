@@ -48,6 +48,13 @@ Feature: Code on the SDK's client is batched without a change
       | field   | value |
       | timeout | null  |
 
+  Scenario: The SDK's tool runner goes on from turn to turn
+    Given an API for the batched client whose model uses tools
+    And the batched client
+    When the SDK's tool runner asks with the tool "population"
+    Then the tool runner's answer has "The tools gave: "
+    And the API has seen 2 batches
+
   Scenario: Betas and the user profile travel as headers of the batch
     Given the batched client
     When the batched client asks with {"betas": ["b-2026-01-01", "a-2026-01-01"], "user_profile_id": "up_1"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import time
@@ -15,6 +16,7 @@ from unittest import mock
 import anthropic
 import httpx2
 import parse
+import toolbox
 from behave import given, register_type, then, when
 from behave.runner import Context
 from sdk_calls import field_of, make
@@ -61,6 +63,11 @@ def _(context: Context) -> None:
 @given("an API for the batched client that takes {seconds:g} seconds")
 def _(context: Context, seconds: float) -> None:
     start_api(context, latency=seconds)
+
+
+@given("an API for the batched client whose model uses tools")
+def _(context: Context) -> None:
+    start_api(context, latency=0.05, uses_tools=True)
 
 
 @given("{sync:Client}")
@@ -432,6 +439,26 @@ def _(context: Context, sync: bool) -> None:
         return await asked
 
     context.raw = asked if sync else asyncio.run(answer())
+
+
+@when('the SDK\'s tool runner asks with the tool "{name}"')
+def _(context: Context, name: str) -> None:
+    tool = anthropic.beta_async_tool(_as_coroutine(getattr(toolbox, name)))
+    runner = context.sdk.beta.messages.tool_runner(**_params({}), tools=[tool])
+    context.runners_answer = asyncio.run(runner.until_done())
+
+
+def _as_coroutine(function: Callable[..., Any]) -> Any:
+    @functools.wraps(function)
+    async def called(*given: Any, **named: Any) -> str:
+        return str(function(*given, **named))
+
+    return called
+
+
+@then('the tool runner\'s answer has "{words}"')
+def _(context: Context, words: str) -> None:
+    assert words in context.runners_answer.content[-1].text, context.runners_answer
 
 
 @then("the raw response took between {least:g} and {most:g} seconds")

@@ -23,6 +23,8 @@ from .validation import CallContext, Request, check_params
 DIRECTIVE_MARK = b"[[sandbox:"
 CACHE_MARK = b'"cache_control"'
 TOOLS_MARK = b'"tools"'
+RESULT_MARK = b'"tool_result"'
+"""In the next request of a thread (`thread.type: continue`), which does not repeat its tools."""
 _DIRECTIVE = re.compile(rb"\[\[sandbox:([a-z_:0-9]+)\]\]")
 
 
@@ -60,7 +62,7 @@ class Endings:
         """Return whether any request of this body may end by more than its own validity."""
         return (
             self.responder is not None
-            or (self.uses_tools and TOOLS_MARK in body)
+            or (self.uses_tools and (TOOLS_MARK in body or RESULT_MARK in body))
             or self.plan.about_requests
             or DIRECTIVE_MARK in body
             or CACHE_MARK in body
