@@ -24,6 +24,20 @@ Feature: What the gateway passes to the API
     And the sandbox's answer contains no ""auth":"x-api-key""
     And the sandbox's answer contains no "cbg-"
 
+  Scenario: A list shows a caller's own batches, however many of the gateway's are between them
+    Then the official SDK's calls of the gateway return as follows
+      | call                    | arguments                                                                                                                                        | field   | value         |
+      | messages.batches.create | {"requests": [{"custom_id": "one", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "one"}]}}]} | id      | {batch}       |
+      | messages.batches.create | {"requests": [{"custom_id": "two", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "two"}]}}]} | id      | {batch}       |
+      | messages.create         | {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "three"}]}                                               | role    | assistant     |
+      | messages.create         | {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "four"}]}                                                | role    | assistant     |
+      | messages.batches.list   | {"limit": 1}                                                                                                                                     | 0.id    | {batch}       |
+      | messages.batches.list   | {"limit": 1}                                                                                                                                     | 1.id    | {first batch} |
+      | messages.batches.create | {"requests": [{"custom_id": "six", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "six"}]}}]} | id      | {batch}       |
+      | messages.batches.list   | {"limit": 1}                                                                                                                                     | 0.id    | {batch}       |
+      | messages.batches.list   | {"limit": 1, "after_id": "{batch}"}                                                                                                              | 1.id    | {first batch} |
+      | messages.batches.list   | {"limit": 1, "before_id": "{first batch}"}                                                                                                       | 1.id    | {batch}       |
+
   Scenario Outline: A path that leads elsewhere is not passed on: <path>
     When the gateway gets "<method> <path>" as written
     Then the gateway's response is <status>, and contains no key

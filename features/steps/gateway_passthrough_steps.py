@@ -16,7 +16,10 @@ from tables import rule
 
 @rule("the official SDK's calls of the gateway return")
 def _(context: Context, call: str, arguments: str, field: str) -> Any:
-    """A field of what a call with ann's token returns; `{file}` and `{batch}` are the last ones."""
+    """A field of what a call with ann's token returns.
+
+    `{file}` and `{batch}` are the last ones, and `{first batch}` is the first.
+    """
     if "gateway_names" not in context:
         context.gateway_names = {"{gateway}": context.gateway.url}
     names: dict[str, str] = context.gateway_names
@@ -29,6 +32,7 @@ def _(context: Context, call: str, arguments: str, field: str) -> Any:
     for ending, name in (("files.upload", "{file}"), ("batches.create", "{batch}")):
         if call.endswith(ending):
             names[name] = returned.id
+            names.setdefault(name.replace("{", "{first "), returned.id)
     for name, value in names.items():
         found = found.replace(value, name) if isinstance(found, str) else found
     return found

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
 import httpx2
 import msgspec
@@ -72,6 +73,14 @@ _Fields = dict[str, msgspec.Raw]
 _fields = msgspec.json.Decoder(_Fields)
 _list = msgspec.json.Decoder(list[_Fields])
 _URL: Final = "results_url"
+_FALSE: Final = msgspec.Raw(b"false")
+
+_USUAL_PAGE: Final = 20
+_LARGEST_PAGE: Final = 1000
+"""Batches in a page of the API's list: without a `limit`, and at most."""
+
+_MOST_PAGES: Final = 100
+"""Pages that are read for one call, if all their batches are the ledger's."""
 
 
 class Passthrough:
@@ -101,9 +110,11 @@ class Passthrough:
         if caller.name and (batch := _BATCH.match(path)) is not None:
             await self._check_batch(batch[1])
         response = await self._send(scope, path, headers, receive)
+        if caller.name and path == BATCHES and scope["method"] == "GET":
+            response = await self._without_ours(scope, headers, receive, response)
         try:
             with HeldCall(receive, send) as call:
-                await self._return(call, response, headers, apart=bool(caller.name))
+                await self._return(call, response, headers)
         finally:
             await response.aclose()
 
@@ -152,14 +163,9 @@ class Passthrough:
         return self._connection
 
     async def _return(
-        self,
-        call: HeldCall,
-        response: httpx2.Response,
-        headers: Mapping[str, str],
-        *,
-        apart: bool,
+        self, call: HeldCall, response: httpx2.Response, headers: Mapping[str, str]
     ) -> None:
-        """Send a response; ``apart``: without batches of the ledger, which others have asked."""
+        """Send a response."""
         redaction = self._connect().redaction
         kept = {
             name: redaction.text(value)
@@ -167,10 +173,7 @@ class Passthrough:
             if name in _RETURNED or name.startswith("anthropic-")
         }
         if response.is_closed:  # it was read
-            body = response.content
-            if apart and _URL.encode() in body:
-                body = await asyncio.to_thread(self._without_ours, body)
-            body = redaction.answer(with_results_url(body, _address(headers)))
+            body = redaction.answer(with_results_url(response.content, _address(headers)))
             await call.send_whole(response.status_code, kept, body)
             return
         await call.begin(response.status_code, kept)
@@ -183,20 +186,82 @@ class Passthrough:
             raise Aborted from None
         await call.finish([])
 
-    def _without_ours(self, body: bytes) -> bytes:
-        """Take the batches of the ledger out of a list."""
+    async def _without_ours(
+        self,
+        scope: Scope,
+        headers: Mapping[str, str],
+        receive: Receive,
+        response: httpx2.Response,
+    ) -> httpx2.Response:
+        """Return a list without the batches of the ledger, which others have asked.
+
+        The SDKs end their iteration at an empty page. So if nothing of a page is left, the pages
+        that follow are read too, until one has a batch that the caller may see.
+        """
+        query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+        backwards = "before_id" in query and "after_id" not in query
+        given = query.get("limit", "")
+        limit = int(given) if given.isdecimal() and len(given) <= 4 else _USUAL_PAGE
+        for _ in range(_MOST_PAGES):
+            if response.status_code != 200:
+                break
+            page = await asyncio.to_thread(self._page_without_ours, response.content)
+            if page is None:
+                break
+            if page.batches or not page.has_more or page.first is None or page.last is None:
+                body = page.cut(limit, backwards=backwards)
+                # The body is not compressed, and its length is another.
+                of_body = ("content-encoding", "content-length", "transfer-encoding")
+                kept = {n: v for n, v in response.headers.items() if n not in of_body}
+                return httpx2.Response(200, headers=kept, content=body)
+            query |= {"before_id": page.first} if backwards else {"after_id": page.last}
+            query["limit"] = str(_LARGEST_PAGE)
+            further = {**scope, "query_string": urlencode(query).encode()}
+            response = await self._send(further, BATCHES, headers, receive)
+        else:
+            raise Refusal(
+                502,
+                "api_error",
+                f"the API's list has more than {_MOST_PAGES} pages of batches of this gateway in "
+                "a row",
+            )
+        return response
+
+    def _page_without_ours(self, body: bytes) -> _Page | None:
+        """Return a page of batches without those of the ledger; None if it is no such page."""
         try:
             found = _fields.decode(body)
             if "data" not in found:
-                return body
+                return None
             listed = _list.decode(found["data"])
             ids = [msgspec.json.decode(each["id"], type=str) for each in listed]
+            has_more = msgspec.json.decode(found.get("has_more", _FALSE), type=bool)
         except (msgspec.DecodeError, RecursionError, KeyError):
             raise Refusal(502, "api_error", "the API sent an unreadable list of batches") from None
         known = self._gateway.provider.known_batches(ids)
-        left = [each for each, name in zip(listed, ids, strict=True) if name not in known]
-        found["data"] = msgspec.Raw(msgspec.json.encode(left))
-        return msgspec.json.encode(found)
+        left = [(name, each) for each, name in zip(listed, ids, strict=True) if name not in known]
+        first, last = (ids[0], ids[-1]) if ids else (None, None)
+        return _Page(found, left, has_more, first, last)
+
+
+class _Page(NamedTuple):
+    """A page of the API's list of batches, as far as a caller may see it."""
+
+    fields: _Fields
+    batches: list[tuple[str, _Fields]]
+    has_more: bool
+    first: str | None
+    last: str | None
+    """The ids at its ends, with those of the batches that were taken out."""
+
+    def cut(self, limit: int, *, backwards: bool) -> bytes:
+        """Return it as JSON, with at most `limit` batches: those next to the cursor."""
+        shown = self.batches[-limit:] if backwards else self.batches[:limit]
+        fields = {**self.fields, "data": msgspec.Raw(msgspec.json.encode([b for _, b in shown]))}
+        if len(shown) < len(self.batches):
+            ends = {"first_id": shown[0][0], "last_id": shown[-1][0], "has_more": True}
+            fields |= {name: msgspec.Raw(msgspec.json.encode(end)) for name, end in ends.items()}
+        return msgspec.json.encode(fields)
 
 
 async def _upload(receive: Receive) -> AsyncGenerator[bytes]:
