@@ -18,6 +18,10 @@ Feature: Who may call the gateway, and how much
       | /v1/messages         | {"origin": "https://evil.test"}                   | 403    | …web pages of 'https://evil.test' may not…    |               |
       | /v1/messages         | {"origin": "null"}                                | 403    | …web pages of 'null' may not…                 |               |
       | /v1/messages         | {"origin": "https://app.test"}                    | 200    |                                               |               |
+      | /v1/messages         | {"origin": "https://app.test", "sec-fetch-site": "cross-site"} | 200    |                                               |               |
+      | /claude-batch/v1/requests/request-1 | {"sec-fetch-site": "cross-site"}                  | 403    | …by links, pictures or scripts                |               |
+      | /claude-batch/v1/requests/request-1 | {"sec-fetch-site": "same-site"}                   | 403    | …by links, pictures or scripts                |               |
+      | /healthz             | {"sec-fetch-site": "none"}                        | 200    |                                               |               |
       | /v1/messages         | {"x-api-key": "sk-ant-somebody-elses"}            | 401    | …pays with its own API key…set ANTHROPIC_API… |               |
       | /v1/messages         | {"authorization": "Bearer sk-ant-somebody-elses"} | 401    | …pays with its own API key…                   |               |
       | /v1/messages         | {"x-api-key": "<own key>"}                        | 200    |                                               |               |

@@ -32,7 +32,7 @@ from claude_batch.ledger.schema import batches
 
 
 def _ask(context: Context, path: str, headers: dict[str, str], content: Any = None) -> Any:
-    method = "GET" if path in ("/metrics", "/healthz", "/readyz") else "POST"
+    method = "POST" if path.endswith("messages") or path.startswith("/v1/") else "GET"
     own = {"<own key>": KEY}
     own |= {f"<{name}>": token for name, token in getattr(context, "gateway_tokens", {}).items()}
     for word, secret in own.items():

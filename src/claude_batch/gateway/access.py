@@ -3,7 +3,7 @@
 The gateway sends everything upstream with its own key, so whoever reaches it spends its owner's
 money. By default that is every program of this machine, but no web page: a page can reach a
 loopback address through the user's browser, directly or by rebinding the name of its own host, and
-both show in the headers ``Origin`` and ``Host``.
+both show in the headers ``Origin``, ``Sec-Fetch-Site`` and ``Host``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from claude_batch.serving.hosts import HostCheck, is_loopback
 
 _REAL_KEY = "sk-ant-"
 """Beginning of the API's own keys."""
+
+_OTHER_SITES = frozenset({"cross-site", "same-site"})
+"""Values of ``Sec-Fetch-Site`` for the call of a page that has another origin."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -158,6 +161,14 @@ class Access:
                 "allow it with --allow-host NAME",
             )
         origin = headers.get("origin")
+        # Browsers send no Origin with the GET of a picture or a link. Such a call could take an
+        # answer from the program that has asked for it.
+        if origin is None and headers.get("sec-fetch-site") in _OTHER_SITES:
+            raise Refusal(
+                403,
+                "permission_error",
+                "web pages may not call this gateway by links, pictures or scripts",
+            )
         if origin is not None and origin.lower() not in self._origins:
             raise Refusal(
                 403,
