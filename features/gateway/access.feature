@@ -134,6 +134,7 @@ Feature: Who may call the gateway, and how much
     Then the gateway's responses to callers are as follows
       | path                                  | headers                                     | status | words                                        |
       | /v1/messages                          | {"claude-batch-mode": "fast"}               | 400    | …mode…                                       |
+      | /v1/messages                          | {"claude-batch-deadline": "2020-01-01T00:00Z"} | 400 | …is in the past; give a later one…        |
       | /v1/messages                          | {"claude-batch-budget": "1"}                | 400    | …no header claude-batch-budget…              |
       | /v1/messages                          | {"claude-batch-budget-usd": "0.0000001"}    | 402    | …budget…                                     |
       | /v1/messages                          | {"claude-batch-new": "perhaps"}             | 400    | …neither true nor false…                     |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -12,6 +13,7 @@ from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.quantities import parse_duration
 from claude_batch.integrations.messages_call import read_failure_ttl
 from claude_batch.providers.keywords import CallKeywords, mode_keywords
+from claude_batch.providers.run_writer import deadline_fault
 
 _OURS: Final = "claude-batch-"
 _WITH: Final = re.compile(r"/with/([^/]*)(/.*)")
@@ -85,6 +87,10 @@ class WishReader:
                 known = ", ".join(sorted([*_SETTINGS, *_OTHERS]))
                 raise InvalidRequestError(f"there is no header {name}; the headers are {known}")
         mode = self._mode(tuple(headers.get(name) for name in _SETTINGS))
+        due = f"{_OURS}deadline" in headers and mode.mode != "live"
+        if due and (fault := deadline_fault(mode, time.time())) is not None:
+            # The provider's own error means that the gateway is set up wrongly, a status of 500.
+            raise InvalidRequestError(str(fault))
         new = _truth(f"{_OURS}new", headers.get(f"{_OURS}new"))
         key = _word("idempotency-key", headers.get("idempotency-key"))
         if new and key is not None:
