@@ -36,6 +36,20 @@ Feature: A request's page shows each block of its prompt and its answer
       | /runs/run-nothing/requests/1/params.json | 404  | has no run                              |
       | /runs/<knots>/results.xml              | 404    | There is no such page                   |
       | /actors/tests%2Fasker?before=sunny_run | 200    | tests/asker                             |
+      | /runs/<knots>/requests/999999999999999 | 404    | <knots> has no request                  |
+      | /runs/<knots>?after=0                  | 200    | <knots>                                 |
+      | /runs/<knots>?after=99999999999999999999 | 400    | names no state or no position           |
+      | /runs/<knots>?after=-9999999999&key=a  | 400    | names no state or no position           |
+      | /runs/<knots>?after=2147483647&key=a   | 400    | names no state or no position           |
+      | /runs/<knots>?key=%00                  | 404    | There is no such page                    |
+      | /runs/<knots>?key=%ED%A0%80            | 200    | <knots>                                 |
+      | /runs/%00                              | 404    | There is no such page                   |
+      | /runs/%ED%A0%80/results.csv            | 404    | There is no such run                    |
+      | /actors?after=%00                      | 404    | There is no such page                   |
+      | /actors/%00                            | 404    | There is no such page                   |
+      | /actors/x?before=1e400_%00             | 404    | There is no such page                   |
+      | /actors/x?before=inf_x                 | 200    | Overview                                |
+      | /actors/x?before=nan_x                 | 200    | Overview                                |
 
   Scenario: A request without an answer shows why: it failed, or expired
     Given an API

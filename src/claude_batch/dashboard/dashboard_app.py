@@ -129,7 +129,9 @@ class DashboardApp:
             return Response(words, 421, media_type="text/plain")
         path = request.url.path
         if path == "/login" or path.startswith("/static/") or self._access.is_admitted(request):
-            return None
+            # PostgreSQL takes no text with this character.
+            has_null = "\0" in path or "%00" in request.url.query
+            return self._problem(404, "There is no such page", path[:200]) if has_null else None
         if request.method == "GET" and path != "/events":
             return RedirectResponse("/login", 303)
         return Response("log in first, at /login\n", 401, media_type="text/plain")

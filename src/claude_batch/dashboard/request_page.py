@@ -78,7 +78,7 @@ def _read(reader: LedgerReader, run_id: str, number: str) -> tuple[Record, Trans
     with reader.ledger.read() as tx:
         run = require_run(reader.ledger, tx, run_id)
         request = None
-        if number.isdecimal() and len(number) < 16:
+        if number.isdecimal() and len(number) < 10:
             request = page_queries.request_at(tx, run.id, int(number) - 1)
         if request is None:
             raise RunNotFoundError(f"{run.id} has no request {number[:30]!r}")

@@ -26,6 +26,9 @@ ROWS: Final = 50
 _BATCHES: Final = 20
 """Batches of the timeline: the newest."""
 
+_LAST_POSITION: Final = 10**9
+"""A position that no run reaches. With what a search adds to it, a database still takes it."""
+
 _SAMPLE: Final = 1000
 """Failures that are read to group them by the API's words."""
 
@@ -234,6 +237,8 @@ def requests_of(reader: LedgerReader, status: RunStatus, values: Mapping[str, st
     """Read a page of a run's requests, as the query asks."""
     try:
         after = int(values.get("after", "-1"))
+        if not -1 <= after <= _LAST_POSITION:
+            raise ValueError
         state = RequestState(values["state"]) if values.get("state") else None
     except ValueError:
         raise InvalidRequestError("the address names no state or no position") from None
