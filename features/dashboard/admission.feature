@@ -26,6 +26,8 @@ Feature: Who may see the dashboard
       | /                  | {}                                                         | 303    |                           |
       | /events            | {}                                                         | 401    | log in first              |
       | /                  | {"authorization": "Bearer wrong"}                          | 303    |                           |
+      | /                  | {"authorization": "Bearer é"}                              | 303    |                           |
+      | /                  | {"cookie": "claude_batch_dashboard_<port>=é"}              | 303    |                           |
       | /                  | {"authorization": "Bearer a-token-of-enough-characters"}   | 200    | Overview                  |
       | /login             | {}                                                         | 200    | Token of this dashboard   |
       | /static/live.js    | {}                                                         | 200    | EventSource               |

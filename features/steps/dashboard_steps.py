@@ -78,7 +78,10 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     """The column `gives` is of headers, of which none is of access control, or has the token."""
     for row in context.table:
-        headers = json.loads(row.get("headers") or "{}")
+        port = context.dashboard.url.rpartition(":")[2]
+        headers = json.loads((row.get("headers") or "{}").replace("<port>", port))
+        # As bytes: clients refuse to send some of them.
+        headers = {name: value.encode("latin-1") for name, value in headers.items()}
         method = row.get("method") or "GET"
         form = form_of(context, row.get("form") or "{}")
         place = f"{method} {row['path']} {headers} {row.get('form')}"

@@ -71,7 +71,9 @@ class Access:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.is_token(given):
             return True
-        return hmac.compare_digest(request.cookies.get(self.cookie(request), ""), self.session)
+        cookie = request.cookies.get(self.cookie(request), "")
+        # As bytes: texts with other than ASCII characters are refused by an exception.
+        return hmac.compare_digest(cookie.encode(), self.session.encode())
 
     def is_token(self, given: str) -> bool:
         """Return whether a text is the token."""
