@@ -38,6 +38,19 @@ Feature: The dashboard's pages show the ledger
       | /runs/<letters>?key=%25     | letters-1  |
       | /runs/<knots>?state=errored | knots-1    |
 
+  Scenario: A search finds a key with capitals that are not ASCII
+    Given a ledger with runs for the dashboard
+      | run      | prompts          |
+      | ÜBERSICHT_1% | ["Name a knot."] |
+    And a dashboard of this ledger
+    Then the dashboard's pages say
+      | path                                   | words                      |
+      | /runs/<ÜBERSICHT_1%>?key=%C3%9CBERS    | 1 ÜBERSICHT_1%-1 succeeded |
+      | /runs/<ÜBERSICHT_1%>?key=%C3%9Cbersicht_1%25 | 1 ÜBERSICHT_1%-1 succeeded |
+    And no page of the dashboard says
+      | path                                   | words                      |
+      | /runs/<ÜBERSICHT_1%>?key=%C3%9CBERS__  | ÜBERSICHT_1%-1             |
+
   Scenario: Pages that do not exist, and addresses that mean nothing
     Then the dashboard's responses are
       | path                       | status | words                                 |

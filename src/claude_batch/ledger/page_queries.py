@@ -366,7 +366,9 @@ def requests_after(
     if state is not None:
         query = query.where(requests.c.state == state.value)
     if key:
-        query = query.where(func.lower(requests.c.key).contains(key.lower(), autoescape=True))
+        # SQLite changes the case of ASCII letters alone, so a key with others is searched as given.
+        lowered = func.lower(requests.c.key).contains(key.lower(), autoescape=True)
+        query = query.where(or_(lowered, requests.c.key.contains(key, autoescape=True)))
     rows = tx.execute(query)
     return [RequestRow(row[0], row[1], RequestState(row[2]), *row[3:]) for row in rows]
 
