@@ -22,3 +22,15 @@ Feature: A run of a million requests opens as fast as a small one
     And the recorded statements with "coalesce(requests.run_id" read results by ix_results_batch
     And the recorded statements with "requests.attempts, requests.size" read requests by sqlite_autoindex_requests_1
     And the recorded statements with "count(*) AS count_1" and "requests.finished IS NOT NULL" read requests by ix_requests_finished
+
+  Scenario: Many small batches are added up together
+    Given the ledger's statements are recorded
+    And a ledger with runs for the dashboard, and {"max_requests": 1}
+      | run     | prompts |
+      | letters | <many>  |
+    And a dashboard of this ledger
+    Then the dashboard's pages say
+      | path | words             |
+      | /    | today…120 results |
+    And the recorded statements with "results.output_tokens >=" ran at most 3 times
+    And the recorded statements with "results.output_tokens >=" read results by ix_results_batch

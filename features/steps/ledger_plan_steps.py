@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from typing import Any
 
@@ -23,17 +24,19 @@ _VALUES = re.compile(r"x?'(?:[^']|'')*'|\b\d+(?:\.\d+)?\b", re.IGNORECASE)
 def _(context: Context) -> None:
     # By their form: SQLite reports each statement with its values.
     recorded: dict[str, str] = {}
+    counts = Counter[str]()
 
     def record(statement: str) -> None:
         if statement.lstrip().lower().startswith(("select", "update", "delete", "insert")):
             recorded.setdefault(_VALUES.sub("?", statement), statement)
+            counts[_VALUES.sub("?", statement)] += 1
 
     def connected(connection: Any, _: object) -> None:
         connection.set_trace_callback(record)
 
     event.listen(Pool, "connect", connected)
     context.add_cleanup(event.remove, Pool, "connect", connected)
-    context.statements = recorded
+    context.statements, context.statement_counts = recorded, counts
 
 
 @when("a queue of jobs asks what there is to do")
@@ -84,3 +87,9 @@ def _(context: Context, words: str, table: str, index: str) -> None:
         for way in index.split(" or ")
     ]
     assert all(any(way in f"{line} " for way in ways) for line in plans), plans
+
+
+@then('the recorded statements with "{words}" ran at most {most:d} times')
+def _(context: Context, words: str, most: int) -> None:
+    ran = sum(count for form, count in context.statement_counts.items() if words in form)
+    assert 0 < ran <= most, ran

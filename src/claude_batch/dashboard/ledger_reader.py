@@ -49,8 +49,9 @@ _LONGEST_WAIT: Final = 3.0
 _KEPT: Final = 300
 """Statuses of runs that are kept."""
 
-_SLICE: Final = 50
-"""Batches that are added up between two updates of the pages."""
+_SLICE: Final = 1000
+_SLICE_RESULTS: Final = 5000
+"""Batches and results that are added up between two updates of the pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class LedgerReader:
         self._roll_call = 0.0
         self._costs = CostCells()
         self._summed: dict[int, BatchMark] = {}
+        self._left: deque[BatchMark] = deque()
         self._pace = _Pace()
         self._awake = threading.Event()
         self._ready = threading.Event()
@@ -261,27 +263,38 @@ class LedgerReader:
 
     def _add_up(self) -> bool:
         """Add up some batches; return whether none is left."""
-        costs = self._costs.copy()
-        after, added = 0, 0
-        while added < _SLICE:
+        is_looked_at = not self._left
+        if is_looked_at:
+            self._left.extend(self._not_added_up())
+        some: list[BatchMark] = []
+        size = 0
+        while self._left and len(some) < _SLICE and size < _SLICE_RESULTS:
+            mark = self._left.popleft()
+            some.append(mark)
+            size += mark.requests
+        if some:
+            with self.ledger.read() as tx:
+                sums = page_queries.sums_of_results(tx, [mark.id for mark in some])
+                run_ids = {each.run_id for alike in sums.values() for each in alike}
+                names = page_queries.actors_of_runs(tx, list(run_ids))
+            costs = self._costs.copy()
+            for mark in some:
+                costs.put(mark.id, sums[mark.id], names)
+                self._summed[mark.id] = mark
+            self._costs = costs
+        return is_looked_at and not self._left
+
+    def _not_added_up(self) -> list[BatchMark]:
+        """Return the batches that have results which are not in the sums."""
+        found: list[BatchMark] = []
+        after = 0
+        while True:
             with self.ledger.read() as tx:
                 marks = page_queries.summable_batches(tx, after, 1000)
             if not marks:
-                break
+                return found
             after = marks[-1].id
-            for mark in marks:
-                if self._summed.get(mark.id) == mark:
-                    continue
-                with self.ledger.read() as tx:
-                    sums = page_queries.sums_of_results(tx, mark.id)
-                    names = page_queries.actors_of_runs(tx, list({each.run_id for each in sums}))
-                costs.put(mark.id, sums, names)
-                self._summed[mark.id] = mark
-                added += 1
-                if added == _SLICE:
-                    break
-        self._costs = costs
-        return added < _SLICE
+            found += [mark for mark in marks if self._summed.get(mark.id) != mark]
 
     def _fail(self, error: LedgerError) -> None:
         before = self._snapshot

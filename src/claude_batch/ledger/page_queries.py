@@ -199,8 +199,8 @@ class BatchMark(NamedTuple):
 
     id: int
     collected: float | None
-    live_results: int | None
-    """Number of results of live calls; None for an API batch, whose results come at once."""
+    requests: int
+    """Number of its requests; of live calls, those that have a result by now."""
 
 
 def summable_batches(tx: Connection, after: int, limit: int) -> list[BatchMark]:
@@ -210,7 +210,7 @@ def summable_batches(tx: Connection, after: int, limit: int) -> list[BatchMark]:
         select(
             batches.c.id,
             batches.c.collected,
-            case((batches.c.state == BatchState.LIVE, number), else_=None),
+            case((batches.c.state == BatchState.LIVE, number), else_=batches.c.request_count),
         )
         .where(
             batches.c.id > after,
@@ -282,21 +282,22 @@ _OF_BATCH = (
 _SUMS = len(_OF_BATCH) - len(TOKEN_STEPS) - len(TIME_STEPS)
 
 
-def sums_of_results(tx: Connection, batch_id: int) -> list[ResultSums]:
-    """Return the sums over a batch's results, of alike ones."""
+def sums_of_results(tx: Connection, batch_ids: Sequence[int]) -> dict[int, list[ResultSums]]:
+    """Return the sums over the results of batches, of alike ones, by the batches' row ids."""
     rows: Any = tx.execute(
-        select(*_OF_BATCH)
+        select(results.c.batch_id, *_OF_BATCH)
         .select_from(results)
         .join(requests, requests.c.seq == results.c.request_seq)
         .join(batches, batches.c.id == results.c.batch_id)
-        .where(results.c.batch_id == batch_id, results.c.sending > REUSED)
-        .group_by(*_ALIKE)
+        .where(results.c.batch_id.in_(batch_ids), results.c.sending > REUSED)
+        .group_by(results.c.batch_id, *_ALIKE)
     )
-    tokens = _SUMS + len(TOKEN_STEPS)
-    return [
-        ResultSums(*row[:_SUMS], by_tokens=tuple(row[_SUMS:tokens]), by_time=tuple(row[tokens:]))
-        for row in rows
-    ]
+    tokens = 1 + _SUMS + len(TOKEN_STEPS)
+    found: dict[int, list[ResultSums]] = {each: [] for each in batch_ids}
+    for row in rows:
+        by_tokens, by_time = tuple(row[1 + _SUMS : tokens]), tuple(row[tokens:])
+        found[row[0]].append(ResultSums(*row[1 : 1 + _SUMS], by_tokens=by_tokens, by_time=by_time))
+    return found
 
 
 # Requests -----------------------------------------------------------------------------------------
