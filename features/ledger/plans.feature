@@ -36,3 +36,13 @@ Feature: No statement of a run reads a large table from end to end
     And a queue of jobs asks what there is to do
     Then no recorded statement scans requests, params, results, calls or digests
     And the recorded statements with "EXISTS" and "'queued'" read requests by ix_requests_queued or ix_requests_held or ix_requests_continuing
+
+  Scenario: A run's progress reads the costs of its batches together
+    Given an API
+    And a batch provider with {"max_requests": 1}
+    And the ledger's statements are recorded
+    When a run of 100 prompts is submitted
+    And the run is waited for
+    Then the progress's cost is that of the run's report
+    And the recorded statements with "results.cost IS NULL" ran at most 9 times
+    And the recorded statements with "sum(results.cost)" and "results.batch_id IN" read results by ix_results_batch

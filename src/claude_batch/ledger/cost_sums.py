@@ -33,6 +33,9 @@ Grouping = Literal["actor", "model", "day"]
 """By actor, by the model that answered, or by the day (UTC) on which the batch ended."""
 
 DAY = 86400.0
+_MANY = 500
+"""Batches of one query."""
+
 PAGE = 1000
 """Answers per page."""
 
@@ -174,18 +177,29 @@ def live_holders(tx: Connection, run_id: str) -> list[int]:
     )
 
 
-def cost_in_batch(tx: Connection, run_id: str, batch_id: int) -> tuple[int, int]:
-    """Return a run's cost in one batch (nano-dollars), and its number of unpriced results."""
-    row = tx.execute(
-        select(_sum(results.c.cost), _count(_SUCCEEDED & results.c.cost.is_(None)))
-        .join(requests, requests.c.seq == results.c.request_seq)
-        .where(
-            results.c.batch_id == batch_id,
-            requests.c.run_id == run_id,
-            results.c.sending > REUSED,
+def costs_in_batches(
+    tx: Connection, run_id: str, batch_ids: Sequence[int]
+) -> dict[int, tuple[int, int]]:
+    """Return a run's cost in each batch (nano-dollars), and its number of unpriced results."""
+    nothing: tuple[int, int] = (0, 0)
+    costs: dict[int, tuple[int, int]] = dict.fromkeys(batch_ids, nothing)
+    for begin in range(0, len(batch_ids), _MANY):
+        rows = tx.execute(
+            select(
+                results.c.batch_id,
+                _sum(results.c.cost),
+                _count(_SUCCEEDED & results.c.cost.is_(None)),
+            )
+            .join(requests, requests.c.seq == results.c.request_seq)
+            .where(
+                results.c.batch_id.in_(batch_ids[begin : begin + _MANY]),
+                requests.c.run_id == run_id,
+                results.c.sending > REUSED,
+            )
+            .group_by(results.c.batch_id)
         )
-    ).one()
-    return int(row[0]), int(row[1])
+        costs.update((row[0], (int(row[1]), int(row[2]))) for row in rows)
+    return costs
 
 
 def failures(tx: Connection, run_id: str) -> dict[str, int]:

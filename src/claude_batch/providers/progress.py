@@ -131,9 +131,9 @@ class ProgressReader:
     def read_in(self, tx: Transaction, status: RunStatus) -> Progress:
         """Return the same in a transaction of the caller, without the expected cost of a rest."""
         live = cost_sums.live_holders(tx, self._run_id)
-        for batch_id in (*cost_sums.collected_batches(tx, self._run_id), *live):
-            if batch_id not in self._costs or batch_id in live:
-                self._costs[batch_id] = cost_sums.cost_in_batch(tx, self._run_id, batch_id)
+        known = self._costs.keys()
+        new = [each for each in cost_sums.collected_batches(tx, self._run_id) if each not in known]
+        self._costs |= cost_sums.costs_in_batches(tx, self._run_id, [*new, *live])
         if status.failed != self._failed:
             self._failed = status.failed
             self._failures = cost_sums.failures(tx, self._run_id)
