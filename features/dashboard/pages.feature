@@ -38,6 +38,15 @@ Feature: The dashboard's pages show the ledger
       | /runs/<letters>?key=%25     | letters-1  |
       | /runs/<knots>?state=errored | knots-1    |
 
+  Scenario: An actor's page is its own, whatever characters its name has
+    Then the dashboard's responses are
+      | path                         | status | words                                 |
+      | /actors/tests%2Fasker        | 200    | <h1>tests/asker</h1>                  |
+      | /actors/tests%2Fasker%23x    | 200    | <h1>tests/asker#x</h1>                |
+      | /actors/tests%2Fasker%3Fx    | 200    | hx-get="/actors/tests%2Fasker%3Fx"    |
+      | /actors/tests%2Fasker%253F?x | 200    | hx-get="/actors/tests%2Fasker%253F?x" |
+      | /actors/tests%2Fasker%23%00  | 404    | There is no such page                 |
+
   Scenario: A search finds a key with capitals that are not ASCII
     Given a ledger with runs for the dashboard
       | run      | prompts          |

@@ -76,6 +76,15 @@ def _saved_as(name: str) -> dict[str, str]:
     return {"content-disposition": f'attachment; filename="{plain}"'}
 
 
+def _place_of(request: Request) -> str:
+    """Return the path and query of a call as they were sent.
+
+    `Request.url` is made of the decoded path, so a `%` of an actor's name would be decoded again.
+    """
+    path, query = request.scope["raw_path"], request.scope["query_string"]
+    return (path + b"?" + query if query else path).decode("latin-1")
+
+
 class DashboardApp:
     """The ASGI application."""
 
@@ -127,10 +136,10 @@ class DashboardApp:
                 "allow it with --allow-host NAME\n"
             )
             return Response(words, 421, media_type="text/plain")
-        path = request.url.path
+        path: str = request.scope["path"]
         if path == "/login" or path.startswith("/static/") or self._access.is_admitted(request):
             # PostgreSQL takes no text with this character.
-            has_null = "\0" in path or "%00" in request.url.query
+            has_null = "\0" in path or b"%00" in request.scope["query_string"]
             return self._problem(404, "There is no such page", path[:200]) if has_null else None
         if request.method == "GET" and path != "/events":
             return RedirectResponse("/login", 303)
@@ -156,7 +165,7 @@ class DashboardApp:
             return body
 
         async def answer(request: Request) -> Response:
-            place = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            place = _place_of(request)
             values = {**request.query_params, **request.path_params}
             body = await run_in_threadpool(draw, place, values)
             return Response(body, media_type="text/html")
@@ -181,7 +190,7 @@ class DashboardApp:
         return Response(body, status, media_type="text/html")
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
-        return self._problem(404, "There is no such page", request.url.path[:200])
+        return self._problem(404, "There is no such page", request.scope["path"][:200])
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         status, title = next(each[1:] for each in _FAILURES if isinstance(error, each[0]))
