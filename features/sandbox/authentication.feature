@@ -132,3 +132,4 @@ Feature: The sandbox knows its callers as the API does
       | method | path         | status |
       | GET    | /v1/nothing  | 404    |
       | PUT    | /v1/messages | 405    |
+      | GET    | /v1/messages/batches/ | 404 |

@@ -132,5 +132,7 @@ def create_app(settings: SandboxSettings | None = None) -> Starlette:
     app = Starlette(
         routes=[*routes, *admin_routes(sandbox)], exception_handlers={HTTPException: refused}
     )
+    # Starlette would answer `/v1/messages/batches/` with a redirect, and without a request id.
+    app.router.redirect_slashes = False
     app.state.sandbox = sandbox
     return app
