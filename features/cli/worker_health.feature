@@ -8,6 +8,7 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
       | /healthz  | 200    | ok                                  |
       | /readyz   | 200    | ok                                  |
       | /         | 404    | the probes are /healthz and /readyz |
+    When callers of its probes reset their connections
     When a ledger has trouble: its account has no credit
     # A restart would not help.
     Then its probes answer as follows

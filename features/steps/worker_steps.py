@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -40,6 +42,16 @@ def _(context: Context, where: str) -> None:
 
 def said(context: Context) -> str:
     return context.said.read_text("utf-8")
+
+
+@when("callers of its probes reset their connections")
+def _(context: Context) -> None:
+    url = urlsplit(context.probes)
+    for sent in (b"", b"GET /healthz HTTP/1.1\r\n", b"\x16\x03\x01"):
+        with socket.create_connection((str(url.hostname), url.port or 0), 20) as connection:
+            connection.sendall(sent)
+            # Without lingering, the connection is reset.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 @rule("its probes answer")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -60,6 +61,11 @@ class _Server(ThreadingHTTPServer):
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         super().server_bind()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing for a caller that has gone: checks of a port close it like that."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @contextlib.contextmanager
