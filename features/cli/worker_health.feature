@@ -8,6 +8,11 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
       | /healthz  | 200    | ok                                  |
       | /readyz   | 200    | ok                                  |
       | /         | 404    | the probes are /healthz and /readyz |
+    And its probes answer as follows
+      | method | path     | status | text |
+      | HEAD   | /healthz | 200    |      |
+      | HEAD   | /readyz  | 200    |      |
+      | HEAD   | /        | 404    |      |
     When callers of its probes reset their connections
     When a ledger has trouble: its account has no credit
     # A restart would not help.

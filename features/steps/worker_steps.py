@@ -55,8 +55,8 @@ def _(context: Context) -> None:
 
 
 @rule("its probes answer")
-def _(context: Context, path: str) -> dict[str, object]:
-    response = httpx2.get(context.probes + path, timeout=30)
+def _(context: Context, path: str, method: str = "GET") -> dict[str, object]:
+    response = httpx2.request(method, context.probes + path, timeout=30)
     return {"status": response.status_code, "text": response.text.rstrip("\n")}
 
 

@@ -88,6 +88,9 @@ def probes(port: int, why_not_ready: Callable[[], str | None]) -> Generator[int]
             why = check()
             self._answer(200 if why is None else 503, why or "ok")
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def log_message(self, format: str, *args: Any) -> None:
             """Log nothing: an orchestrator asks every few seconds."""
 
@@ -97,7 +100,8 @@ def probes(port: int, why_not_ready: Callable[[], str | None]) -> Generator[int]
             self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
     with _Server(("", port), Handler) as server:
         thread = threading.Thread(
