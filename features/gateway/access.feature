@@ -2,7 +2,7 @@ Feature: Who may call the gateway, and how much
   Each call is paid for with the gateway's own key.
 
   Scenario: Programs of this machine may call, and web pages may not
-    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05, "allowed_hosts": ["gateway.test"], "allowed_origins": ["https://app.test"]}
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05, "allowed_hosts": ["gateway.test", "Other.test:8443"], "allowed_origins": ["https://app.test"]}
     Then the gateway's responses to callers are as follows
       | path                 | headers                                           | status | words                                         | other origins |
       | /v1/messages         | {}                                                | 200    |                                               |               |
@@ -10,6 +10,7 @@ Feature: Who may call the gateway, and how much
       | /v1/messages         | {"host": "localhost:1"}                           | 200    |                                               |               |
       | /v1/messages         | {"host": "[::1]:8788"}                            | 200    |                                               |               |
       | /v1/messages         | {"host": "Gateway.test"}                          | 200    |                                               |               |
+      | /v1/messages         | {"host": "other.test:8443"}                       | 200    |                                               |               |
       | /v1/messages         | {"host": "rebound.test"}                          | 421    | …does not serve the host 'rebound.test'…      |               |
       | /v1/messages         | {"host": "127.0.0.1.rebound.test:8788"}           | 421    | …does not serve the host…                     |               |
       | /v1/messages         | {"host": "127.0.0.1:80@rebound.test"}             | 421    | …does not serve the host…                     |               |

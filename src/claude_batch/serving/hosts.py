@@ -26,13 +26,21 @@ class HostCheck:
     """
 
     def __init__(self, host: str, allowed: Iterable[str] = ()) -> None:
-        """``host`` is the address that the server listens on; ``allowed`` are further names."""
-        self._names = {*_LOCAL, host, *(each.lower() for each in allowed)}
+        """``host`` is the address that the server listens on; ``allowed`` are further names.
+
+        A name may have a port, which is not compared.
+        """
+        self._names = {*_LOCAL, host, *map(_name_of, allowed)}
 
     def refused(self, header: str) -> str | None:
         """Return the host name of a call for another server; None if it is for this one."""
-        host = header.lower()
-        found = _HOST.fullmatch(host)
-        # What has another form, such as a user's name, is part of no host and refused as it stands.
-        name = host if found is None else found["six"] or found["name"]
+        name = _name_of(header)
         return None if name in self._names else name
+
+
+def _name_of(host: str) -> str:
+    """Return a host's name without its port, in lower case."""
+    host = host.lower()
+    found = _HOST.fullmatch(host)
+    # What has another form, such as a user's name, is part of no host and returned as it stands.
+    return host if found is None else found["six"] or found["name"]
