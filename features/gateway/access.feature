@@ -165,6 +165,7 @@ Feature: Who may call the gateway, and how much
     And the gateway starts with settings as follows
       | settings            | error         |
       | {"host": "0.0.0.0"} | --tokens FILE |
+      | {"ping": 0}         | must not be 0 |
 
   Scenario: The gateway is not its own API
     Given a command's API

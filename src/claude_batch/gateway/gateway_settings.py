@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from claude_batch.core.errors import ActorConfigurationError
+
 DEFAULT_PORT: Final = 8788
 
 LARGEST_BODY: Final = 32 * 1024 * 1024
@@ -40,3 +42,13 @@ class GatewaySettings:
     largest_bodies: int = LARGEST_BODIES
     grace: float = 3.0
     """Seconds that calls have to end after SIGTERM."""
+
+    def __post_init__(self) -> None:
+        """Raise `ActorConfigurationError` for an interval without a length.
+
+        Its signs of life would follow each other without an end, and nothing else would be served.
+        """
+        if not min(self.ping, self.claude_code_ping) > 0:
+            raise ActorConfigurationError(
+                "--ping: the time between two signs of life must not be 0"
+            )
