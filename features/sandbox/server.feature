@@ -62,6 +62,8 @@ Feature: The sandbox is a server, a command and a thread
       | --port 0 --responder json:nothing | {}            | 2    | …no attribute 'nothing'…        |
       | --port 0 --responder json:__doc__ | {}            | 2    | …is not a plain function…          |
       | --port TAKEN                      | {}            | 2    | …127.0.0.1:…: Address already in use. Choose another address with --host or --port; --port 0 takes a free port… |
+      | --port TAKEN --clock-offset 1e20  | {}            | 2    | …clock_offset: the clock must stay between the years 1970 and 9000… |
+      | --port TAKEN --clock-offset nan   | {}            | 2    | …clock_offset: the clock must stay between the years 1970 and 9000… |
       | --port 99999                      | {}            | 2    | …Invalid value for '--port': 99999 is not in the range 0<=x<=65535… |
 
   Scenario: Without the extra the command says what to install

@@ -32,7 +32,7 @@ from .api_errors import ApiError, error_body
 from .fault_plan import FaultPlan, PlanError, load_plan
 from .http_calls import json_response, stream
 from .results import chunks, usage_of
-from .state import OUTCOMES, Batch
+from .state import IMPOSSIBLE_TIME, OUTCOMES, Batch
 from .token_usage import params_sha256
 from .validation import TOO_DEEP
 
@@ -87,9 +87,6 @@ def _is_loopback(address: str) -> bool:
 
 MAX_ADMIN_BYTES = 8_000_000
 """Maximum body size of these routes, in bytes."""
-
-LAST_TIME = 221_845_392_000.0
-"""The year 9000, in seconds since 1970: expiry and archiving come later, and need a date too."""
 
 
 class ClockChange(msgspec.Struct, forbid_unknown_fields=True):
@@ -236,9 +233,9 @@ def admin_routes(sandbox: Sandbox) -> list[Route]:
             if change.offset is not None:
                 sandbox.clock.offset = change.offset
             sandbox.clock.offset += change.advance or 0.0
-            if not 0 <= sandbox.clock.now() <= LAST_TIME:
+            if not sandbox.clock.is_possible:
                 sandbox.clock.offset = before
-                raise PlanError("the clock must stay between the years 1970 and 9000")
+                raise PlanError(IMPOSSIBLE_TIME)
         return json_response({"now": sandbox.clock.now(), "offset": sandbox.clock.offset})
 
     table: list[tuple[str, Callable[..., Any], list[str]]] = [

@@ -33,12 +33,26 @@ _EXAMPLE = (
 _EXAMPLE_CONTEXT = CallContext(batch=True, version=VERSIONS[-1], betas=frozenset())
 
 
+LAST_TIME = 221_845_392_000.0
+"""The year 9000, in seconds since 1970: expiry and archiving come later, and need a date too."""
+
+IMPOSSIBLE_TIME = "the clock must stay between the years 1970 and 9000"
+
+
 class Clock:
     """Server time: steady between changes of its offset, whatever the machine's clock does."""
 
     def __init__(self, offset: float) -> None:
+        """Raises `ValueError` for an offset that leads out of the calendar."""
         self.offset = offset
         self._started = time.time() - time.monotonic()
+        if not self.is_possible:
+            raise ValueError(f"clock_offset: {IMPOSSIBLE_TIME}")
+
+    @property
+    def is_possible(self) -> bool:
+        """Return whether each time that the sandbox computes has a date."""
+        return 0 <= self.now() <= LAST_TIME
 
     def now(self) -> float:
         """Return the seconds since 1970."""
