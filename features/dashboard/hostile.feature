@@ -22,8 +22,9 @@ Feature: What users and models wrote cannot do anything on a page
       | request | links                                                                     | elements                                                              |
       | 1       | ["https://a.test/", "https://b.test/", "https://evil.test/who-reads.png"] | ["a", "code", "h3", "p", "table", "tbody", "td", "th", "thead", "tr"] |
 
-  Scenario: An answer of 10 MB is cut on its page, and whole in its download
+  Scenario: A long answer, of one block or of many, is cut on its page, and whole in its download
     Then the page of request 2 on the dashboard has at most 400 KB and takes at most 20 times the CPU of that of request 1
+    And the page of request 4 on the dashboard has at most 400 KB and takes at most 60 times the CPU of that of request 3
     And the dashboard's responses are
       | path                                     | status | megabytes | words                             | gives                                                  |
       | /runs/<hostile>/requests/2/result-1.json | 200    | 10        | {"custom_id"                      | {"content-disposition": "attachment; …"}               |

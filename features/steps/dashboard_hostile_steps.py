@@ -37,6 +37,8 @@ def _answer(params: dict[str, Any]) -> Any:
     if "large" in text:
         # As a block, because the sandbox cuts a text at `max_tokens`.
         return [{"type": "text", "text": "> * [x](y) `" * (_LARGE // 12)}]
+    if "many" in text:
+        return [{"type": "text", "text": "> * [x](y) `" * 3000}] * 100
     return {"content": "answer " + _ANSWER}
 
 
@@ -49,6 +51,7 @@ def _(context: Context) -> None:
         cb.ActorRequest("prompt " + _HOSTILE.format("prompt"), key=_HOSTILE.format("key")),
         cb.ActorRequest("large"),
         cb.ActorRequest("[[sandbox:errored:invalid_request_error]] \x9b31m \u2066"),
+        cb.ActorRequest("many"),
     ]
     run = context.provider.store(actor, requests, label=_HOSTILE.format("label"))
     run.wait_sync()

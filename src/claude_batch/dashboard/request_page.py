@@ -107,16 +107,16 @@ def _blocks(parts: Iterable[Part]) -> list[Block]:
     return [_block(part) for part in tuple(parts)[:_BLOCKS]]
 
 
-def _block(part: Part) -> Block:
-    return Block(part.kind, part.title[:300], *_cut(part.text or _text_of(part.inside)))
+def _block(part: Part, longest: int = LONGEST) -> Block:
+    return Block(part.kind, part.title[:300], *_cut(part.text or _text_of(part.inside), longest))
 
 
 def _text_of(parts: Iterable[Part]) -> str:
     return "\n".join(part.text or part.title for part in parts)
 
 
-def _cut(text: str) -> tuple[str, int]:
-    return text[:LONGEST], max(0, len(text) - LONGEST)
+def _cut(text: str, longest: int = LONGEST) -> tuple[str, int]:
+    return text[:longest], max(0, len(text) - longest)
 
 
 def _answer(attempt: Attempt | None) -> tuple[list[Block], str, str]:
@@ -125,9 +125,11 @@ def _answer(attempt: Attempt | None) -> tuple[list[Block], str, str]:
     if message is None:
         return [], "", ""
     blocks: list[Block] = []
-    number = 0
+    number, left = 0, LONGEST
     for part in parts_of(message.content)[:_BLOCKS]:
-        block = _block(part)
+        # Together: a second of CPU may go into rendering so much Markdown.
+        block = _block(part, left)
+        left -= len(block.text)
         if part.kind == "text":
             numbered = tuple(enumerate(part.citations, number + 1))
             number += len(part.citations)
