@@ -127,6 +127,7 @@ Feature: Live calls of the ledger are made once, and survive the process
     And the error is a SubmissionUnknownError that says
       """
       with an error: api_error: Internal server error (request-id req_sandbox_
+      Send it again with: claude-batch unknown run-
       """
     When the run's lost requests are asked again
     And the results are read in order

@@ -60,6 +60,11 @@ Feature: Polling looks as often as it is worth
     And the results are read in order
     Then 0 results are answers and 2 are errors
     And result 1 failed with MissingResultError
+    And the error is a MissingResultError that says
+      """
+      free of charge: claude-batch results run-
+      if its result is still missing: claude-batch retry run-
+      """
 
   Scenario: Two 404s with a day between them in which nobody has looked are no day of them
     Given an API

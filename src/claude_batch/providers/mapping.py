@@ -175,8 +175,8 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
         return MalformedAnswerError(
             f"{who}{batch} {what}: {problem}. The answer {billed} billed; its bytes are in `raw` "
             "of this error and in the ledger. Check the proxies and gateways between you and the "
-            "API. To send the request again, which is billed again: claude-batch retry RUN --only "
-            "malformed",
+            "API. To send the request again, which is billed again: claude-batch retry "
+            f"{answer.run_id} --only malformed",
             raw=answer.raw,
             batch_id=answer.batch_id,
             problem=problem,
@@ -201,21 +201,21 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
                 how += f" (request-id {error.request_id})"
         return SubmissionUnknownError(
             f"{who}: its live call ended without an answer {how}. It may have been billed, so it "
-            "is not sent again automatically. Send it again with: claude-batch unknown RUN "
-            "--resubmit"
+            "is not sent again automatically. Send it again with: claude-batch unknown "
+            f"{answer.run_id} --resubmit"
         )
     if answer.batch_id is None:
         return SubmissionUnknownError(
             f"{who}: it is unknown whether the API accepted its batch. It may have been billed, "
-            "so it is not sent again automatically. Send it again with: claude-batch unknown RUN "
-            "--resubmit"
+            "so it is not sent again automatically. Send it again with: claude-batch unknown "
+            f"{answer.run_id} --resubmit"
         )
     return MissingResultError(
         f"{who}{batch} has no result: the batch ended without a readable line for it, or the API "
         "no longer keeps its results. It may have been billed, so it is not sent again "
-        "automatically. To fetch the results again, free of charge: claude-batch results RUN "
-        "--refetch. To fetch them and send the request again if its result is still missing: "
-        "claude-batch retry RUN --only missing",
+        "automatically. To fetch the results again, free of charge: claude-batch results "
+        f"{answer.run_id} --refetch. To fetch them and send the request again if its result is "
+        f"still missing: claude-batch retry {answer.run_id} --only missing",
         batch_id=answer.batch_id,
     )
 
