@@ -210,6 +210,7 @@ import asyncio, os, sys
 from pathlib import Path
 
 import claude_batch as cb
+from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 
 count, path = int(sys.argv[1]), Path(sys.argv[2])
