@@ -35,7 +35,7 @@ Feature: No statement of a run reads a large table from end to end
     And the run is waited for
     And a queue of jobs asks what there is to do
     Then no recorded statement scans requests, params, results, calls or digests
-    And the recorded statements with "EXISTS" and "'queued'" read requests by ix_requests_queued or ix_requests_held or ix_requests_continuing
+    And the recorded statements with "EXISTS" and "'queued'" read requests by ix_requests_queued or ix_requests_held or ix_requests_continuing or ix_requests_batch
 
   Scenario: A run's progress reads the costs of its batches together
     Given an API

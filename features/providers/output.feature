@@ -96,7 +96,8 @@ Feature: Answers in a shape: asked for as a schema, and validated
     Then it fails as OutputValidationError and says "its validator raised KeyError: 'none'"
 
   Scenario: A folder of results has the text of an answer whose validator or serializer failed
-    Given an API whose model answers as it is told
+    Given a command's folder
+    And an API whose model answers as it is told
     And a batch provider
     When the prompts are asked as Priced into the folder "priced", by submit and wait
       | prompt                                 |

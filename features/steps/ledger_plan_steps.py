@@ -43,7 +43,7 @@ def _(context: Context) -> None:
 def _(_context: Context) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.read() as tx:
-        assert not queries.workspaces_at_work(tx)
+        assert not queries.workspaces_at_work(tx, ledger.now())
         assert not conversations.tool_callers(tx)
     ledger.close()
 

@@ -20,10 +20,10 @@ from claude_batch.gateway.wishes import split_prefix
 from claude_batch.integrations.http_answers import failure
 
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
+"""Routes for probes, which have no token."""
 
 ANSWERS: Final = 3.0
 """Seconds in which the ledger answers a probe; an orchestrator often waits for five."""
-"""Routes for probes, which have no token."""
 
 _MESSAGES: Final = ("/v1/messages", "/messages")
 """Vercel's AI SDK takes ``ANTHROPIC_BASE_URL`` as it is, and adds no ``/v1``."""

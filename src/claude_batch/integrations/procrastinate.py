@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -101,7 +102,7 @@ class _Tasks:
         self._settings = settings
         self._ledger: Ledger | None = None
         self._workspace: int | None = None
-        """The key's workspace in the ledger; None until this process has opened a provider."""
+        """The key's workspace in the ledger; None until the API has answered this process."""
         self._drives = False
         self._cleaned = 0
         blueprint = Blueprint()
@@ -143,11 +144,12 @@ class _Tasks:
         provider = ClaudeBatchProvider(ledger=self._location, **self._settings)
         try:
             engine, door = await asyncio.wrap_future(provider.opening())
-            self._workspace = door.workspace_id
             engine.workbench.helps = engine.workbench.helps or self._offers_tools()
             while not context.should_abort():
                 engine.check()
                 version = engine.version
+                # The first contact may find another workspace: that of an earlier key.
+                self._workspace = door.workspace_id if door.driver.contact.was_made else None
                 look = engine.read(lambda: engine.ledger.query(lambda tx: is_needed(engine, tx)))
                 if not await asyncio.wrap_future(look):
                     break
@@ -166,7 +168,7 @@ class _Tasks:
 
     def _is_open(self, tx: Transaction) -> bool:
         """Return whether the workspace has open requests, or any if it is not known yet."""
-        found = queries.workspaces_at_work(tx)
+        found = queries.workspaces_at_work(tx, time.time())
         return bool(found) if self._workspace is None else self._workspace in found
 
     # Sweep ------------------------------------------------------------------------------------

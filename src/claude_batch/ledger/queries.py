@@ -385,13 +385,25 @@ _AT_WORK = select(workspaces.c.id).where(
         exists()
         .where(batches.c.lane_id == lanes.c.id, _LANES, batches.c.state.in_(UNDER_WAY))
         .correlate(workspaces),
+        # Live calls under way, also of a process that died. Only those since yesterday are read,
+        # because a batch of live calls keeps all of its day.
+        exists()
+        .where(
+            requests.c.batch_id == batches.c.id,
+            requests.c.state == literal_column("'packed'"),
+            batches.c.lane_id == lanes.c.id,
+            _LANES,
+            batches.c.state == BatchState.LIVE,
+            batches.c.day >= bindparam("day"),
+        )
+        .correlate(workspaces),
     )
 )
 
 
-def workspaces_at_work(tx: Connection) -> set[int]:
+def workspaces_at_work(tx: Connection, now: float) -> set[int]:
     """Return the workspaces with requests that wait to be sent or for their outcome."""
-    return set(tx.scalars(_AT_WORK))
+    return set(tx.scalars(_AT_WORK, {"day": int(now // 86400.0) - 1}))
 
 
 def find_run(tx: Connection, run_id: str) -> Record | None:

@@ -117,6 +117,7 @@ class Conversations:
         self._wake = wake
         self._lock = threading.Lock()
         self._judges = JudgeThreads(wake)
+        self.is_stopping: Callable[[], bool] = lambda: False
         self._judging: dict[tuple[int, int], judge_threads.Verdict] = {}
         """Verdicts that another process waits for, and that are not there yet."""
         self._standing: dict[int, _Standing] = {}
@@ -291,7 +292,7 @@ class Conversations:
                 standing.problem = row.problem
             elif standing.problem is None:
                 verdict = standing.judging or self._begin_judging(row.run_id, step)
-                if verdict is None or not verdict.done():
+                if verdict is None or not verdict.done() or self._is_void(verdict):
                     standing.state, standing.judging = "judging", verdict
                     return step
                 standing.state, standing.judging = "ready", None
@@ -344,7 +345,7 @@ class Conversations:
                     continue
                 check = Check(turn[0], message_of_line(turn[1]))
                 verdict = self._begin_judging(row.run_id, check)
-            if verdict is not None and not verdict.done():
+            if verdict is not None and (not verdict.done() or self._is_void(verdict)):
                 self._judging[row.seq, row.answered_by] = verdict
             elif verdict is not None:
                 problem = verdict.result()
@@ -370,6 +371,13 @@ class Conversations:
         verdict: judge_threads.Verdict = Future()
         verdict.set_result(self._judge(run_id, check))
         return verdict
+
+    def _is_void(self, verdict: judge_threads.Verdict) -> bool:
+        """Return whether a function may have failed only because this process ends.
+
+        Its answer is checked again by the next process.
+        """
+        return self.is_stopping() and self._judges.has_asked(verdict)
 
     def _judge(self, run_id: str, check: Check) -> str | None:
         try:
@@ -608,6 +616,7 @@ class ConversationLoop:
         self._has_left = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._conversations = Conversations(ledger, self._workbench, self._tool_has_ended)
+        self._conversations.is_stopping = stopping
 
     def wake(self) -> None:
         """Look now, because an answer may have arrived."""

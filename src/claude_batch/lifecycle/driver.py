@@ -440,6 +440,7 @@ class Driver:
                 seat = Seat(self.workspace_id, submissions.take_seat(tx, self.workspace_id))
                 self._live.return_unsent(tx, seat)
                 unknown = note_interrupted(tx, self.workspace_id)
+            self._live.forget_unsent()
             for row in unknown:
                 self.reporter.unknown(row, submissions.INTERRUPTED)
             self._warn_of_weakness()
@@ -472,6 +473,15 @@ class Driver:
         """Run a loop; if the ledger cannot be written, end all loops, but never during a POST."""
         try:
             await loop(seat)
+        except Deposed:
+            # The others are cancelled now. An answer to a POST has the API's id, which the next
+            # driver needs.
+            sending = self._send_task
+            is_other = sending is not asyncio.current_task()
+            if sending is not None and is_other and self._submission.under_way:
+                self._submission.give_up_after(ANSWER_SECONDS)
+                await asyncio.wait([sending], timeout=ANSWER_SECONDS + 1.0)
+            raise
         except LedgerError as error:
             self._disk_fault = self._disk_fault or error
             self._leave()

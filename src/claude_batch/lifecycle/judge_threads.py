@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from weakref import WeakSet
 
 from claude_batch.lifecycle.tool_runner import ASKING_AT_ONCE, asking
 
@@ -24,18 +25,27 @@ class JudgeThreads:
         self._wake = wake
         self._pool: ThreadPoolExecutor | None = None
         self._waiting: set[Verdict] = set()
+        self._askers: WeakSet[Verdict] = WeakSet()
 
     @property
     def has_room(self) -> bool:
         """Return whether another function may run, because not too many wait."""
         return len(self._waiting) < ASKING_AT_ONCE
 
+    def has_asked(self, verdict: Verdict) -> bool:
+        """Return whether a function has asked claude-batch for something."""
+        return verdict in self._askers
+
     def begin(self, judge: Callable[[], str | None]) -> Verdict:
         """Run a function; return when it has ended, or waits for an answer of claude-batch."""
-        goes_on = threading.Event()
+        asked, goes_on = threading.Event(), threading.Event()
+
+        def on_ask() -> None:
+            asked.set()
+            goes_on.set()
 
         def run() -> str | None:
-            with asking(goes_on.set):
+            with asking(on_ask):
                 return judge()
 
         if self._pool is None:
@@ -49,6 +59,8 @@ class JudgeThreads:
             return verdict
         verdict.add_done_callback(lambda _: goes_on.set())
         goes_on.wait()
+        if asked.is_set():
+            self._askers.add(verdict)
         if not verdict.done():
             self._pool.shutdown(wait=False)
             self._pool = None

@@ -427,11 +427,15 @@ class LiveCalls:
 
         Does nothing if another process had the seat meanwhile: what is under way may be its calls.
         """
-        (former, calls), self._unsent = self._unsent or (seat, []), None
+        former, calls = self._unsent or (seat, [])
         if former.workspace_id == seat.workspace_id and seat_followed(former.epoch, seat.epoch):
             for call in calls:
                 if live_calls.is_under_way(tx, call.request.seq, call.batch_id, call.sending):
                     self._put_back(tx, call)
+
+    def forget_unsent(self) -> None:
+        """Forget those calls, once `return_unsent` is committed."""
+        self._unsent = None
 
     def _put_back(self, tx: Transaction, call: _Call) -> None:
         step = next_step(*_NOT_SENT, transitions.standing_of(tx, call.request.seq))

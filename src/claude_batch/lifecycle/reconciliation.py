@@ -315,15 +315,17 @@ class Reconciliation:
             row = batch_contents.batch(tx, batch_id)
             if not unknown_batches.is_unknown(tx, batch_id):
                 return False
-            states = [CandidateState(c.state) for c in unknown_batches.candidates_of(tx, batch_id)]
-        decision = decide(states, settled=row.settled is not None)
+            decision = self._decision(tx, row)
         if decision is Decision.WAIT and not self._is_overdue(row, now):
             return False
         reach(CrashPoint.BEFORE_DISPROVED)
         outcome: UnknownOutcome
         count = row.request_count
         with self._ledger.write(seat) as tx:
-            # Only the holder of the leader lock decides, so the batch is still unknown.
+            # Only the holder of the leader lock decides, so the batch is still unknown. A driver
+            # that has lost the lock may have added a candidate meanwhile.
+            if self._decision(tx, row) is not decision:
+                return False
             if decision is Decision.WAIT:
                 outcome = "resubmitted"
                 count = unknown_batches.resubmit(tx, batch_id, now=now)
@@ -344,6 +346,11 @@ class Reconciliation:
                     self._too_silent(tx, seat, batch_id, silent)
         self._report(batch_id, count, outcome)
         return True
+
+    def _decision(self, tx: Transaction, row: Record) -> Decision:
+        found = unknown_batches.candidates_of(tx, row.id)
+        states = [CandidateState(each.state) for each in found]
+        return decide(states, settled=row.settled is not None)
 
     def _report(
         self, batch: int, requests: int, outcome: UnknownOutcome, batch_id: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
@@ -214,8 +215,8 @@ class RunWaiter:
         self, cancelled_at: float | None
     ) -> Generator[Pause | Any, Any, float | None]:
         """Raise if the wait cannot succeed, or took too long; return when it cancelled the run."""
-        if self._intervals is not None:
-            yield Pause(self._engine.read(self._poll_as_asked))
+        if (intervals := self._intervals) is not None:
+            yield Pause(self._engine.read(partial(self._poll_as_asked, *intervals)))
             self._intervals = None
         workspace, at_api, unknown, held = yield Pause(self._engine.look(self._at_api))
         if halts.halt_stands(workspace, self._engine.ledger.now()) and not at_api:
@@ -232,11 +233,11 @@ class RunWaiter:
                 return cancelled_at
         raise self._timed_out((yield Pause(self._engine.look(self._batch_ids))), unknown)
 
-    def _poll_as_asked(self) -> None:
-        assert self._intervals is not None
+    def _poll_as_asked(self, shortest: float, longest: float | None) -> None:
         ledger = self._engine.ledger
-        with ledger.write() as tx:
-            enqueue.poll_every(tx, self._run_id, *self._intervals, ledger.now())
+        ledger.apply(
+            lambda tx: enqueue.poll_every(tx, self._run_id, shortest, longest, ledger.now())
+        )
         self._engine.wake()
 
     def _timed_out(self, batch_ids: tuple[str, ...], unknown: int) -> BatchTimeoutError:
