@@ -107,6 +107,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
   Scenario: An empty environment variable counts as none
     Given a command's API
     And a command's environment has CLAUDE_BATCH_LEDGER = nothing
+    # Where the default ledger is then.
+    And a command's environment has HOME = the folder
     And a command's environment has CLAUDE_BATCH_API_KEY_ENV = nothing
     And a command's environment has CLAUDE_BATCH_PRICES = nothing
     And a command's file "asks.jsonl" of 1 prompts

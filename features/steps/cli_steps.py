@@ -103,7 +103,8 @@ def _(context: Context, name: str) -> None:
 @given("a command's environment has {name} = {value}")
 @when("a command's environment has {name} = {value}")
 def _(context: Context, name: str, value: str) -> None:
-    os.environ[name] = "" if value == "nothing" else value
+    words = {"nothing": "", "the folder": str(context.tmp)}
+    os.environ[name] = words.get(value, value)
 
 
 @given("a command's environment lacks {name}")
