@@ -104,6 +104,9 @@ Feature: A setting comes from the nearest place that names it
       | /arg/ledger.db | {"CLAUDE_BATCH_LEDGER": "/env/ledger.db"} | /arg/ledger.db              |
       |                | {"CLAUDE_BATCH_LEDGER": "/env/ledger.db"} | /env/ledger.db              |
       |                |                                           | <the user's data>/ledger.db |
+      | ./host=a       |                                           | ./host=a                    |
+      | host=a password=secret |                                   | …in libpq's words…          |
+      |                | {"CLAUDE_BATCH_LEDGER": " dbname = b"}    | …in libpq's words…          |
     And the default state directory is found as follows
       | environment                              | folder             |
       | {"CLAUDE_BATCH_STATE_DIR": "/env/state"} | /env/state         |

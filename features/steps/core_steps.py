@@ -91,7 +91,11 @@ def _environment(variables: dict[str, str] | None) -> None:
 @rule("the default ledger is found")
 def _(argument: str | None, environment: dict[str, str] | None) -> str:
     _environment(environment)
-    found = ledger_location.default_ledger(argument)
+    try:
+        found = ledger_location.default_ledger(argument)
+    except errors.LedgerError as error:
+        assert "secret" not in str(error)
+        return str(error)
     folder = str(user_data_path("claude-batch", appauthor=False))
     return found.replace(folder, "<the user's data>")
 

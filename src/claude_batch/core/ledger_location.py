@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import from_environment
 
 _PASSWORDS = (
@@ -17,6 +18,8 @@ _PASSWORDS = (
 
 _PLACE = re.compile(r"[^/]*/*(?:[^:/@]*(?::[^@]*)?@)?[^?]*")
 """A URL up to its options; its password may have a ? that was not encoded."""
+
+_LIBPQ = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
 
 
 def without_password(location: str) -> str:
@@ -31,11 +34,17 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
     """Return the ledger to use: the argument, ``CLAUDE_BATCH_LEDGER``, or the default path.
 
     The default is in the user's data directory. The result is text: a path, or a URL with ``://``.
+    Raises `LedgerError` for libpq's own form, which as a path would be shown with its password.
     """
-    if explicit is not None:
-        return os.fspath(explicit)
-    if (variable := from_environment("ledger")) is not None:
-        return variable
+    given = from_environment("ledger") if explicit is None else os.fspath(explicit)
+    if given is not None:
+        if _LIBPQ.match(given):
+            raise LedgerError(
+                "the ledger is given in libpq's words (host=…), and a URL is needed: "
+                "postgresql://USER:PASSWORD@HOST:5432/DATABASE. A file of such a name is written "
+                "./host=…"
+            )
+        return given
     from platformdirs import user_data_path
 
     return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
