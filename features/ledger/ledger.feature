@@ -49,11 +49,11 @@ Feature: The ledger is opened with care
       | no     | no      | yes      | no    | LedgerError …was migrated or recovered by another process; nothing was written… | no |
 
   Scenario: A driver knows whether another one sat since it did
-    Then a seat knows that nobody sat between as follows
-      | seats between | nobody sat between |
-      | 0             | yes                |
-      | 1             | no                 |
-      | 2             | no                 |
+    Then one seat follows another at once as follows
+      | seats between | at once |
+      | 0             | yes     |
+      | 1             | no      |
+      | 2             | no      |
 
   Scenario: The watch sees what others commit
     Given an open ledger

@@ -113,7 +113,7 @@ Feature: A ledger on PostgreSQL
       | postgresql://claude:a@PASSWORD@127.0.0.1:PORT/postgres              | 2    | the ledger's URL has an @ in its password          |
       | postgresql://claude:PASSWORD@127.0.0.1:PORT/postgres?schema=My+Team | 0    | '--schema="My Team"' --file=copy.dump postgresql:// |
 
-  Scenario Outline: A command that is told its ledger's URL repeats it without the password: <words>
+  Scenario Outline: A message that names the command to type next leaves the password of --ledger out: <words>
     Given a command's file "prompts.jsonl" of 1 prompts
     When a command runs with the server's URL in place of URL: <words>
     Then the command line exits with <code> and says

@@ -102,7 +102,7 @@ def _(context: Context) -> None:
     context.ledger = opened(context, str(context.tmp / "ledger.db"))
 
 
-@rule("a seat knows that nobody sat between")
+@rule("one seat follows another at once")
 def _(context: Context, seats_between: int) -> bool:
     """Whether a seat follows an earlier one of the workspace, by their epochs alone."""
     with opened(context, str(context.tmp / "seats.db")).write() as tx:

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -122,7 +121,7 @@ class _Tasks:
         """Send and collect until nothing is left, or the worker ends."""
         self._drives = True
         try:
-            await self._work(context, lambda _, tx: self._is_open(tx))
+            await self._work(context, lambda engine, tx: self._is_open(engine.ledger, tx))
         finally:
             self._drives = False
 
@@ -166,9 +165,9 @@ class _Tasks:
             offer_tools(place)
         return bool(self._tools)
 
-    def _is_open(self, tx: Transaction) -> bool:
+    def _is_open(self, ledger: Ledger, tx: Transaction) -> bool:
         """Return whether the workspace has open requests, or any if it is not known yet."""
-        found = queries.workspaces_at_work(tx, time.time())
+        found = queries.workspaces_at_work(tx, ledger.now())
         return bool(found) if self._workspace is None else self._workspace in found
 
     # Sweep ------------------------------------------------------------------------------------
@@ -208,7 +207,7 @@ class _Tasks:
         ledger = self._ledger
         needs: list[_Need] = []
         with ledger.read() as tx:
-            if self._is_open(tx):
+            if self._is_open(ledger, tx):
                 needs.append(_Need("drive", "drive", {}))
             callers = conversations.tool_callers(tx) if self._tools else 0
         shares = min(MOST_JOBS, math.ceil(callers / CALLS_PER_JOB))

@@ -28,6 +28,7 @@ from claude_batch.core.states import RequestState, Stop
 from claude_batch.ledger import transitions
 from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
+    OF_ANSWER,
     conversations,
     judges,
     lanes,
@@ -141,13 +142,7 @@ def continuing(
             )
             .join(runs, runs.c.id == requests.c.run_id)
             .join(lanes, lanes.c.id == requests.c.lane_id)
-            .join(
-                results,
-                and_(
-                    results.c.request_seq == requests.c.seq,
-                    results.c.sending == requests.c.answered_by,
-                ),
-            )
+            .join(results, OF_ANSWER)
             .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
             .outerjoin(
                 verdicts,
@@ -193,13 +188,7 @@ def tool_callers(tx: Connection) -> int:
         tx.scalar(
             select(func.count())
             .select_from(requests)
-            .join(
-                results,
-                and_(
-                    results.c.request_seq == requests.c.seq,
-                    results.c.sending == requests.c.answered_by,
-                ),
-            )
+            .join(results, OF_ANSWER)
             .where(
                 requests.c.state == RequestState.CONTINUING,
                 results.c.disposition == Disposition.TOOLS,
@@ -224,13 +213,7 @@ def continuing_counts(tx: Connection, run_id: str) -> Continuing:
             ),
         )
         .select_from(requests)
-        .join(
-            results,
-            and_(
-                results.c.request_seq == requests.c.seq,
-                results.c.sending == requests.c.answered_by,
-            ),
-        )
+        .join(results, OF_ANSWER)
         .outerjoin(
             verdicts,
             and_(
@@ -269,13 +252,7 @@ def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
         row = tx.execute(
             select(results.c.cost, params.c.body, conversations.c.request_seq)
             .select_from(requests)
-            .join(
-                results,
-                and_(
-                    results.c.request_seq == requests.c.seq,
-                    results.c.sending == requests.c.answered_by,
-                ),
-            )
+            .join(results, OF_ANSWER)
             .join(params, params.c.request_seq == requests.c.seq)
             .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
             .where(stands_at(turn.seq, turn.answered_by))

@@ -23,7 +23,16 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges
-from claude_batch.ledger.schema import batch_runs, batches, lanes, params, requests, results, runs
+from claude_batch.ledger.schema import (
+    OF_ANSWER,
+    batch_runs,
+    batches,
+    lanes,
+    params,
+    requests,
+    results,
+    runs,
+)
 from claude_batch.ledger.store import Ledger, Record, plain_rows
 from claude_batch.ledger.transitions import REUSED
 
@@ -209,11 +218,7 @@ def failures(tx: Connection, run_id: str) -> dict[str, int]:
     rows = tx.execute(
         select(kind, number)
         .select_from(requests)
-        .outerjoin(
-            results,
-            (results.c.request_seq == requests.c.seq)
-            & (results.c.sending == requests.c.answered_by),
-        )
+        .outerjoin(results, OF_ANSWER)
         .where(requests.c.run_id == run_id, requests.c.state.in_(_FAILED))
         .group_by(kind)
         .order_by(number.desc(), kind)

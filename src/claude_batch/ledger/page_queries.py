@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Integer, and_, case, cast, func, or_, select
 from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.cost_sums import DAY
 from claude_batch.ledger.schema import (
+    OF_ANSWER,
     batch_runs,
     batches,
     conversations,
@@ -323,11 +324,6 @@ class RequestRow(NamedTuple):
     answered: float | None
 
 
-_OF_ANSWER = and_(
-    results.c.request_seq == requests.c.seq, results.c.sending == requests.c.answered_by
-)
-
-
 def requests_after(
     tx: Connection,
     run_id: str,
@@ -356,7 +352,7 @@ def requests_after(
             results.c.cost,
             func.coalesce(results.c.answered, batches.c.ended),
         )
-        .outerjoin(results, _OF_ANSWER)
+        .outerjoin(results, OF_ANSWER)
         .outerjoin(batches, batches.c.id == results.c.batch_id)
         .where(requests.c.run_id == run_id, requests.c.position > after)
         .order_by(requests.c.position)

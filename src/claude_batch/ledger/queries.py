@@ -24,6 +24,7 @@ from sqlalchemy import (
 from claude_batch.core.ids import RUN_PREFIX
 from claude_batch.core.states import OPEN, UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.schema import (
+    OF_ANSWER,
     batch_runs,
     batches,
     candidates,
@@ -154,13 +155,7 @@ _REUSED = requests.c.answered_by == REUSED
 def _with_results(*columns: Any) -> Any:
     return (
         select(*columns)
-        .outerjoin(
-            results,
-            and_(
-                results.c.request_seq == requests.c.seq,
-                results.c.sending == requests.c.answered_by,
-            ),
-        )
+        .outerjoin(results, OF_ANSWER)
         .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
         .outerjoin(batches, batches.c.id == func.coalesce(results.c.batch_id, requests.c.batch_id))
     )

@@ -22,7 +22,15 @@ from claude_batch.ledger.conversations import (
     of_this_turn,
 )
 from claude_batch.ledger.queries import last_stamp, request_counts, unfinished
-from claude_batch.ledger.schema import batch_runs, batches, doubles, requests, results, runs
+from claude_batch.ledger.schema import (
+    OF_ANSWER,
+    batch_runs,
+    batches,
+    doubles,
+    requests,
+    results,
+    runs,
+)
 from claude_batch.ledger.unknown_batches import lacks_result, remember_former
 
 FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
@@ -109,8 +117,7 @@ def retry_failed(
         if was_cancelled:
             left = _count_canceled(tx, run_id)
     said = exists().where(
-        results.c.request_seq == requests.c.seq,
-        results.c.sending == requests.c.answered_by,
+        OF_ANSWER,
         results.c.error_type.in_(error_types),
     )
     failed = and_(
@@ -161,8 +168,7 @@ def _passes() -> Any:
 def _failed_in_passing() -> Any:
     """Return the condition for requests with a transient failure."""
     line = exists().where(
-        results.c.request_seq == requests.c.seq,
-        results.c.sending == requests.c.answered_by,
+        OF_ANSWER,
         results.c.disposition.in_(_PASSING),
     )
     return and_(requests.c.state.in_(FAILED), or_(requests.c.state != RequestState.ERRORED, line))
@@ -223,11 +229,7 @@ def _failures(tx: Connection, run_id: str) -> tuple[dict[str, int], dict[str, in
 
 def _with_lines(query: Any) -> Any:
     """Join a query of requests with the result line that set each request's state."""
-    line = and_(
-        results.c.request_seq == requests.c.seq,
-        results.c.sending == requests.c.answered_by,
-    )
-    return query.select_from(requests).outerjoin(results, line)
+    return query.select_from(requests).outerjoin(results, OF_ANSWER)
 
 
 def _ended(tx: Connection, run_id: str) -> tuple[float | None, float | None]:

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
     false,
     text,
 )
@@ -459,6 +460,11 @@ results: Table = Table(
     # Covering: judging a batch reads no row of this wide table.
     Index("ix_results_batch", "batch_id", "request_seq", "sending", "outcome", "disposition"),
 )
+
+OF_ANSWER = and_(
+    results.c.request_seq == requests.c.seq, results.c.sending == requests.c.answered_by
+)
+"""Joins a request with the result line that is its answer."""
 
 digests: Table = Table(
     "digests",

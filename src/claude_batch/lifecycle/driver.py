@@ -322,9 +322,10 @@ class Driver:
         if await self._make_contact():
             return True
         try:
-            return await self._pass()
-        except ServerChanged:
-            return await self._pass()  # which compares the servers first
+            try:
+                return await self._pass()
+            except ServerChanged:
+                return await self._pass()  # which compares the servers first
         except Deposed:
             return False  # it was stopped for so long that another process goes on
 
