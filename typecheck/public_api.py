@@ -38,6 +38,8 @@ async def answers(actor: cb.Actor, requests: list[str | cb.ActorRequest]) -> Non
     assert_type(await actor.respond(cb.ActorRequest("…"), key="k"), cb.ActorResponse)
     assert_type(actor.respond_sync("…", key="k"), cb.ActorResponse)
     assert_type(await actor.respond("…", keep=True), cb.ActorResponse)
+    assert_type(await actor.respond({"prompt": "…"}), cb.ActorResponse)
+    assert_type(actor.respond_all_sync([{"id": "a", "prompt": "…"}]), Iterator[cb.ActorResult])
     assert_type(actor.respond_all(["a", "b"]), AsyncIterator[cb.ActorResult])
     assert_type(actor.respond_all(requests, ordered=False), AsyncIterator[cb.ActorResult])
     assert_type(actor.respond_all(requests, new=True), AsyncIterator[cb.ActorResult])

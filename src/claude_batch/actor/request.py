@@ -243,7 +243,7 @@ class ActorRequest:
 RequestLike: TypeAlias = str | ActorRequest | Mapping[str, Any]
 """Anything that can be a request: a prompt, an `ActorRequest`, or a mapping as in an input file."""
 
-Requests: TypeAlias = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
+Requests: TypeAlias = Iterable[RequestLike] | AsyncIterable[RequestLike]
 """Many requests, read as they are needed."""
 
 _FIELDS = frozenset(

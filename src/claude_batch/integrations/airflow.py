@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from claude_batch.actor.loader import ActorLoader
-from claude_batch.actor.request import ActorRequest
+from claude_batch.actor.request import ActorRequest, RequestLike
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
@@ -171,7 +171,7 @@ class ClaudeBatchOperator(BaseOperator):
         connection = None if self.conn_id is None else BaseHook.get_connection(self.conn_id)
         return _provider(self.ledger, connection, self.settings, drive=drive)
 
-    def _requests(self) -> Iterator[str | ActorRequest]:
+    def _requests(self) -> Iterator[RequestLike]:
         if (self.input_file is None) == (self.requests is None):
             raise ActorConfigurationError(
                 f"{self.task_id}: give one of `input_file` and `requests`"
@@ -322,7 +322,7 @@ def _cancel(provider: ClaudeBatchProvider, run_id: str, *, advance: bool) -> Non
         provider.advance_sync()
 
 
-def _lines(path: str) -> Iterator[str | ActorRequest]:
+def _lines(path: str) -> Iterator[RequestLike]:
     """Yield the requests of a file of JSON lines. Raises `InvalidRequestError`."""
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):

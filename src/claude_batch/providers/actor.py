@@ -22,7 +22,7 @@ import msgspec
 from claude_batch.actor.configuration import ActorConfiguration, checked_schema
 from claude_batch.actor.loader import ActorLoader
 from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
-from claude_batch.actor.request import ActorRequest, Requests, check_requests
+from claude_batch.actor.request import RequestLike, Requests, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, judge_of, read_as
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.providers.keywords import CallKeywords
@@ -169,7 +169,7 @@ class Actor(Closing):
     @overload
     async def respond(
         self,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
@@ -179,7 +179,7 @@ class Actor(Closing):
     @overload
     async def respond(
         self,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
@@ -188,7 +188,7 @@ class Actor(Closing):
     ) -> ActorResponse[OutputT]: ...
     async def respond(
         self,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
@@ -222,7 +222,7 @@ class Actor(Closing):
     @overload
     def respond_sync(
         self,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
@@ -232,7 +232,7 @@ class Actor(Closing):
     @overload
     def respond_sync(
         self,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
@@ -241,7 +241,7 @@ class Actor(Closing):
     ) -> ActorResponse[OutputT]: ...
     def respond_sync(
         self,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
@@ -321,7 +321,7 @@ class Actor(Closing):
     @overload
     def respond_all_sync(
         self,
-        requests: Iterable[str | ActorRequest],
+        requests: Iterable[RequestLike],
         *,
         ordered: bool = True,
         new: bool = False,
@@ -333,7 +333,7 @@ class Actor(Closing):
     @overload
     def respond_all_sync(
         self,
-        requests: Iterable[str | ActorRequest],
+        requests: Iterable[RequestLike],
         *,
         ordered: bool = True,
         new: bool = False,
@@ -344,7 +344,7 @@ class Actor(Closing):
     ) -> Iterator[ActorResult[OutputT]]: ...
     def respond_all_sync(
         self,
-        requests: Iterable[str | ActorRequest],
+        requests: Iterable[RequestLike],
         *,
         ordered: bool = True,
         new: bool = False,
@@ -403,7 +403,7 @@ class Actor(Closing):
 
     def submit_sync(
         self,
-        requests: Iterable[str | ActorRequest],
+        requests: Iterable[RequestLike],
         *,
         label: str | None = None,
         new: bool = False,
@@ -442,9 +442,7 @@ class Actor(Closing):
         """
         self._decided(settings, run=True)[0]._batched("submit", requests)
         _check(progress)
-        plain = cast(
-            "Iterable[str | ActorRequest]", requests
-        )  # an asynchronous one for `async with`
+        plain = cast("Iterable[RequestLike]", requests)  # an asynchronous one for `async with`
 
         def prepared(run: Run) -> Run:
             run.ordered, run.on_progress = ordered, progress
@@ -537,7 +535,7 @@ class Actor(Closing):
 
     def estimate_sync(
         self,
-        requests: Iterable[str | ActorRequest],
+        requests: Iterable[RequestLike],
         *,
         offline: bool = False,
         output_format: FormatLike | None = None,
@@ -623,15 +621,13 @@ class Actor(Closing):
         return f"Actor({self.name!r}, provider={self._provider.name!r})"
 
 
-def _estimated(
-    estimation: Estimation, requests: Iterable[str | ActorRequest], offline: bool
-) -> Estimate:
+def _estimated(estimation: Estimation, requests: Iterable[RequestLike], offline: bool) -> Estimate:
     for position, request in enumerate(requests):
         _add(estimation, request, position)
     return estimation.result(offline=offline)
 
 
-def _add(estimation: Estimation, request: str | ActorRequest, position: int) -> None:
+def _add(estimation: Estimation, request: RequestLike, position: int) -> None:
     try:
         estimation.add(request)
     except InvalidRequestError as error:

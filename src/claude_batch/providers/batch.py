@@ -24,6 +24,8 @@ from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
+    RequestLike,
+    Requests,
     check_requests,
 )
 from claude_batch.actor.response import ActorResponse, ActorResult
@@ -73,8 +75,6 @@ if TYPE_CHECKING:
 
 
 # The provider -------------------------------------------------------------------------------------
-
-_Requests = Iterable[str | ActorRequest] | AsyncIterable[str | ActorRequest]
 
 
 class ClaudeBatchProvider(Opened):
@@ -188,7 +188,7 @@ class ClaudeBatchProvider(Opened):
     async def respond(
         self,
         actor: ActorConfiguration,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
@@ -231,7 +231,7 @@ class ClaudeBatchProvider(Opened):
     def respond_sync(
         self,
         actor: ActorConfiguration,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
@@ -354,7 +354,7 @@ class ClaudeBatchProvider(Opened):
     async def respond_all(
         self,
         actor: ActorConfiguration,
-        requests: _Requests,
+        requests: Requests,
         *,
         ordered: bool = True,
         new: bool = False,
@@ -382,7 +382,7 @@ class ClaudeBatchProvider(Opened):
     def respond_all_sync(
         self,
         actor: ActorConfiguration,
-        requests: Iterable[str | ActorRequest],
+        requests: Iterable[RequestLike],
         *,
         ordered: bool = True,
         new: bool = False,
@@ -402,7 +402,7 @@ class ClaudeBatchProvider(Opened):
     async def submit(
         self,
         actor: ActorConfiguration,
-        requests: _Requests,
+        requests: Requests,
         *,
         label: str | None = None,
         new: bool = False,
@@ -427,7 +427,7 @@ class ClaudeBatchProvider(Opened):
     def submit_sync(
         self,
         actor: ActorConfiguration,
-        requests: Iterable[str | ActorRequest],
+        requests: Iterable[RequestLike],
         *,
         label: str | None = None,
         new: bool = False,
@@ -443,7 +443,7 @@ class ClaudeBatchProvider(Opened):
     def store(
         self,
         actor: ActorConfiguration,
-        requests: Iterable[str | ActorRequest],
+        requests: Iterable[RequestLike],
         *,
         label: str | None = None,
         new: bool = False,
@@ -531,7 +531,7 @@ class ClaudeBatchProvider(Opened):
     async def _store(
         self,
         actor: ActorConfiguration,
-        requests: _Requests,
+        requests: Requests,
         settings: CallKeywords,
         label: str | None = None,
         new: bool = False,
@@ -560,14 +560,13 @@ class ClaudeBatchProvider(Opened):
                 if writer.is_full:
                     await asyncio.wrap_future(engine.read(writer.flush))
 
-            async def add_named(given: str | ActorRequest | InvalidRequestError) -> None:
+            async def add_named(given: RequestLike | InvalidRequestError) -> None:
                 try:
-                    prepared = _valid(given)
-                    await add(prepared if isinstance(prepared, str) else ActorRequest.of(prepared))
+                    await add(_valid(given))
                 except InvalidRequestError as error:
                     raise error.at(writer.position) from None
 
-            waiting: list[str | ActorRequest] = []
+            waiting: list[RequestLike] = []
 
             async def prepare() -> None:
                 assert runner is not None
@@ -579,7 +578,7 @@ class ClaudeBatchProvider(Opened):
                     else:
                         await add_named(prepared)
 
-            async def take(given: str | ActorRequest) -> None:
+            async def take(given: RequestLike) -> None:
                 if runner is None:
                     await add_named(given)
                     return
@@ -609,7 +608,7 @@ class ClaudeBatchProvider(Opened):
     def _store_sync(
         self,
         actor: ActorConfiguration,
-        requests: Iterable[str | ActorRequest],
+        requests: Iterable[RequestLike],
         settings: CallKeywords,
         *,
         label: str | None = None,
@@ -688,7 +687,7 @@ class ClaudeBatchProvider(Opened):
         )
 
     def _prepared(
-        self, actor: ActorConfiguration, requests: Iterable[str | ActorRequest]
+        self, actor: ActorConfiguration, requests: Iterable[RequestLike]
     ) -> Iterator[str | Prepared]:
         """Yield requests as the middleware returns them, or the error of each that fails."""
         runner = self.middleware_runner
@@ -740,10 +739,10 @@ class ClaudeBatchProvider(Opened):
         return create_chat_model(self, model, temperature=temperature, **kwargs)
 
 
-def _valid(prepared: str | ActorRequest | InvalidRequestError) -> str | ActorRequest:
-    if isinstance(prepared, InvalidRequestError):
-        raise prepared
-    return prepared
+def _valid(given: RequestLike | InvalidRequestError) -> str | ActorRequest:
+    if isinstance(given, InvalidRequestError):
+        raise given
+    return given if isinstance(given, str | ActorRequest) else ActorRequest.of(given)
 
 
 # Runs by their id ---------------------------------------------------------------------------------

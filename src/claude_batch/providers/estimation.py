@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-from claude_batch.actor.request import ActorRequest, RequestEncoder
+from claude_batch.actor.request import ActorRequest, RequestEncoder, RequestLike
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.ledger_location import has_ledger
@@ -203,7 +203,7 @@ class Estimation:
         """Return True if there is no request."""
         return not self._estimator.loads
 
-    def add(self, request: str | ActorRequest) -> None:
+    def add(self, request: RequestLike) -> None:
         """Add a request; reads its documents. Raises `InvalidRequestError`."""
         asked = ActorRequest.of(request)
         own = None if asked.documents else asked.prompt

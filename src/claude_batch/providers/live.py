@@ -198,7 +198,7 @@ class ClaudeProvider(Closing):
     async def respond(
         self,
         actor: ActorConfiguration,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
@@ -217,7 +217,7 @@ class ClaudeProvider(Closing):
     def respond_sync(
         self,
         actor: ActorConfiguration,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.request import ActorRequest, Requests
+from claude_batch.actor.request import RequestLike, Requests
 from claude_batch.actor.response import ActorResponse, ActorResult
 
 
@@ -54,12 +54,14 @@ class Provider(Protocol):
     async def respond(
         self,
         actor: ActorConfiguration,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
     ) -> ActorResponse:
         """Send one request and return its response. Raises an `ActorError` if there is no answer.
+
+        `ActorRequest.of` makes an `ActorRequest` of every form of a request.
 
         ``keep``: a request that the provider has stored is sent even if the caller is cancelled.
         """
@@ -77,7 +79,7 @@ class Provider(Protocol):
     def respond_sync(
         self,
         actor: ActorConfiguration,
-        request: str | ActorRequest,
+        request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
@@ -88,7 +90,7 @@ class Provider(Protocol):
     def respond_all_sync(
         self,
         actor: ActorConfiguration,
-        requests: Iterable[str | ActorRequest],
+        requests: Iterable[RequestLike],
         *,
         ordered: bool = True,
     ) -> Iterator[ActorResult]:
