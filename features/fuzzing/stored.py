@@ -8,12 +8,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from sqlalchemy import select
+
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import batch_contents, collected_batches, submissions
 from claude_batch.ledger.queries import answers_by_position
+from claude_batch.ledger.schema import requests
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.packer import pack_due
@@ -51,7 +54,7 @@ class Collected:
         run_id = self._store()
         seat, row = self._ended_batch()
         with self._ledger.read() as tx:
-            members = collected_batches.members(tx, row.id)
+            members = tx.scalars(select(requests.c.id).where(requests.c.batch_id == row.id)).all()
         lines = [
             mutated_body(
                 {

@@ -16,7 +16,7 @@ from sqlalchemy.schema import ForeignKey
 from tables import rule
 
 from claude_batch.core.batch_processing import BatchProcessingMode
-from claude_batch.core.ids import new_request_id
+from claude_batch.core.ids import new_request_ids
 from claude_batch.core.states import Stop
 from claude_batch.ledger import conversations, deliveries, enqueue, migrations
 from claude_batch.ledger.backends.sqlite_file import fault_of
@@ -53,7 +53,7 @@ def _(context: Context, count: int) -> None:
             created=time.time(),
         )
         context.run_id = enqueue.begin_run(tx, asked)
-        new = [NewRequest(new_request_id(), n, None, lane, b"{}") for n in range(count)]
+        new = [NewRequest(new_request_ids(1)[0], n, None, lane, b"{}") for n in range(count)]
         enqueue.add_requests(tx, context.run_id, new, created=0.0, due=0.0)
         enqueue.finish_storing(tx, context.run_id, digest="d", stored=1.0)
 

@@ -6,8 +6,11 @@ import inspect
 import os
 import pickle
 import re
+import tracemalloc
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 from behave import use_step_matcher
@@ -17,9 +20,10 @@ from tables import rule
 
 from claude_batch.core import errors, ledger_location, settings
 from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
-from claude_batch.core.ids import new_incarnation, new_request_id, new_run_id
+from claude_batch.core.ids import new_incarnation, new_request_ids, new_run_id
 from claude_batch.core.quantities import format_duration, parse_duration
 from claude_batch.core.states import RequestState
+from claude_batch.ledger.batch_members import Members
 
 use_step_matcher("parse")
 
@@ -172,15 +176,50 @@ def _(context: Context, state: str) -> bool:
     return RequestState(state).is_final
 
 
-_NEW_IDS: dict[str, Callable[[], str]] = {
-    "request": new_request_id,
-    "run": new_run_id,
-    "incarnation": new_incarnation,
+_NEW_IDS: dict[str, Callable[[], list[str]]] = {
+    "a request": lambda: [new_request_ids(1)[0] for _ in range(100)],
+    "requests that are stored together": lambda: new_request_ids(100),
+    "a run": lambda: [new_run_id() for _ in range(100)],
+    "an incarnation": lambda: [new_incarnation() for _ in range(100)],
 }
 
 
 @rule("a hundred new ids are made")
 def _(id: str, form: str) -> dict[str, object]:
-    made = [_NEW_IDS[id]() for _ in range(100)]
+    made = _NEW_IDS[id]()
     assert all(re.fullmatch(form, one) for one in made), made
     return {"distinct": len(set(made)), "sorted": made == sorted(made)}
+
+
+@rule("a batch of rows 1 to 100 without 50, and of row 200, has the row")
+def _(id: str) -> int | None:
+    together, older = new_request_ids(101), uuid.uuid4().hex
+    rows = [(each, row) for row, each in enumerate(together, 1) if row not in (50, 101)]
+    asked = {
+        "of row 1": together[0],
+        "of row 49": together[48],
+        "of row 50, which has left": together[49],
+        "of row 51": together[50],
+        "of row 100": together[99],
+        "of row 101, which is in another batch": together[100],
+        "of row 200, in the older form": older,
+        "of row 91 in capitals": together[90].upper(),
+        "of row 1 with an underscore": f"{together[0][:-8]}000_0000",
+        "of another request": new_request_ids(1)[0],
+    }
+    return Members([*rows, (older, 200)]).find(asked[id])
+
+
+@rule("the row numbers of 100,000 requests take less memory than a megabyte")
+def _(stored: str) -> bool:
+    size = {"together": 100_000, "a hundred at a time": 100}[stored]
+    blocks = (new_request_ids(size) for _ in range(100_000 // size))
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        members = Members((each, row) for row, each in enumerate(chain.from_iterable(blocks), 1))
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert members.find(new_request_ids(1)[0]) is None
+    return used < 1_000_000

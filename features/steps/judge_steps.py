@@ -24,7 +24,7 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.core.batch_processing import BatchProcessingMode
-from claude_batch.core.ids import new_request_id
+from claude_batch.core.ids import new_request_ids
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import conversations, enqueue, schema
 from claude_batch.ledger.conversations import Verdict
@@ -166,7 +166,8 @@ def _(context: Context, request: int, sending: int, run: str) -> dict[str, str]:
             process="p",
         )
         run_id = enqueue.begin_run(tx, asked)
-        rows = [NewRequest(new_request_id(), n, None, lane, b"{}") for n in range(2)]
+        ids = enumerate(new_request_ids(2))
+        rows = [NewRequest(identifier, n, None, lane, b"{}") for n, identifier in ids]
         enqueue.add_requests(tx, run_id, rows, created=1.0, due=1.0)
         # The first one's answer is to be judged; the second one was not sent yet.
         waits = {"state": RequestState.CONTINUING, "answered_by": 1}

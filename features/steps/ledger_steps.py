@@ -17,7 +17,7 @@ from tables import rule
 
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorError, LedgerError
-from claude_batch.core.ids import new_request_id
+from claude_batch.core.ids import new_request_ids
 from claude_batch.ledger import enqueue, halts, submissions
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, workspaces
@@ -175,7 +175,7 @@ def _(context: Context, key: str, version: str = "2026-10-21") -> None:
             created=time.time(),
         )
         run_id = enqueue.begin_run(tx, run)
-        request = NewRequest(new_request_id(), 0, None, lane, b"{}")
+        request = NewRequest(new_request_ids(1)[0], 0, None, lane, b"{}")
         enqueue.add_requests(tx, run_id, [request], created=0.0, due=0.0)
 
 

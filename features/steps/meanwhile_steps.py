@@ -21,7 +21,7 @@ from staging import KEY, until
 
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
-from claude_batch.core.ids import new_request_id
+from claude_batch.core.ids import new_request_ids
 from claude_batch.ledger import collected_batches, halts
 from claude_batch.ledger.high_water import HighWater, note_behind, posts_of
 from claude_batch.ledger.schema import batches, former_members, requests, workspaces
@@ -180,7 +180,7 @@ def _(context: Context, count: int) -> None:
         client.messages.batches.create(
             requests=[
                 {
-                    "custom_id": custom_id(new_request_id(), incarnation, 1),
+                    "custom_id": custom_id(new_request_ids(1)[0], incarnation, 1),
                     "params": {**params, "messages": [{"role": "user", "content": f"was {n}"}]},
                 }
                 for n in range(count)

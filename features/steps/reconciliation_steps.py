@@ -17,7 +17,7 @@ from sqlalchemy import select, update
 from staging import KEY, ledger_values, start_api, unknown_command, until
 from tables import rule
 
-from claude_batch.core.ids import new_request_id
+from claude_batch.core.ids import new_request_ids
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import enqueue, halts, schema, submissions
 from claude_batch.ledger.store import Ledger, Seat
@@ -164,7 +164,7 @@ def _(context: Context, count: int) -> None:
 def _(refusals: int, second: float) -> dict[str, object]:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with contextlib.closing(ledger), ledger.write() as tx:
-        workspace_id = enqueue.ensure_workspace(tx, "http://somewhere/", new_request_id())
+        workspace_id = enqueue.ensure_workspace(tx, "http://somewhere/", new_request_ids(1)[0])
         halt = {"reason": "billing", "error_type": None, "message": "no credit", "now": 1000.0}
         for _n in range(refusals):
             halts.halt(tx, workspace_id, interval=300.0, **halt)

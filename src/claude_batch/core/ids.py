@@ -14,9 +14,29 @@ RUN_PREFIX = "run-"
 """The beginning of every run's id."""
 
 
-def new_request_id() -> str:
-    """Return 32 hex digits of a UUIDv7: time-ordered within a process, and not guessable."""
-    return uuid7().hex
+COUNTER_DIGITS = 8
+"""Hex digits at the end of a request's id that count the requests that are stored together."""
+
+
+def new_request_ids(count: int) -> list[str]:
+    """Return ids of 32 hex digits for requests that are stored together, in their order.
+
+    Each is a UUIDv7: time-ordered within a process, and not guessable, as 42 bits are random. Only
+    the last digits differ, so that the ids of many requests need little memory.
+    """
+    prefix = uuid7().hex[:-COUNTER_DIGITS]
+    return [f"{prefix}{number:0{COUNTER_DIGITS}x}" for number in range(count)]
+
+
+def counter_of(identifier: str) -> int | None:
+    """Return the number at the end of a request's id; None if it does not end with one."""
+    digits = identifier[-COUNTER_DIGITS:]
+    try:
+        number = int(digits, 16)
+    except ValueError:
+        return None
+    # `int` also reads signs, spaces, underscores and capitals.
+    return number if f"{number:0{COUNTER_DIGITS}x}" == digits else None
 
 
 def new_run_id() -> str:

@@ -32,7 +32,6 @@ from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
-    former_members,
     lanes,
     requests,
     results,
@@ -44,7 +43,6 @@ from claude_batch.ledger.store import (
     insert_many,
     joining_many,
     next_stamp,
-    plain_rows,
 )
 from claude_batch.ledger.transitions import REUSED
 
@@ -348,61 +346,6 @@ def without_result(tx: Connection, batch_id: int) -> int:
 def has_no_result(batch_id: int) -> Any:
     """Return the condition for requests that have no stored result of a batch."""
     return ~exists().where(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
-
-
-_MEMBERS = select(requests.c.id, requests.c.seq).where(requests.c.batch_id == bindparam("batch"))
-
-
-def members(tx: Connection, batch_id: int) -> dict[str, int]:
-    """Return the row numbers of a batch's requests by request id."""
-    # Read all at once: a batch has at most 100,000 requests (15 MB). Reading them in sequence costs
-    # a quarter of one index lookup per line.
-    return dict(plain_rows(tx, _MEMBERS, {"batch": batch_id}))
-
-
-def gone_on(tx: Connection, batch_id: int) -> dict[str, int]:
-    """Return row numbers by id of requests that have a result of a batch and have left it since.
-
-    These are conversations in a later turn, and requests that were retried.
-    """
-    rows = tx.execute(
-        select(requests.c.id, requests.c.seq)
-        .join(results, results.c.request_seq == requests.c.seq)
-        .where(
-            results.c.batch_id == batch_id,
-            results.c.sending > REUSED,
-            requests.c.batch_id.is_distinct_from(batch_id),
-        )
-    )
-    return {row.id: row.seq for row in rows}
-
-
-def receivers(tx: Connection, batch_ids: Sequence[int]) -> dict[int, dict[str, int]]:
-    """Return the requests that a line of each of these batches may belong to.
-
-    For each batch, row numbers by request id: those in it, and those that have left it. One
-    statement asks for all batches, so they should be small.
-    """
-    found: dict[int, dict[str, int]] = {batch_id: {} for batch_id in batch_ids}
-    mine = requests.c.batch_id.in_(batch_ids)
-    rows = list(tx.execute(select(requests.c.batch_id, requests.c.id, requests.c.seq).where(mine)))
-    rows += tx.execute(
-        select(former_members.c.batch_id, requests.c.id, requests.c.seq)
-        .join(former_members, former_members.c.request_seq == requests.c.seq)
-        .where(former_members.c.batch_id.in_(batch_ids))
-    )
-    rows += tx.execute(
-        select(results.c.batch_id, requests.c.id, requests.c.seq)
-        .join(results, results.c.request_seq == requests.c.seq)
-        .where(
-            results.c.batch_id.in_(batch_ids),
-            results.c.sending > REUSED,
-            requests.c.batch_id.is_distinct_from(results.c.batch_id),
-        )
-    )
-    for batch_id, identifier, seq in rows:
-        found[batch_id][identifier] = seq
-    return found
 
 
 @lru_cache

@@ -56,16 +56,6 @@ def any_former(tx: Connection) -> bool:
     return tx.scalar(select(former_members.c.request_seq).limit(1)) is not None
 
 
-def former(tx: Connection, batch_id: int) -> dict[str, int]:
-    """Return the requests that left a batch undecided: row numbers by request id."""
-    rows = tx.execute(
-        select(requests.c.id, requests.c.seq)
-        .join(former_members, former_members.c.request_seq == requests.c.seq)
-        .where(former_members.c.batch_id == batch_id)
-    )
-    return {row.id: row.seq for row in rows}
-
-
 def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:
     """Record requests that leave a batch undecided; ``left`` selects batch, row number, sending."""
     tx.execute(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorError, KeyConflictError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
-from claude_batch.core.ids import new_request_id
+from claude_batch.core.ids import new_request_ids
 from claude_batch.core.quantities import count_of, tally
 from claude_batch.ledger import (
     collected_batches,
@@ -616,14 +616,14 @@ class CallStore:
         calls = [call for call, _ in reserved]
         run_id = self._run(tx, group, calls[0].workspace, calls[0].begun, flush)
         new: list[NewRequest] = []
-        for call, reserve in reserved:
+        for identifier, (call, reserve) in zip(
+            new_request_ids(len(reserved)), reserved, strict=True
+        ):
             lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
             position = flush.positions[run_id]
             flush.positions[run_id] = position + 1
             params = call.encoded.params
-            new.append(
-                NewRequest(new_request_id(), position, call.key, lane_id, params, reserve=reserve)
-            )
+            new.append(NewRequest(identifier, position, call.key, lane_id, params, reserve=reserve))
         begun = min(call.begun for call in calls)
         mode = group[2]
         # A disk may have been slow, and the calls that came meanwhile are not stored yet.

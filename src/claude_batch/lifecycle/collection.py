@@ -22,12 +22,14 @@ from claude_batch.core.usage import Usage
 from claude_batch.core.user_functions import Classification, RequestFault, UserFunctions
 from claude_batch.ledger import (
     batch_contents,
+    batch_members,
     charges,
     collected_batches,
     halts,
     unknown_batches,
 )
 from claude_batch.ledger.backends.backend import FetchClaim
+from claude_batch.ledger.batch_members import Members
 from claude_batch.ledger.collected_batches import Complete, Gap, NewResult, Stored
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.batch_list import prove, split_lines
@@ -568,11 +570,7 @@ class Collection:
         batch_id, ended = row.id, row.ended or self._ledger.now()
         with self._ledger.read() as tx:
             # Nothing joins an ended batch, and requests that left it are still found by its row.
-            members = (
-                collected_batches.members(tx, batch_id)
-                | unknown_batches.former(tx, batch_id)
-                | collected_batches.gone_on(tx, batch_id)
-            )
+            members = batch_members.members_of(tx, batch_id)
             retry_on = batch_contents.retry_on(tx, [batch_id])
         lines: list[bytes] = []
         size = 0
@@ -589,7 +587,7 @@ class Collection:
         self,
         writing: Writing,
         batch_id: int,
-        members: Mapping[str, int],
+        members: Members,
         lines: Sequence[bytes],
         ended: float,
         retry_on: Mapping[str, str],
@@ -610,14 +608,14 @@ class Collection:
             return
         ids = [each.row.id for each in having]
         with self._ledger.read() as tx:
-            receivers = collected_batches.receivers(tx, ids)
+            members = batch_members.members_of_all(tx, ids)
             retry_on = batch_contents.retry_on(tx, ids)
         new: list[NewResult] = []
         strange: list[tuple[int, _Strange]] = []
         for each in having:
             batch_id, ended = each.row.id, each.row.ended or self._ledger.now()
             results, others = await self._decode(
-                batch_id, receivers[batch_id], each.lines, ended, retry_on
+                batch_id, members[batch_id], each.lines, ended, retry_on
             )
             new += results
             if others:
@@ -632,7 +630,7 @@ class Collection:
     async def _decode(
         self,
         batch_id: int,
-        members: Mapping[str, int],
+        members: Members,
         lines: Sequence[bytes],
         ended: float,
         retry_on: Mapping[str, str],
@@ -651,7 +649,7 @@ class Collection:
             if parts is None or parts[1] not in self._ledger.incarnations:
                 strange.append((raw, f"unknown custom_id {line.custom_id[:64]!r}"))
                 continue
-            seq = members.get(parts[0])
+            seq = members.find(parts[0])
             if seq is None:
                 strange.append((raw, f"no request of this batch: {line.custom_id[:64]!r}"))
                 continue

@@ -21,7 +21,7 @@ from claude_batch.actor.response import ActorResult
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope, InvalidRequestError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
-from claude_batch.core.ids import new_request_id
+from claude_batch.core.ids import new_request_ids
 from claude_batch.core.quantities import format_duration
 from claude_batch.ledger import deliveries, enqueue, held_requests, queries, reservations, retries
 from claude_batch.ledger.budgets import budgets_of
@@ -327,14 +327,14 @@ class RunWriter:
             return lanes  # they are stored; only the answer of the COMMIT was lost
         new: list[NewRequest] = []
         headers, lane_id = None, 0
+        ids = new_request_ids(len(pending))
         for position, (key, encoded, _, prefix, reserve) in enumerate(pending, self._stored):
             if encoded.headers is not headers:  # neighbours usually share theirs
                 headers = encoded.headers
                 lane_id = self._lane(tx, headers, lanes)
+            identifier = ids[position - self._stored]
             new.append(
-                NewRequest(
-                    new_request_id(), position, key, lane_id, encoded.params, prefix, reserve
-                )
+                NewRequest(identifier, position, key, lane_id, encoded.params, prefix, reserve)
             )
         if self._prices is not None:
             reservations.price_by(tx, self._prices.digest)
