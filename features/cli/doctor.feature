@@ -14,6 +14,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       ok       sync: a file was written and synced in 
       answers with HTTP 401, as it must without a key
       ok       clock: agrees with the server's
+      ok       key: none is set; sending needs one
       0 faults, 0 warnings
       """
     And the command line has left no "../ledger.db"
@@ -69,6 +70,22 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       | its mark cannot be read        | 2    | fault    mark: the ledger's high-water mark |
       | its account has no credit      | 4    | fault    sending: halted at http://127.0.0.1: |
       | it waits for its recovery      | 4    | until the ledger is recovered |
+
+  Scenario Outline: A key is tried with a call that is not billed: <key>
+    Given a command's API
+    And a command's environment has ANTHROPIC_API_KEY = <key>
+    When a command runs: doctor
+    Then the command line exits with <code>
+    And the command line prints
+      """
+      <line>
+      """
+
+    Examples:
+      | key           | code | line                                             |
+      | sk-good       | 0    | ok       key: the API accepts it, in workspace wrkspc_ |
+      | sk-invalid    | 4    | fault    key: HTTP 401: API key is invalid.      |
+      | sk with space | 1    | fault    key: the API key contains characters that no key has |
 
   Scenario: A clock that is wrong is a warning with its size
     Given a command's API with {"clock_offset": -300}
@@ -289,6 +306,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
     And the command line prints
       """
       ended    the first batch was refused: 401 authentication_error
+      0 differences from the sandbox in 0 responses and lines
       """
     And the API has no batch
 

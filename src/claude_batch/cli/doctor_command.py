@@ -80,7 +80,7 @@ def doctor_command(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Check the ledger, the disk, the clock, the versions and the way to the API.
+    """Check the ledger, the disk, the clock, the versions, the way to the API and the key.
 
     Needs no key, and changes nothing. Only --live needs a key and costs something: at most the
     amount that it prints first.
@@ -120,7 +120,7 @@ def _check(settings: Mapping[str, Any]) -> list[Finding]:
     return [
         check_versions(),
         *check_ledger(location),
-        *asyncio.run(check_api(settings["base_url"])),
+        *asyncio.run(check_api(settings["base_url"], settings["api_key_env"])),
     ]
 
 

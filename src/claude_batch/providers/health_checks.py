@@ -1,4 +1,4 @@
-"""What `claude-batch doctor` checks without a key: the ledger, the disk, versions, clock and API.
+"""What `claude-batch doctor` checks at no cost: the ledger, the disk, versions, clock, API and key.
 
 Nothing is changed: the ledger is only read, and the file that tests the disk is removed again.
 """
@@ -21,7 +21,7 @@ from typing import Any, Literal
 import httpx2
 
 from claude_batch._version import __version__
-from claude_batch.core.errors import LedgerError
+from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.ledger_location import on_server, without_password
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.temporary_files import create_beside
@@ -33,10 +33,11 @@ from claude_batch.ledger.halts import UNPROBED, remedy_of
 from claude_batch.ledger.high_water import is_known, mark_file, read_mark
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import MOVED_TO, Ledger, exists_on_server, identity_of
+from claude_batch.providers.entrance import find_credentials
 from claude_batch.wire.batches_client import base_url_advice
 from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
 from claude_batch.wire.error_table import fault_of_response
-from claude_batch.wire.inbound import server_time
+from claude_batch.wire.inbound import header_word, server_time
 
 Level = Literal["ok", "warning", "fault"]
 
@@ -342,8 +343,49 @@ _MOST_SKEW = 60.0
 """Seconds between this machine's clock and the server's above which times become misleading."""
 
 
-async def check_api(base_url: str | None) -> list[Finding]:
-    """Return whether the API can be reached, and the clock; one call without a key, not billed."""
+async def check_api(base_url: str | None, api_key_env: str | None) -> list[Finding]:
+    """Return whether the API can be reached, the clock, and whether the API accepts the key.
+
+    The two calls list batches, one without a key and one with it. They are not billed.
+    """
+    findings = await _check_way(base_url)
+    if findings[0].level == "ok":
+        findings.append(await _check_key(base_url, api_key_env))
+    return findings
+
+
+async def _check_key(base_url: str | None, api_key_env: str | None) -> Finding:
+    remedy = "Correct the key in ANTHROPIC_API_KEY, or name its variable with --api-key-env"
+    try:
+        given = find_credentials(base_url, None, api_key_env)
+        connection = Connection(base_url=given.get("base_url"), api_key=given.get("api_key"))
+    except (ActorConfigurationError, CredentialFault) as error:
+        return Finding(check="key", level="fault", message=str(error), remedy=remedy)
+    try:
+        if not connection.credential:
+            words = "none is set; sending needs one (ANTHROPIC_API_KEY, or --api-key-env)"
+            return Finding(check="key", level="ok", message=words)
+        async with asyncio.timeout(_CALL_SECONDS):
+            response = await connection.send("GET", "/v1/messages/batches", params={"limit": 1})
+    except (Disconnected, CredentialFault, TimeoutError) as error:
+        words = f"it was not checked: {connection.redaction.reason(error)}"
+        return Finding(check="key", level="warning", message=words, remedy="Try again")
+    finally:
+        await connection.aclose()
+    if response.is_success:
+        name = header_word(response.headers, "anthropic-workspace-id")
+        words = "the API accepts it" if name is None else f"the API accepts it, in workspace {name}"
+        return Finding(check="key", level="ok", message=words)
+    fault = fault_of_response(
+        response.status_code, response.headers, response.content, connection.redaction
+    )
+    words = f"HTTP {fault.status}: {fault.message}"
+    if fault.account_reason is None:
+        return Finding(check="key", level="warning", message=f"it was not checked: {words}")
+    return Finding(check="key", level="fault", message=words, remedy=remedy, cause="halted")
+
+
+async def _check_way(base_url: str | None) -> list[Finding]:
     try:
         connection = Connection(base_url=base_url, api_key="")
     except httpx2.InvalidURL as error:

@@ -383,9 +383,9 @@ class Recording:
         except Disconnected as error:
             self.uncertain = not error.never_connected
             raise
-        self._see(step, answer)
         batch_id = _id_of(answer)
         if 200 <= answer.status < 300:
+            self._see(step, answer)
             self.uncertain = batch_id is None
             if batch_id is not None:
                 self.batches[batch_id] = answer.text("processing_status") or ""
@@ -394,6 +394,8 @@ class Recording:
             answer.status, answer.headers, answer.content, self._connection.redaction
         )
         self.uncertain = not fault.is_not_billed
+        if fault.account_reason is None:  # else it says nothing of a batch
+            self._see(step, answer)
         if step == "create":
             raise CallFailed(f"the first batch was refused: {fault.describe()}", fault)
         return None
