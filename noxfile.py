@@ -17,7 +17,7 @@ import tomllib
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import nox
 
@@ -155,7 +155,7 @@ def lint(session: nox.Session) -> None:
     session.run("lint-imports", "--no-cache", env={"PYTHONPATH": str(ROOT / "src")})
 
 
-@nox.session
+@nox.session(default=False)
 def typecheck(session: nox.Session) -> None:
     """Strict types inside, and complete types outside."""
     session.install(".[typecheck]")
@@ -199,7 +199,7 @@ def docs(session: nox.Session) -> None:
     session.run("zensical", "build", "--clean", "--strict")
 
 
-@nox.session
+@nox.session(default=False)
 def unit_tests(session: nox.Session) -> None:
     """Behave, measured, on the Python that runs nox; those @both_backends on PostgreSQL too."""
     session.install(".[test]")
@@ -210,11 +210,7 @@ def unit_tests(session: nox.Session) -> None:
 
 
 def on_another_python(version: str, path: str) -> None:
-    # By default on the oldest and the newest: what both can do, those between them can.
-    oldest_first = sorted((THIS_PYTHON, *OTHER_PYTHONS), key=in_order)
-    at_an_end = version in (oldest_first[0], oldest_first[-1])
-
-    @nox.session(name=f"unit_tests-{version}", python=path, default=at_an_end)
+    @nox.session(name=f"unit_tests-{version}", python=path, default=False)
     def unit_tests_elsewhere(session: nox.Session) -> None:
         session.install(".[test]")
         features(session, [], "--tags", "@every_python and not @slow")
@@ -239,7 +235,7 @@ def postgres_tests(session: nox.Session) -> None:
     features(session, [], "--tags", "", "--on-postgres", tags)
 
 
-@nox.session
+@nox.session(default=False)
 def integration_tests(session: nox.Session) -> None:
     """Robot: real processes and real HTTP, a few suites side by side.
 
@@ -278,6 +274,38 @@ def robot_failures(output: Path) -> list[str]:
         for test in tests
         if (status := test.find("status")) is not None and status.get("status") == "FAIL"
     ]
+
+
+@nox.session(venv_backend="none")
+def suites(session: nox.Session) -> None:
+    """`unit_tests`, and beside it the other suites and `typecheck`: most tests wait half the time.
+
+    Each session still runs alone, too.
+    """
+    # On the oldest and the newest Python: what both can do, those between them can.
+    oldest_first = sorted((THIS_PYTHON, *OTHER_PYTHONS), key=in_order)
+    ends = {oldest_first[0], oldest_first[-1]} - {THIS_PYTHON}
+    elsewhere = [f"unit_tests-{version}" for version in sorted(ends, key=in_order)]
+    for report in BUILD.glob("nox-*.json"):
+        report.unlink()
+    with (BUILD / "beside.txt").open("w+") as said:
+        beside = started("nox-beside.json", "integration_tests", *elsewhere, "typecheck", to=said)
+        measured = started("nox-measured.json", "unit_tests")
+        try:
+            codes = [measured.wait(), beside.wait()]
+        finally:
+            for process in (measured, beside):
+                process.terminate()
+        said.seek(0)
+        print(said.read())
+    if any(codes):
+        session.error("a suite failed")
+
+
+def started(report: str, *sessions: str, to: IO[str] | None = None) -> subprocess.Popen[bytes]:
+    """Start sessions in a process of their own; it writes to `to`, and a report under `build/`."""
+    command = [sys.executable, "-m", "nox", "--report", str(BUILD / report), "--sessions"]
+    return subprocess.Popen([*command, *sessions], cwd=ROOT, stdout=to, stderr=to)
 
 
 @nox.session(default=False)

@@ -57,23 +57,21 @@ def roots(report: Path, tag: str) -> Iterator[ET.Element]:
         print(f"{report}: {error}")
 
 
-def sessions(report: Path) -> dict[str, str]:
-    """Outcome of each session by name; none where nox wrote no report."""
-    try:
-        listed = json.loads(report.read_text())["sessions"]
-    except (OSError, ValueError, KeyError) as error:
-        print(f"{report}: {error}")
-        return {}
-    return {session["name"]: session["result"] for session in listed}
+def sessions(build: Path) -> dict[str, tuple[str, float]]:
+    """Outcome and seconds of each session by name, in the order in which they ended.
 
-
-def durations(report: Path) -> dict[str, float]:
-    """Seconds of each session by name."""
-    try:
-        listed = json.loads(report.read_text())["sessions"]
-    except (OSError, ValueError, KeyError):
-        return {}  # `sessions` has reported it
-    return {session["name"]: float(session.get("duration") or 0) for session in listed}
+    `suites` starts sessions in processes of their own, each with a report.
+    """
+    found: dict[str, tuple[str, float]] = {}
+    for name in ("nox.json", "nox-measured.json", "nox-beside.json"):
+        try:
+            listed = json.loads((build / name).read_text())["sessions"]
+        except (OSError, ValueError, KeyError) as error:
+            print(f"{build / name}: {error}")
+            continue
+        for each in listed:
+            found[each["name"]] = each["result"], float(each.get("duration") or 0)
+    return found
 
 
 def slowest(build: Path) -> Iterator[str]:
@@ -118,16 +116,17 @@ def is_tests(session: str) -> bool:
     return session.startswith(("unit_tests", "integration_tests"))
 
 
-def summed_up(build: Path) -> dict[str, Counter[str]]:
+def summed_up(build: Path, ended: dict[str, tuple[str, float]]) -> dict[str, Counter[str]]:
     """Outcomes by nox session."""
     summary: dict[str, Counter[str]] = {}
     results = {folder.name: scenarios(folder) for folder in sorted(build.glob("junit/*"))}
     if (build / "robot").is_dir():
         results["integration_tests"] = robot_tests(build / "robot" / "output.xml")
-    for name, result in sessions(build / "nox.json").items():
-        if result == "skipped":
-            continue
+    for name, (result, _) in ended.items():
         good = result == "success"
+        # What `suites` has started is counted itself.
+        if result == "skipped" or (good and name == "suites"):
+            continue
         if is_tests(name):
             summary[name] = results.pop(name, Counter())
             if not good and not summary[name][FAILED]:
@@ -140,13 +139,13 @@ def summed_up(build: Path) -> dict[str, Counter[str]]:
 
 def main(build: Path) -> int:
     """Print the table and the sum; the exit code."""
-    summary = summed_up(build)
-    seconds = durations(build / "nox.json")
+    ended = sessions(build)
+    summary = summed_up(build, ended)
     for line in slowest(build):
         print(line)
     for name, outcomes in summary.items():
         counts = ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items() if n)
-        print(f"{name:<20}{seconds.get(name, 0):6.0f} s  {counts}")
+        print(f"{name:<20}{ended.get(name, ('', 0))[1]:6.0f} s  {counts}")
     total = sum(summary.values(), Counter[str]())
     tests = sum(outcomes[PASSED] for name, outcomes in summary.items() if is_tests(name))
     for line in failures(build):
