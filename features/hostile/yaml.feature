@@ -56,6 +56,23 @@ Feature: A YAML file that means harm is refused with its line
     Then the actor error is at line 2
     And the actor error says "special characters are not allowed"
 
+  Scenario Outline: A number in base 60 is refused with its line, because nobody means it: <value>
+    Given an actor file
+      """
+      # line 1
+      model: claude-haiku-4-5
+      <value>
+      """
+    When the actor file is loaded
+    Then the actor error is at line 3
+    And the actor error says "would be a number in base 60; put a text in quotes"
+
+    Examples:
+      | value                                  |
+      | batch_processing: {budget_usd: 1:30}   |
+      | batch_processing: {deadline: 17:30}    |
+      | options: {temperature: 1:30.5}         |
+
   Scenario Outline: A value that cannot be kept or computed with is refused with its line
     Given an actor file
       """

@@ -123,6 +123,13 @@ class BoundedLoader(yaml.SafeLoader):
                 f"a number of more than {LONGEST_NUMBER:,} characters; put a text in quotes",
                 node.start_mark,
             )
+        if node.tag in _NUMBERS and ":" in node.value:
+            # YAML 1.1 counts in sixties here, which nobody means.
+            raise _fault(
+                f"{node.value} would be a number in base 60; put a text in quotes, and write a "
+                "duration as 90s or 30m",
+                node.start_mark,
+            )
         if not node.value.isascii():
             try:
                 node.value.encode()
