@@ -86,6 +86,48 @@ Feature: Which call joins which request
       | D    | 200    | yes      | 2       |
     And the API has been sent 2 requests
 
+  @both_backends
+  Scenario: A retry joins the answer that was written as its caller gave up
+    The last byte of an answer was written, so it counts as taken, but the caller had gone away.
+    Given a gateway over the sandbox
+    When the gateway is called as follows
+      | call | prompt | stream | after | headers                          |
+      | A    | one    | no     |       |                                  |
+    And the gateway is started again
+    And the gateway is called as follows
+      | call | prompt | stream | after | headers                          |
+      | B    | one    | yes    |       | {"x-stainless-retry-count": "1"} |
+      | C    | one    | no     | B     | {"x-stainless-retry-count": "2"} |
+      | D    | one    | no     | C     | {"x-stainless-retry-count": "0"} |
+      | E    | one    | no     | D     | {"x-stainless-retry-count": "1"} |
+      | F    | two    | no     | D     | {"x-stainless-retry-count": "1"} |
+    Then the calls have ended with
+      | call | status | answered | request | claude-batch-reused |
+      | B    | 200    | yes      | 1       | true                |
+      | C    | 200    | yes      | 1       | true                |
+      | D    | 200    | yes      | 2       |                     |
+      | E    | 200    | yes      | 2       | true                |
+      | F    | 200    | yes      | 3       |                     |
+    And the API has been sent 3 requests
+
+  Scenario: Retries of two equal calls whose answers were written join one answer each
+    Given a gateway over the sandbox
+    When the gateway is called as follows
+      | call | prompt | stream | after | headers                          |
+      | A    | one    | no     |       |                                  |
+      | B    | one    | no     | A     |                                  |
+      | C    | one    | no     | B     | {"x-stainless-retry-count": "1"} |
+      | D    | one    | no     | C     | {"x-stainless-retry-count": "1"} |
+      | E    | one    | no     | D     | {"x-stainless-retry-count": "1"} |
+    Then the calls have ended with
+      | call | status | answered | request | claude-batch-reused |
+      | A    | 200    | yes      | 1       |                     |
+      | B    | 200    | yes      | 2       |                     |
+      | C    | 200    | yes      | 2       | true                |
+      | D    | 200    | yes      | 1       | true                |
+      | E    | 200    | yes      | 3       |                     |
+    And the API has been sent 3 requests
+
   Scenario: An Idempotency-Key always joins its request
     Given a gateway over the sandbox
     When the gateway is called as follows

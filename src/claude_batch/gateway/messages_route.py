@@ -78,11 +78,11 @@ class MessagesRoute:
             del body, read
         digest = digest_of(caller, asked.encoded)
         joins = not wishes.new and wishes.key is None
-        if joins and not wishes.is_retry:
+        if joins and not wishes.retries:
             await gateway.exchanges.departure(digest)
         if gateway.is_ending:
             raise ending()
-        if joins and wishes.is_retry:
+        if joins and wishes.retries:
             found = gateway.exchanges.of_retry(digest)
             if found is not None:
                 gateway.metrics.joined("retry")
@@ -97,6 +97,7 @@ class MessagesRoute:
             apart=Alone(wishes.label) if wishes.has_budget else wishes.label,
             tenant=caller.name,
             new=wishes.new,
+            retries=wishes.retries,
             keep=wishes.respond_async,
         )
         departure = "drop" if wishes.mode.on_disconnect == "drop" else "withdraw"

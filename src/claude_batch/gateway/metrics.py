@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -53,7 +53,7 @@ class Metrics:
         self._joins = Counter(
             f"{_PREFIX}_joins",
             "Calls that joined an earlier request. kind: equal (no caller waited for it), key (of "
-            "its Idempotency-Key), failure (repeated), or retry (its caller seemed to wait).",
+            "its Idempotency-Key), failure (repeated), or retry (of an SDK).",
             ("kind",),
             registry=self.registry,
         )
@@ -67,7 +67,7 @@ class Metrics:
             registry=self.registry,
         )
 
-    def joined(self, kind: Joined | Literal["retry"]) -> None:
+    def joined(self, kind: Joined) -> None:
         """Count a call that joined an earlier request."""
         self._joins.labels(kind).inc()
 

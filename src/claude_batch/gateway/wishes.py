@@ -46,8 +46,8 @@ class Wishes(NamedTuple):
     """Whether the budget of ``mode`` is for this call alone."""
     failure_ttl: float
     """Age in seconds up to which it gets the failure of an equal call."""
-    is_retry: bool
-    """Whether an SDK repeats a call after a failure of the connection."""
+    retries: int
+    """Number of this retry, if an SDK repeats a call after a failure; 0 for a first try."""
     respond_async: bool
     """Whether it wants a 202 instead of waiting for the answer."""
     wait: float
@@ -108,7 +108,7 @@ class WishReader:
             new=new,
             has_budget=f"{_OURS}budget-usd" in headers,
             failure_ttl=read_failure_ttl(headers, mode.failure_ttl),
-            is_retry=headers.get("x-stainless-retry-count", "0") not in ("", "0"),
+            retries=_retries_of(headers.get("x-stainless-retry-count", "")),
             respond_async=bool({"respond-async", "wait"} & prefer.keys()),
             wait=_wait_of(prefer),
         )
@@ -137,6 +137,14 @@ class WishReader:
 def wait_of_headers(headers: Mapping[str, str]) -> float:
     """Return for how many seconds a call that asks for a stored request waits for its answer."""
     return _wait_of(_preferences(headers.get("prefer", "")))
+
+
+def _retries_of(header: str) -> int:
+    """Return which retry a call is; 1 if the header is there and no number."""
+    try:
+        return max(int(header), 0)
+    except ValueError:
+        return 1 if header else 0
 
 
 def _wait_of(preferences: Mapping[str, str]) -> float:

@@ -299,7 +299,8 @@ calls: Table = Table(
     metadata,
     Column("request_seq", _Serial, primary_key=True, autoincrement=False),
     Column("digest", LargeBinary, nullable=False),  # of the params
-    # The process whose caller waits; None if no caller waits any more.
+    # The process whose caller waits; None if no caller waits any more, and of a taken answer, if a
+    # client's retry has received it.
     Column("process", String),
     Column("taken", Float),  # when the answer reached its caller
     Index("ix_calls_digest", "digest", **_only("taken IS NULL")),

@@ -60,6 +60,20 @@ class Orphan(NamedTuple):
     digest: bytes
 
 
+class Tried(NamedTuple):
+    """A request that a client may have asked for before it repeated its call."""
+
+    seq: int
+    run_id: str
+    lane_id: int
+    actor: str
+    digest: bytes
+    taken: float | None
+    """When its answer was written to a caller; None while a process seems to wait for it."""
+    is_repeated: bool
+    """Whether that caller was a retry itself."""
+
+
 class StoredCall(NamedTuple):
     """A call in the ledger."""
 
@@ -151,14 +165,72 @@ def orphans(
     return found
 
 
+def tried(tx: Connection, digests: Collection[bytes], own: str, since: float) -> list[Tried]:
+    """Return the requests of these digests whose caller may have failed and repeats its call.
+
+    Either another process seems to wait for the answer, or the answer was taken after ``since``.
+    A caller may have given up as the last byte was written. Reads all calls, because the index
+    holds only those that are not taken.
+    """
+    found: list[Tried] = []
+    listed = list(digests)
+    waits = and_(
+        calls.c.taken.is_(None),
+        calls.c.process != own,
+        requests.c.state != RequestState.CANCELED,
+        ~requests.c.cancelled,
+    )
+    taken = and_(calls.c.taken > since, requests.c.state == RequestState.SUCCEEDED)
+    for start in range(0, len(listed), _MANY):
+        rows = tx.execute(
+            select(
+                requests.c.seq,
+                requests.c.run_id,
+                requests.c.lane_id,
+                runs.c.actor,
+                calls.c.digest,
+                calls.c.taken,
+                calls.c.process.is_(None),
+            )
+            .join(calls, calls.c.request_seq == requests.c.seq)
+            .join(runs, runs.c.id == requests.c.run_id)
+            .where(calls.c.digest.in_(listed[start : start + _MANY]), or_(waits, taken))
+            .order_by(requests.c.seq)
+        )
+        found += [Tried(*row) for row in rows]
+    return found
+
+
+def request_of_retry(found: Sequence[Tried], retries: int) -> Tried | None:
+    """Return the request that a client's retry joins; ``retries`` is its number, from 1.
+
+    First one that still waits, then the newest answer. An answer that a retry has received already
+    is for a later retry of the same call, so a first retry never joins it.
+    """
+    if retries == 1:
+        found = [each for each in found if each.taken is None or not each.is_repeated]
+
+    def rank(each: Tried) -> tuple[bool, bool, float]:
+        return each.taken is None, each.is_repeated, each.taken or 0.0
+
+    return max(found, key=rank, default=None)
+
+
 _TAKE_OVER = (
     update(calls)
     .where(calls.c.request_seq == bindparam("seq"))
-    .values(process=bindparam("new_process"))
+    .values(process=bindparam("new_process"), taken=None)
+)
+_LET_GO = (
+    update(calls)
+    .where(calls.c.request_seq == bindparam("seq"), calls.c.process == bindparam("own"))
+    .values(process=None)
 )
 _MARK_TAKEN = (
     update(calls).where(calls.c.request_seq == bindparam("seq")).values(taken=bindparam("at"))
 )
+
+_MARK_REPEATED = update(calls).where(calls.c.request_seq == bindparam("seq")).values(process=None)
 
 
 def take_over(tx: Connection, seqs: Sequence[int], own: str) -> None:
@@ -167,10 +239,14 @@ def take_over(tx: Connection, seqs: Sequence[int], own: str) -> None:
         tx.execute(_TAKE_OVER, [{"seq": seq, "new_process": own} for seq in seqs])
 
 
-def let_go(tx: Connection, seqs: Sequence[int]) -> None:
-    """Let these calls go: no caller waits any more, and an equal call may take them over."""
+def let_go(tx: Connection, seqs: Sequence[int], own: str) -> None:
+    """Let these calls go: no caller waits any more, and an equal call may take them over.
+
+    ``own`` is the process that waited for them. A call that another process has taken over stays
+    unchanged.
+    """
     if seqs:
-        tx.execute(_TAKE_OVER, [{"seq": seq, "new_process": None} for seq in seqs])
+        tx.execute(_LET_GO, [{"seq": seq, "own": own} for seq in seqs])
 
 
 def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
@@ -220,10 +296,16 @@ def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
     return withdrawn
 
 
-def mark_taken(tx: Connection, seqs: Sequence[int], now: float) -> None:
-    """Mark the answers of these calls as taken by their callers."""
+def mark_taken(tx: Connection, seqs: Sequence[int], now: float, repeated: Collection[int]) -> None:
+    """Mark the answers of these calls as taken by their callers.
+
+    ``repeated`` are those whose caller was a retry that joined them. Such an answer is marked by
+    the absence of a process, see `request_of_retry`.
+    """
     if seqs:
         tx.execute(_MARK_TAKEN, [{"seq": seq, "at": now} for seq in seqs])
+    if again := [seq for seq in seqs if seq in repeated]:
+        tx.execute(_MARK_REPEATED, [{"seq": seq} for seq in again])
 
 
 def find_call(tx: Connection, actor: str, key: str) -> Record | None:

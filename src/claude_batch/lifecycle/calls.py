@@ -30,7 +30,7 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.queries import Answer
-from claude_batch.ledger.single_calls import NewCall, Orphan
+from claude_batch.ledger.single_calls import NewCall, Orphan, Tried
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.lifecycle.budget_room import bound_of, limits_of, reserve_call
@@ -50,6 +50,11 @@ RUNS_KEPT = 1000
 """Groups of calls whose run is remembered; calls may each have a deadline of their own.
 
 The next call of a forgotten group begins another run."""
+
+RETRY_WINDOW = 660.0
+"""Seconds after an answer was written during which a client's retry may want it again.
+
+An SDK waits 600 s for a byte by default, and then at most some seconds before it repeats a call."""
 
 SHARED_DEADLINE = 0.05
 """Fraction of a call's deadline during which later calls join its run."""
@@ -101,6 +106,8 @@ class Call:
     """Name of the caller, if callers with other names must not share requests with it."""
     new: bool = False
     """Whether it is a request of its own, although an equal one may be waiting to be taken."""
+    retries: int = 0
+    """Which retry of a client's call it is; 0 for a first try."""
     bound: TokenBound | Unbounded | None = None
     """The bound of its params for a budget, if it was computed before the call is stored."""
 
@@ -211,6 +218,8 @@ class _Flush:
     )
     repeated: list[tuple[Call, Answer]] = field(default_factory=list[tuple[Call, Answer]])
     """Calls that get the failure of an earlier one."""
+    rejoined: list[int] = field(default_factory=list[int])
+    """Requests that the retry of a client's call has joined."""
     unread: list[Call] = field(default_factory=list[Call])
     """Calls that are not stored, because a budget has to bound their documents first."""
 
@@ -249,6 +258,8 @@ class CallStore:
         """Calls that the last `store` left out, because their ``bound`` must be set first.
 
         Reading their documents takes too long for a transaction, and for the engine's loop."""
+        self._repeated: set[int] = set()
+        """Requests that the retry of a client's call has joined, until their answers are taken."""
         self._taken: list[int] = []
         self._failed: list[int] = []
         self._let_go: list[int] = []
@@ -298,14 +309,15 @@ class CallStore:
 
     def _note(self, tx: Transaction) -> None:
         now = self._ledger.now()
-        single_calls.mark_taken(tx, self._taken, now)
+        single_calls.mark_taken(tx, self._taken, now, self._repeated)
         held_requests.remember_failures(tx, self._failed, now)
-        single_calls.let_go(tx, self._let_go)
+        single_calls.let_go(tx, self._let_go, self._process)
         single_calls.withdraw(tx, self._left, self._process)
         for seq in self._dropped:
             collected_batches.cancel_request(tx, seq, now)
 
     def _noted(self) -> None:
+        self._repeated.difference_update(self._taken, self._let_go, self._left)
         self._taken.clear()
         self._failed.clear()
         self._let_go.clear()
@@ -331,11 +343,14 @@ class CallStore:
             self._repeat_failures(tx, fresh, flush)
             asking = [call for members in fresh.values() for call in members if not call.new]
             orphans = self._orphans(tx, asking)
+            tried = self._tried(tx, [call for call in asking if call.retries])
             for group, members in fresh.items():
                 new = self._take_over(tx, group, members, orphans, flush)
+                new = self._rejoin(tx, group, new, tried, flush)
                 if new:
                     flush.waiting += self._store_group(tx, group, new, flush)
         self._noted()
+        self._repeated.update(flush.rejoined)
         self._stored, self._retried, self.bounded = flush.stored, flush.retried, flush.bounded
         self.unread = flush.unread
         reach(CrashPoint.AFTER_CALLS_STORED)
@@ -456,6 +471,41 @@ class CallStore:
             taken.append(orphan.seq)
             self._join(tx, call, orphan.seq, orphan.run_id, flush)
         single_calls.take_over(tx, taken, self._process)
+        return left
+
+    def _tried(self, tx: Transaction, retrying: Sequence[Call]) -> list[Tried]:
+        """Return the requests that these retries of clients' calls may join."""
+        if not retrying:
+            return []
+        since = self._ledger.now() - RETRY_WINDOW
+        return single_calls.tried(tx, set(map(_digest, retrying)), self._process, since)
+
+    def _rejoin(
+        self,
+        tx: Transaction,
+        group: _Group,
+        calls: list[Call],
+        tried: list[Tried],
+        flush: _Flush,
+    ) -> list[Call]:
+        """Give clients' retries the requests of the tries before; return the remaining calls."""
+        if not tried:
+            return calls
+        left: list[Call] = []
+        for call in calls:
+            name = self._lane(tx, group[0], call.encoded.headers, flush), call.actor, _digest(call)
+            equal = [each for each in tried if (each.lane_id, each.actor, each.digest) == name]
+            found = None
+            if call.retries and not call.new:
+                found = single_calls.request_of_retry(equal, call.retries)
+            if found is None:
+                left.append(call)
+                continue
+            tried.remove(found)
+            flush.rejoined.append(found.seq)
+            single_calls.take_over(tx, [found.seq], self._process)
+            self._join(tx, call, found.seq, found.run_id, flush)
+            call.future.joined = "retry"
         return left
 
     def _store_keyed(self, tx: Transaction, call: Call, flush: _Flush) -> None:

@@ -461,6 +461,7 @@ class Engine:
         apart: Alone | str | None = None,
         tenant: str = "",
         new: bool = False,
+        retries: int = 0,
     ) -> None:
         """Store a single request, and set ``future`` to its answer. Never blocks.
 
@@ -471,6 +472,7 @@ class Engine:
         seconds. ``apart``: the call has a run of its own, so that the budget of ``mode`` is for it
         alone, or shares one with calls of the same label. Calls of another ``tenant`` never share
         a request with it. ``new``: it takes over no earlier request or failure.
+        ``retries``: which retry of a client's call it is.
         """
         call = Call(
             door,
@@ -489,6 +491,7 @@ class Engine:
             apart,
             tenant,
             new,
+            retries,
         )
         self._queue(call)
 

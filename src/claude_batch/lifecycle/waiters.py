@@ -41,9 +41,9 @@ Departure = Literal["withdraw", "keep", "drop"]
 and is kept for an equal call otherwise. ``keep``: it is sent and kept. ``drop``: it is cancelled,
 even if it is sent."""
 
-Joined = Literal["equal", "key", "failure"]
-"""What a call joined: an equal request that no caller waited for, the request of its key, or the
-failure of an equal call, which is repeated."""
+Joined = Literal["equal", "key", "retry", "failure"]
+"""What a call joined: an equal request that no caller waited for, the request of its key, that of
+the try before, or the failure of an equal call, which is repeated."""
 
 
 class Receipts:

@@ -255,6 +255,7 @@ class ClaudeBatchProvider(Opened):
         apart: Alone | str | None = None,
         tenant: str = "",
         new: bool = False,
+        retries: int = 0,
     ) -> CallFuture:
         """Queue encoded params: the entry point for integrations that need no actor.
 
@@ -263,9 +264,10 @@ class ClaudeBatchProvider(Opened):
         With ``failure_ttl``, the failure of an equal call is repeated for so many seconds. With
         ``acknowledges``, the caller calls `acknowledge` once it has the answer, or will not take
         it. ``apart``: a run of its own, or the label of a run for such calls. Calls of different
-        ``tenant`` share no request. With ``new``, the call takes over no earlier request. Never
-        blocks: the first call opens the ledger on a separate thread. If ``encoded`` is a
-        function, it also runs on a separate thread.
+        ``tenant`` share no request. With ``new``, the call takes over no earlier request.
+        ``retries``: which retry of a client's call this is, so that it may join the request of the
+        try before. Never blocks: the first call opens the ledger on a separate thread. If
+        ``encoded`` is a function, it also runs on a separate thread.
         """
         chosen = mode or resolve_mode(True, self.overrides)
         return self._responder.store(
@@ -280,6 +282,7 @@ class ClaudeBatchProvider(Opened):
             apart=apart,
             tenant=tenant,
             new=new,
+            retries=retries,
         )
 
     def stored_call(self, seq: int) -> StoredCall | None:

@@ -65,6 +65,7 @@ class _Details(TypedDict):
     apart: Alone | str | None
     tenant: str
     new: bool
+    retries: int
 
 
 class Responder:
@@ -230,6 +231,7 @@ class Responder:
         apart: Alone | str | None = None,
         tenant: str = "",
         new: bool = False,
+        retries: int = 0,
     ) -> CallFuture:
         """Queue a call; with middleware, the caller acknowledges the answer itself."""
         future = CallFuture()
@@ -257,6 +259,7 @@ class Responder:
             apart=apart,
             tenant=tenant,
             new=new,
+            retries=retries,
         )
         entered = self._entrance.entered
         if entered is None or chosen.reuse or not isinstance(encoded, EncodedRequest):
