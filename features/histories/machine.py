@@ -24,7 +24,7 @@ from claude_batch.ledger.retries import StillCancelling, send_missing
 from claude_batch.lifecycle import seat
 from claude_batch.lifecycle.calls import Call, CallStore
 from claude_batch.lifecycle.waiters import CallFuture, Receipts
-from claude_batch.money.prices import prices_of
+from claude_batch.money import prices_of
 from claude_batch.providers.cost_report import set_budget
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.providers.unknown_sendings import decide_unknown

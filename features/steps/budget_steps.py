@@ -46,7 +46,7 @@ from claude_batch.ledger.schema import batches, charges, meta, params, requests,
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.budget_room import count_under_way, most_cost
 from claude_batch.lifecycle.packer import pack_due
-from claude_batch.money.prices import prices_of
+from claude_batch.money import prices_of
 from claude_batch.providers import result_cursor
 from claude_batch.wire import bounds
 

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         http_client_sync,
     )
     from claude_batch.integrations.data_frame import to_frame
-    from claude_batch.money.estimates import Estimate
+    from claude_batch.money import Estimate
     from claude_batch.providers.actor import Actor, load_actor
     from claude_batch.providers.batch import ClaudeBatchProvider, open_run
     from claude_batch.providers.cost_report import CostReport, CostShare
@@ -124,7 +124,7 @@ _HOMES = {
     "core.user_functions": ("Classification", "Classifier", "PaceStrategy", "RequestFault"),
     "integrations.client": ("client", "client_sync", "http_client", "http_client_sync"),
     "integrations.data_frame": ("to_frame",),
-    "money.estimates": ("Estimate",),
+    "money": ("Estimate",),
     "providers.actor": ("Actor", "load_actor"),
     "providers.batch": ("ClaudeBatchProvider", "open_run"),
     "providers.cost_report": ("CostReport", "CostShare"),

@@ -14,7 +14,7 @@ from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.quantities import count_of, dollars
 
 if TYPE_CHECKING:
-    from claude_batch.money.estimates import Estimate
+    from claude_batch.money import Estimate
 
 
 @click.command("estimate", epilog=EXIT_CODES)
@@ -34,7 +34,7 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
     """
     from claude_batch.actor.request import RequestEncoders
     from claude_batch.core.batch_processing import resolve_mode
-    from claude_batch.money.prices import prices_of
+    from claude_batch.money import prices_of
     from claude_batch.providers.entrance import find_credentials
     from claude_batch.providers.estimation import Estimation
 

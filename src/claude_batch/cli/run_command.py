@@ -36,7 +36,7 @@ from claude_batch.core.states import RequestState
 if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.cli.inputs import Inputs
-    from claude_batch.money.estimates import Estimate
+    from claude_batch.money import Estimate
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.export import Format
     from claude_batch.providers.run import Run

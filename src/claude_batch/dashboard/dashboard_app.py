@@ -33,7 +33,7 @@ from claude_batch.dashboard.overview_page import overview_page
 from claude_batch.dashboard.page_renderer import address, render
 from claude_batch.dashboard.request_page import raw_of, request_page
 from claude_batch.dashboard.run_page import run_page
-from claude_batch.money.prices import prices_of
+from claude_batch.money import prices_of
 from claude_batch.providers.export import chunks, final_outputs
 from claude_batch.providers.status import find_run_id
 

@@ -37,7 +37,7 @@ from claude_batch.lifecycle.budget_room import bound_of, limits_of, reserve_call
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter
-from claude_batch.money.prices import Prices, prices_of
+from claude_batch.money import Prices, prices_of
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 

@@ -50,7 +50,7 @@ from claude_batch.lifecycle.seat import (
 )
 from claude_batch.lifecycle.submission import Refusals, Submission
 from claude_batch.lifecycle.tool_runner import Workbench
-from claude_batch.money.prices import prices_of
+from claude_batch.money import prices_of
 from claude_batch.wire.batches_client import (
     LIST_PATH,
     ApiError,

@@ -57,7 +57,7 @@ from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
 from claude_batch.lifecycle.seat import sweep
 from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
 from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
-from claude_batch.money.prices import prices_of
+from claude_batch.money import prices_of
 from claude_batch.wire.encoding import EncodedRequest
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ from claude_batch.lifecycle.event_loop_thread import in_a_thread
 from claude_batch.lifecycle.event_reports import CallEnd, Reporter
 from claude_batch.lifecycle.seat import stop_behind
 from claude_batch.lifecycle.submission import Refusals, until_stored
-from claude_batch.money.prices import prices_of
+from claude_batch.money import prices_of
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders, custom_id

@@ -12,7 +12,7 @@ from claude_batch.ledger import batch_contents, live_calls, unknown_batches
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.budget_room import Fitting, reserve_what_waits
-from claude_batch.money.prices import Prices
+from claude_batch.money import Prices
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
 

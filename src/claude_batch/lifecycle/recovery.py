@@ -46,7 +46,7 @@ from claude_batch.lifecycle.collection import (
 )
 from claude_batch.lifecycle.doors import contact_faults
 from claude_batch.lifecycle.polling import Polling
-from claude_batch.money.prices import prices_of
+from claude_batch.money import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line

@@ -35,7 +35,7 @@ from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_what_is
 from claude_batch.lifecycle.event_loop_thread import in_a_thread
 from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.seat import stop_behind
-from claude_batch.money.prices import Prices, prices_of
+from claude_batch.money import Prices, prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import (
     BODY_END,

@@ -45,8 +45,7 @@ from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
-from claude_batch.money.estimates import Estimate
-from claude_batch.money.prices import prices_of
+from claude_batch.money import Estimate, prices_of
 from claude_batch.providers.document_upload import Uploads
 from claude_batch.providers.entrance import Entrance, Opened, find_credentials
 from claude_batch.providers.estimation import Estimation, stored_estimate

@@ -30,7 +30,7 @@ from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine, closed_words
-from claude_batch.money.prices import prices_of
+from claude_batch.money import prices_of
 from claude_batch.providers.cost_report import price_unpriced
 from claude_batch.providers.status import require_run
 from claude_batch.providers.sync_bridge import Closing

@@ -15,8 +15,7 @@ from claude_batch.core.ledger_location import has_ledger
 from claude_batch.ledger import cost_sums, reservations
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import bound_cost, tokens_of_files
-from claude_batch.money.estimates import UNKNOWN, Estimate, Load, Rule, estimate
-from claude_batch.money.prices import Prices
+from claude_batch.money import UNKNOWN, Estimate, Load, Prices, Rule, estimate
 from claude_batch.providers.middleware_runner import wait_on_a_loop
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.wire.batches_client import (
