@@ -21,8 +21,8 @@ from browsers import THEMES, WIDTHS, browser, window  # noqa: E402
 from playwright.sync_api import Page  # noqa: E402
 
 import claude_batch as cb  # noqa: E402
+from claude_batch.dashboard import DashboardSettings  # noqa: E402
 from claude_batch.dashboard.dashboard_server import DashboardServer  # noqa: E402
-from claude_batch.dashboard.dashboard_settings import DashboardSettings  # noqa: E402
 from claude_batch.dashboard.demo_runs import demo_answer, start_demo  # noqa: E402
 from claude_batch.sandbox import SandboxServer, SandboxSettings  # noqa: E402
 

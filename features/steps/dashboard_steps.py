@@ -23,8 +23,8 @@ from page_code_steps import ROOT
 from staging import make_provider, start_api, until
 
 import claude_batch as cb
+from claude_batch.dashboard import DashboardSettings
 from claude_batch.dashboard.dashboard_server import DashboardServer
-from claude_batch.dashboard.dashboard_settings import DashboardSettings
 
 
 @given("a ledger with runs for the dashboard")

@@ -15,7 +15,7 @@ from claude_batch.cli.options import (
     unusable_address,
 )
 from claude_batch.cli.user_messages import print_line, say
-from claude_batch.dashboard.dashboard_settings import (
+from claude_batch.dashboard import (
     TOKEN_VARIABLE,
     DashboardSettings,
 )

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.dashboard.dashboard_settings import (
+from claude_batch.dashboard import (
     SHORTEST_TOKEN,
     TOKEN_VARIABLE,
     DashboardSettings,

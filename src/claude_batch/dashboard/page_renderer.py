@@ -1,4 +1,4 @@
-"""Jinja templates with autoescape, and the functions that pages write values with."""
+"""Pages as HTML: Jinja templates with autoescape, the functions that write values, and Markdown."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
+import nh3
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from claude_batch.core.quantities import count_of, dollars, roughly, write_usd
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.core.terminal import visible
+
+# Templates ----------------------------------------------------------------------------------------
 
 TONES: Final[Mapping[str, str]] = {
     RunState.FINISHED: "good",
@@ -134,3 +138,55 @@ def render(template: str, **values: Any) -> bytes:
     """Return a page."""
     # A lone surrogate in a text of the ledger has been written out by `_written`.
     return _environment().get_template(template).render(values).encode()
+
+
+# Texts of a model ---------------------------------------------------------------------------------
+
+LONGEST: Final = 40_000
+"""Characters of one text on a page. Of longer ones the beginning is shown; all of it can be
+downloaded."""
+
+_TAGS: Final = {
+    *("p", "br", "hr", "em", "strong", "s", "code", "pre", "blockquote", "ul", "ol", "li", "a"),
+    *("h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"),
+}
+_SCHEMES: Final = ("https://", "http://", "mailto:")
+_DEEPER: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
+"""An answer's headings stand below those of the page."""
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    # HTML in an answer is text. The nesting limit keeps a hostile answer from taking seconds.
+    made = MarkdownIt("commonmark", {"html": False, "maxNesting": 20})
+    made.enable(["table", "strikethrough"])
+    # A picture from elsewhere would tell its server who reads this. Its words stay as a link.
+    made.disable("image")
+    # A relative address would be one of the dashboard's own pages.
+    made.validateLink = _is_elsewhere
+    return made
+
+
+def _is_elsewhere(url: str) -> bool:
+    return url.lower().startswith(_SCHEMES)
+
+
+def render_markdown(text: str) -> Markup:
+    """Return a text that a model wrote as HTML without scripts, styles, pictures and forms."""
+    markdown = _markdown()
+    tokens = markdown.parse(visible(text[:LONGEST]))
+    for token in tokens:
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = _DEEPER[token.tag]
+        elif token.type == "th_open":
+            token.attrs["scope"] = "col"
+    html = markdown.renderer.render(tokens, markdown.options, {})
+    return Markup(
+        nh3.clean(
+            html,
+            tags=_TAGS,
+            attributes={"a": {"href"}, "th": {"scope"}, "ol": {"start"}},
+            url_schemes={"http", "https", "mailto"},
+            link_rel="noopener noreferrer nofollow",
+        )
+    )

@@ -1,24 +1,42 @@
-"""The page of a run: its progress, batches, outcomes, failures, distributions and requests."""
+"""The pages of a run and of one request.
+
+A run's page has its progress, batches, outcomes, failures, distributions and requests. A request's
+page has its prompt, each attempt and turn, and the answer with its citations."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from claude_batch.core.errors import InvalidRequestError
+import msgspec
+from markupsafe import Markup
+
+from claude_batch.core.citations import Citation
+from claude_batch.core.errors import InvalidRequestError, RunNotFoundError
 from claude_batch.core.quantities import roughly
 from claude_batch.core.states import BatchState, RequestState, RunState
-from claude_batch.dashboard.ledger_reader import LedgerReader, Snapshot
-from claude_batch.dashboard.overview_page import attention_of
-from claude_batch.dashboard.progress_bar import bar_of
+from claude_batch.dashboard.ledger_reader import LedgerReader
+from claude_batch.dashboard.overview_pages import attention_of, bar_of
+from claude_batch.dashboard.page_renderer import LONGEST, render_markdown
 from claude_batch.ledger import page_queries, queries
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, FailedRequest
 from claude_batch.ledger.store import Record
 from claude_batch.providers.failure_report import words_of
 from claude_batch.providers.progress import PAST_BATCHES, expected_end
-from claude_batch.providers.status import RunStatus
+from claude_batch.providers.status import RunStatus, require_run
+from claude_batch.providers.transcript import (
+    Attempt,
+    Part,
+    Transcript,
+    answer_of,
+    parts_of,
+    prompt_of,
+    transcript_of,
+)
+
+# Run ----------------------------------------------------------------------------------------------
 
 ROWS: Final = 50
 """Requests on a page."""
@@ -57,7 +75,7 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
         "ends_in": _ends_in(status, took),
         "attention": [each for each in attention_of(snapshot) if each.run_id == status.run_id],
         "unknown": any(each.run_id == status.run_id for each in snapshot.unknown),
-        "budget": _budget(snapshot, status.run_id),
+        "budget": snapshot.budget("run", status.run_id),
         "outcomes": [(s, status.counts[s]) for s in RequestState if status.counts.get(s)],
         "timeline": timeline_of(batches, time.time()),
         "batches_in_all": len(status.batches),
@@ -89,11 +107,6 @@ def _ends_in(status: RunStatus, took: list[float]) -> float | None:
     return None if end is None else end - now
 
 
-def _budget(snapshot: Snapshot, run_id: str) -> Any:
-    found = (each for each in snapshot.budgets if (each.scope, each.name) == ("run", run_id))
-    return next(found, None)
-
-
 # Timeline -----------------------------------------------------------------------------------------
 
 
@@ -105,26 +118,13 @@ class Span(NamedTuple):
     width: float
 
 
-class Line(NamedTuple):
-    """A batch in the timeline. Times are seconds since the epoch."""
-
-    batch_id: str | None
-    state: str
-    requests: int
-    packed: float
-    submitted: float | None
-    ended: float | None
-    collected: float | None
-    note: str | None
-    spans: tuple[Span, ...]
-
-
 class Timeline(NamedTuple):
-    """The newest batches of a run, oldest first."""
+    """The newest batches of a run, oldest first. Times are seconds since the epoch."""
 
     begin: float
     end: float
-    lines: tuple[Line, ...]
+    lines: tuple[tuple[Record, list[Span]], ...]
+    """Rows of batches, and what is drawn for each."""
 
 
 def timeline_of(batches: list[Record], now: float) -> Timeline | None:
@@ -133,7 +133,7 @@ def timeline_of(batches: list[Record], now: float) -> Timeline | None:
     if not rows:
         return None
     begin = min(row.created for row in rows)
-    ends = [_last(row, now) for row in rows]
+    ends = [row.collected if row.collected is not None else now for row in rows]
     end = max(*ends, begin + 1.0)
     whole = end - begin
 
@@ -144,33 +144,16 @@ def timeline_of(batches: list[Record], now: float) -> Timeline | None:
         # A moment is drawn too, so that no batch is invisible.
         return [Span(tone, round(left, 2), round(max(100 * (stop - start) / whole, 0.4), 2))]
 
-    lines: list[Line] = []
-    for row, last in zip(rows, ends, strict=True):
+    def spans(row: Record, last: float) -> list[Span]:
         sent = row.submitted if row.submitted is not None else last
-        spans = [
+        return [
             *span("rest", row.created, sent),
             *span("busy", row.submitted, row.ended if row.ended is not None else last),
-            *span("good", row.ended, last if row.ended is not None else None),
+            *span("good", row.ended, last),
         ]
-        lines.append(
-            Line(
-                row.remote_id,
-                row.state,
-                row.request_count,
-                row.created,
-                row.submitted,
-                row.ended,
-                row.collected,
-                row.note,
-                tuple(spans),
-            )
-        )
-    return Timeline(begin, end, tuple(lines))
 
-
-def _last(row: Record, now: float) -> float:
-    """Return the end of a batch's line: when it was collected, or now."""
-    return float(row.collected if row.collected is not None else now)
+    lines = tuple((row, spans(row, last)) for row, last in zip(rows, ends, strict=True))
+    return Timeline(begin, end, lines)
 
 
 # Failures -----------------------------------------------------------------------------------------
@@ -254,3 +237,137 @@ def requests_of(reader: LedgerReader, status: RunStatus, values: Mapping[str, st
     if following is None and (state is not None or key) and last < status.total - 1:
         following = searched_to = last
     return RequestList(rows, state or "", key, after, following, searched_to)
+
+
+# One request --------------------------------------------------------------------------------------
+
+_MESSAGES: Final = 60
+"""Messages of a conversation that are shown: the newest."""
+
+_BLOCKS: Final = 100
+"""Blocks of one message that are shown."""
+
+
+class Block(NamedTuple):
+    """A part of a prompt or of an answer, as far as it is shown."""
+
+    kind: str
+    title: str
+    text: str
+    """The beginning of it, if it is long."""
+    left_out: int
+    """Number of characters that are not shown."""
+    rendered: Markup | None = None
+    """The text of an answer as HTML."""
+    citations: tuple[tuple[int, Citation], ...] = ()
+    """Numbered passages of documents that it cites."""
+
+
+def request_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
+    """Read the page of a request. Raises `RunNotFoundError`."""
+    status = reader.status(values["run_id"])
+    request, found = _read(reader, status.run_id, values["number"])
+    prompt = prompt_of(found.params)
+    answer, reason, model = _answer(found.answer)
+    return {
+        "status": status,
+        "request": request,
+        "found": found,
+        "turns": [(turn.role, _blocks(turn.parts)) for turn in prompt.turns[-_MESSAGES:]],
+        "turns_left_out": max(0, len(prompt.turns) - _MESSAGES),
+        "system": _blocks(prompt.system),
+        "settings": [(name, value[:500]) for name, value in prompt.settings.items()],
+        "tools": prompt.tools,
+        "answer": answer,
+        "citations": [each for block in answer for each in block.citations],
+        "stop_reason": reason,
+        "model": model or prompt.settings.get("model", ""),
+        "calls": [(call, *_cut(_output_text(call.output))) for call in found.tool_calls],
+        "raw": "" if found.answer is None else _pretty(found.answer.line),
+        "raw_params": _pretty(found.params),
+        "before": found.number - 1,
+        "following": found.number + 1 if found.number < status.total else None,
+    }
+
+
+def _read(reader: LedgerReader, run_id: str, number: str) -> tuple[Record, Transcript]:
+    with reader.ledger.read() as tx:
+        run = require_run(reader.ledger, tx, run_id)
+        request = None
+        if number.isdecimal() and len(number) < 10:
+            request = page_queries.request_at(tx, run.id, int(number) - 1)
+        if request is None:
+            raise RunNotFoundError(f"{run.id} has no request {number[:30]!r}")
+        return request, transcript_of(tx, run, request)
+
+
+def raw_of(reader: LedgerReader, values: Mapping[str, str]) -> tuple[str, bytes]:
+    """Return a name for a file, and a request's params or one of its result lines, as stored.
+
+    Raises `RunNotFoundError`.
+    """
+    _, found = _read(reader, values["run_id"], values["number"])
+    name = f"{found.run_id}-{found.number}"
+    if values["what"] == "params":
+        return f"{name}-params.json", found.params
+    for attempt in found.attempts:
+        if values["what"] == f"result-{attempt.number}":
+            return f"{name}-result-{attempt.number}.json", attempt.line
+    raise RunNotFoundError(f"request {found.number} of {found.run_id} has no such part")
+
+
+# Prompts and answers ------------------------------------------------------------------------------
+
+
+def _blocks(parts: Iterable[Part]) -> list[Block]:
+    return [_block(part) for part in tuple(parts)[:_BLOCKS]]
+
+
+def _block(part: Part, longest: int = LONGEST) -> Block:
+    return Block(part.kind, part.title[:300], *_cut(part.text or _text_of(part.inside), longest))
+
+
+def _text_of(parts: Iterable[Part]) -> str:
+    return "\n".join(part.text or part.title for part in parts)
+
+
+def _cut(text: str, longest: int = LONGEST) -> tuple[str, int]:
+    return text[:longest], max(0, len(text) - longest)
+
+
+def _answer(attempt: Attempt | None) -> tuple[list[Block], str, str]:
+    """Return the blocks of an answer, why it stopped, and the model."""
+    message = None if attempt is None else answer_of(attempt.line)
+    if message is None:
+        return [], "", ""
+    blocks: list[Block] = []
+    number, left = 0, LONGEST
+    for part in parts_of(message.content)[:_BLOCKS]:
+        # Together: a second of CPU may go into rendering so much Markdown.
+        block = _block(part, left)
+        left -= len(block.text)
+        if part.kind == "text":
+            numbered = tuple(enumerate(part.citations, number + 1))
+            number += len(part.citations)
+            block = block._replace(rendered=render_markdown(block.text), citations=numbered)
+        blocks.append(block)
+    return blocks, message.stop_reason or "", message.model
+
+
+def _output_text(output: bytes | None) -> str:
+    if output is None:
+        return ""
+    try:
+        return _text_of(parts_of(msgspec.json.decode(output)))
+    except (msgspec.DecodeError, RecursionError):
+        return output.decode("utf-8", "replace")
+
+
+def _pretty(raw: bytes) -> str:
+    """Return JSON for people; the beginning of what is long."""
+    if len(raw) > LONGEST:
+        return raw[:LONGEST].decode("utf-8", "replace") + " …"
+    try:
+        return msgspec.json.format(raw).decode("utf-8", "replace")
+    except (msgspec.DecodeError, RecursionError):
+        return raw.decode("utf-8", "replace")
