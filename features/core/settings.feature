@@ -119,6 +119,6 @@ Feature: A setting comes from the nearest place that names it
     Examples:
       | modules                                                          |
       | claude_batch.cli.status_command, claude_batch.cli.status_report  |
-      | claude_batch.cli.show_command, claude_batch.providers.transcript |
+      | claude_batch.cli.status_command, claude_batch.providers.transcript |
       | claude_batch.cli.cost, claude_batch.providers.cost_report        |
       | claude_batch.cli.app, claude_batch.ledger.backends.sqlite        |

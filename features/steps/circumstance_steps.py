@@ -19,7 +19,7 @@ from cli_steps import all_runs, command, spawn
 from staging import until
 
 import claude_batch as cb
-from claude_batch.cli import display, run_delivery
+from claude_batch.cli import run_command, run_delivery
 from claude_batch.core.states import RunState
 
 
@@ -117,7 +117,7 @@ def _another_process_waits(context: Context) -> Iterator[None]:
 @contextmanager
 def _ten_at_a_time(_: Context) -> Iterator[None]:
     chunk = mock.patch("claude_batch.providers.run_writer.CHUNK_REQUESTS", 10)
-    with chunk, mock.patch.object(display, "LINES_APART", 0.0):
+    with chunk, mock.patch.object(run_command, "LINES_APART", 0.0):
         yield
 
 

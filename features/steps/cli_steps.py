@@ -28,11 +28,10 @@ from staging import KEY, start_api, until
 from tables import rule
 
 import claude_batch as cb
-from claude_batch.cli import display, run_delivery
+from claude_batch.cli import run_command, run_delivery, user_messages
 from claude_batch.cli.app import group
-from claude_batch.cli.exits import printing_errors
 from claude_batch.cli.inputs import Inputs
-from claude_batch.cli.user_messages import BadInput, BadOutput
+from claude_batch.cli.user_messages import BadInput, BadOutput, printing_errors
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers import progress
@@ -585,7 +584,7 @@ def _(terminal: bool, columns: int) -> dict[str, int]:
     stream = Terminal() if terminal else io.StringIO()
     environment = mock.patch.dict(os.environ, {"COLUMNS": str(columns)})
     with mock.patch("sys.stdout", stream), environment:
-        return {"width": display.console().width}
+        return {"width": user_messages.console().width}
 
 
 # Inputs that need help to fail
@@ -624,8 +623,8 @@ def _(terminal: bool, stored: list[list[float]]) -> dict[str, str]:
     with (
         mock.patch.dict(os.environ, environment),
         mock.patch("sys.stderr", errors),
-        mock.patch.object(display, "time", now),
-        display.storing() as tell,
+        mock.patch.object(run_command, "time", now),
+        run_command.storing() as tell,
     ):
         for _, count in stored:
             tell(int(count))

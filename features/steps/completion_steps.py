@@ -17,7 +17,7 @@ from behave.runner import Context
 from tables import rule
 
 from claude_batch.cli.app import group
-from claude_batch.cli.completion import (
+from claude_batch.cli.options import (
     complete_files,
     complete_folders,
     complete_requests,

@@ -21,7 +21,7 @@ from pages import ROOT, page
 from staging import KEY, until
 from tables import rule
 
-from claude_batch.cli.exits import Exit
+from claude_batch.cli.user_messages import Exit
 
 FOLDER = ROOT / "deploy/systemd"
 PROGRAM = "/usr/local/lib/claude-batch/bin/claude-batch"

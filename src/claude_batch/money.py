@@ -14,7 +14,8 @@ A price file of the user's own is JSON or YAML::
       cache_write_1h: 1.6    # default: twice `input`
       web_search: 10         # dollars per thousand searches, also in a batch
       above:                 # prompts with more tokens than the number, including cached ones
-        200000: {input: 1.6, output: 6}"""
+        200000: {input: 1.6, output: 6}
+"""
 
 from __future__ import annotations
 

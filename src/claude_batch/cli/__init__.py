@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """Run the command line and exit with its exit code (`claude_batch.cli.exits`)."""
+    """Run the command line and exit with its exit code (`claude_batch.cli.user_messages`)."""
     from claude_batch.cli.interrupts import begin
 
     begin()

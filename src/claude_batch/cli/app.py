@@ -10,16 +10,15 @@ from typing import Any
 import click
 
 from claude_batch._version import __version__
-from claude_batch.cli.exits import EXIT_CODES, printing_errors
-from claude_batch.cli.user_messages import printing_notices, unwritable
+from claude_batch.cli.user_messages import EXIT_CODES, printing_errors, printing_notices, unwritable
 from claude_batch.core.terminal import visible
 
 _HOMES = {
     "run": "cli.run_command:run_command",
     "submit": "cli.run_command:submit_command",
-    "estimate": "cli.estimate:estimate_command",
+    "estimate": "cli.run_command:estimate_command",
     "status": "cli.status_command:status_command",
-    "show": "cli.show_command:show_command",
+    "show": "cli.status_command:show_command",
     "results": "cli.status_command:results_command",
     "export": "cli.status_command:export_command",
     "cost": "cli.cost:cost_command",
@@ -29,13 +28,13 @@ _HOMES = {
     "unknown": "cli.resume_command:unknown_command",
     "resume": "cli.resume_command:resume_command",
     "advance": "cli.resume_command:advance_command",
-    "actors": "cli.actors_command:actors_group",
+    "actors": "cli.doctor_command:actors_group",
     "ledger": "cli.ledger_command:ledger_group",
     "doctor": "cli.doctor_command:doctor_command",
-    "gateway": "cli.gateway_command:gateway_command",
-    "dashboard": "cli.dashboard_command:dashboard_command",
+    "gateway": "cli.server_commands:gateway_command",
+    "dashboard": "cli.server_commands:dashboard_command",
     "worker": "cli.worker_command:worker_command",
-    "completion": "cli.completion:completion_command",
+    "completion": "cli.options:completion_command",
     "sandbox": "sandbox.command:sandbox",
 }
 """Where each command is, in the order in which people need them."""

@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from claude_batch.cli.completion import optional_run_argument
-from claude_batch.cli.display import (
-    cost_words,
-    duration,
-    saved_words,
-    token_words,
-    unpriced_words,
-)
-from claude_batch.cli.existing_ledger import require_ledger
-from claude_batch.cli.options import option
-from claude_batch.cli.user_messages import print_json, print_line, say
+from claude_batch.cli.options import existing_ledger, option, optional_run_argument, require_ledger
+from claude_batch.cli.user_messages import console, print_json, print_line, say
 from claude_batch.core.ledger_location import default_ledger
-from claude_batch.core.quantities import count_of, dollars, nano_dollars, write_usd
+from claude_batch.core.quantities import count_of, dollars, nano_dollars, roughly, write_usd
 from claude_batch.core.terminal import cell
 
 if TYPE_CHECKING:
@@ -27,6 +18,66 @@ if TYPE_CHECKING:
 
     from claude_batch.ledger.store import Ledger
     from claude_batch.providers.cost_report import BudgetStatus, CostReport, CostShare
+
+
+# Words about costs --------------------------------------------------------------------------------
+
+
+def cost_line(report: CostReport) -> str:
+    """Return a run's cost in one line."""
+    total, words = report.total, [f"cost {_cost_words(report.total)}"]
+    if total.live_cost:
+        words.append(f"live {dollars(total.live_cost)}, {_saved_words(total)}")
+    words.append(_token_words(total))
+    if report.first_answer is not None and report.last_answer is not None:
+        first, last = _duration(report.first_answer), _duration(report.last_answer)
+        words.append(f"answers after {first}" + (f" to {last}" if last != first else ""))
+    if report.total.reused_answers:
+        words.append(f"{count_of(report.total.reused_answers, 'answer')} reused")
+    words += _unpriced_words(report)
+    return "; ".join(words)
+
+
+def _cost_words(share: CostShare) -> str:
+    if share.unpriced_answers and share.unpriced_answers == share.results["succeeded"]:
+        return "unknown"
+    return dollars(share.cost) + (" plus unpriced answers" if share.unpriced_answers else "")
+
+
+def _saved_words(share: CostShare) -> str:
+    words = f"saved {dollars(share.saved_by_batch)} by batch"
+    if share.saved_by_cache:
+        words += f" and {dollars(share.saved_by_cache)} by cache"
+    return words
+
+
+def _token_words(share: CostShare) -> str:
+    tokens = share.tokens
+    written = tokens.cache_write_5m + tokens.cache_write_1h
+    words = f"tokens: {tokens.input:,} in, {tokens.output:,} out"
+    if tokens.cache_read or written:
+        words += f", cache {tokens.cache_read:,} read and {written:,} written"
+    if share.web_searches:
+        words += f"; {count_of(share.web_searches, 'web search', 'web searches')}"
+    return words
+
+
+def _unpriced_words(report: CostReport) -> list[str]:
+    """Return why answers have no cost, as a line for each reason."""
+    words: list[str] = []
+    if report.unpriced:
+        models = ", ".join(
+            f"{count:,} of {model or 'no model'}" for model, count in report.unpriced.items()
+        )
+        words.append(f"answers without a price: {models} (name one with --prices)")
+    if report.unreadable_usage:
+        answers = count_of(report.unreadable_usage, "answer")
+        words.append(f"{answers} of unknown cost, because the usage cannot be read")
+    return words
+
+
+def _duration(seconds: float) -> str:
+    return roughly(max(1, seconds))
 
 
 # Cost ---------------------------------------------------------------------------------------------
@@ -52,42 +103,34 @@ def cost_command(
     Every billed result counts, also if its request was sent again. Answers without a price are
     priced now if --prices or a newer genai-prices has one.
     """
-    from claude_batch.ledger.store import Ledger
     from claude_batch.money import prices_of
     from claude_batch.providers.cost_report import cost_of, price_unpriced
     from claude_batch.providers.status import find_run_id
 
     known = prices_of(prices)
-    location = default_ledger(ledger)
-    require_ledger(location)
-    store = Ledger(location)
-    try:
+    with existing_ledger(ledger) as store:
         if run_id is not None:
             run_id = find_run_id(store, run_id)
         if newly := price_unpriced(store, known, run_id):
             answers = count_of(newly, "answer")
             say(f"priced {answers} that had no price before")
         report = cost_of(store, run_id, by)
-    finally:
-        store.close()
     if as_json:
         print_json(report.to_dict())
         return
     for line in _details(report):
         print_line(line)
     if by is not None:
-        from claude_batch.cli.display import console
-
         console().print(_table(report.shares, by))
 
 
 def _details(report: CostReport) -> list[str]:
     total = report.total
-    lines = [f"{report.run_id or 'all runs'}: cost {cost_words(total)}"]
+    lines = [f"{report.run_id or 'all runs'}: cost {_cost_words(total)}"]
     if total.live_cost:
         lines.append(f"the same live: {dollars(total.live_cost)}")
-        lines.append(saved_words(total))
-    lines.append(token_words(total))
+        lines.append(_saved_words(total))
+    lines.append(_token_words(total))
     tokens = total.tokens
     if tokens.cache_write_5m and tokens.cache_write_1h:
         lines.append(
@@ -108,10 +151,10 @@ def _details(report: CostReport) -> list[str]:
         lines.append(f"answers reused at no cost: {total.reused_answers:,}")
     if report.first_answer is not None and report.last_answer is not None:
         lines.append(
-            f"first answers after {duration(report.first_answer)}, last after "
-            f"{duration(report.last_answer)}"
+            f"first answers after {_duration(report.first_answer)}, last after "
+            f"{_duration(report.last_answer)}"
         )
-    return lines + unpriced_words(report)
+    return lines + _unpriced_words(report)
 
 
 def _table(shares: tuple[CostShare, ...], by: str) -> Table:
@@ -130,7 +173,7 @@ def _table(shares: tuple[CostShare, ...], by: str) -> Table:
             f"{tokens.output:,}",
             f"{tokens.cache_read:,}",
             f"{tokens.cache_write_5m + tokens.cache_write_1h:,}",
-            cost_words(share),
+            _cost_words(share),
             dollars(share.live_cost),
         )
     return table

@@ -1,4 +1,4 @@
-"""INPUT as a stream of requests; `claude_batch.cli.input_options` names it.
+"""INPUT as a stream of requests; `claude_batch.cli.run_command` names it.
 
 An error names the item by file, line and id. No input is read into memory whole.
 """

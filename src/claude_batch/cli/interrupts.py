@@ -16,7 +16,7 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 PARKED = 3
-"""`claude_batch.cli.exits.Exit.PARKED`, which is not imported yet."""
+"""`claude_batch.cli.user_messages.Exit.PARKED`, which is not imported yet."""
 
 _NOTHING = "interrupted; nothing was stored or sent"
 _KEPT = "interrupted; everything stored before is kept"

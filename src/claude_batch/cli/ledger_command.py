@@ -8,18 +8,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from claude_batch.cli.completion import complete_files, complete_runs, run_argument
-from claude_batch.cli.display import worker_line
-from claude_batch.cli.existing_ledger import require_ledger
-from claude_batch.cli.exits import EXIT_CODES, Exit
 from claude_batch.cli.options import (
     DURATION,
     ProviderOptions,
+    complete_files,
+    complete_runs,
+    existing_ledger,
     open_provider,
     option,
     provider_options,
+    require_ledger,
+    run_argument,
 )
-from claude_batch.cli.user_messages import BadInput, BadOutput, print_json, print_line, say
+from claude_batch.cli.user_messages import (
+    EXIT_CODES,
+    BadInput,
+    BadOutput,
+    Exit,
+    print_json,
+    print_line,
+    say,
+)
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.ledger_location import default_ledger, on_server
 from claude_batch.core.quantities import count_of, roughly
@@ -38,6 +47,7 @@ def ledger_group() -> None:
 @option("ledger")
 def show_command(as_json: bool, ledger: str | None) -> None:
     """Show what the ledger contains, and whether it is behind its mark; needs no key."""
+    from claude_batch.cli.status_report import worker_line
     from claude_batch.providers.ledger_care import facts_of
 
     location = default_ledger(ledger)
@@ -71,26 +81,20 @@ def backup_command(file: str | None, ledger: str | None) -> None:
     Without FILE the copy is beside the ledger, with the time in its name. A restored copy sends
     nothing before `claude-batch ledger recover`.
     """
-    from claude_batch.ledger.store import Ledger
-
-    location = default_ledger(ledger)
-    require_ledger(location)
-    opened = Ledger(location)
-    try:
+    with existing_ledger(ledger) as store:
         moment = time.strftime(".%Y%m%d-%H%M%S")
         # Nothing is beside a server's ledger: the folder is that of the user.
-        beside = f"ledger{moment}.dump" if on_server(location) else opened.backend.address + moment
+        is_remote = on_server(default_ledger(ledger))
+        beside = f"ledger{moment}.dump" if is_remote else store.backend.address + moment
         target = Path(beside if file is None else file)
         try:
-            opened.backup(target)
+            store.backup(target)
         except FileExistsError:
             raise BadOutput(
                 f"{target}: the file exists and is not overwritten; give another name"
             ) from None
         except OSError as error:
             raise BadOutput(f"{target}: cannot be written: {error.strerror}") from None
-    finally:
-        opened.close()
     print_line(str(target))
 
 

@@ -1,14 +1,20 @@
-"""Command line flags for the table of settings, and the provider that they configure."""
+"""Arguments and flags that commands share, their completion in a shell, and what they open.
+
+An argument names a run, a request or a file; a flag is a row of the table of settings. They open a
+ledger, which a command that reads must not create, or a provider.
+"""
 
 from __future__ import annotations
 
 import functools
 import gc
+import logging
 import os
+import re
 import shlex
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,10 +22,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from claude_batch.cli.completion import complete_files, complete_folders
-from claude_batch.cli.user_messages import say
-from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.ledger_location import default_ledger, on_server, without_password
+from claude_batch.cli.user_messages import print_line, say
+from claude_batch.core.errors import ActorConfigurationError, RunNotFoundError
+from claude_batch.core.ledger_location import (
+    default_ledger,
+    has_ledger,
+    on_server,
+    without_password,
+)
 from claude_batch.core.quantities import nano_dollars, parse_duration, usd
 from claude_batch.core.settings import (
     ASKING,
@@ -34,10 +44,155 @@ from claude_batch.core.settings import (
 )
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from claude_batch.core.batch_processing import BatchProcessingMode
+    from claude_batch.ledger.store import Ledger
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.export import Format
     from claude_batch.sandbox.sandbox_settings import Responder
+
+# The ledger ---------------------------------------------------------------------------------------
+
+
+def is_there(location: str) -> bool:
+    """Return whether there is a ledger, without creating one. Raises `LedgerError`."""
+    if not on_server(location):
+        return has_ledger(location)
+    from claude_batch.ledger.store import exists_on_server
+
+    return exists_on_server(location)
+
+
+@contextmanager
+def existing_ledger(given: str | None) -> Generator[Ledger]:
+    """Open the ledger of a command that reads one. Raises `RunNotFoundError` and `LedgerError`."""
+    location = default_ledger(given)
+    require_ledger(location)
+    from claude_batch.ledger.store import Ledger
+
+    with closing(Ledger(location)) as ledger:
+        yield ledger
+
+
+def require_ledger(location: str) -> None:
+    """Raise `RunNotFoundError` if there is no ledger; reading must not create one."""
+    if not is_there(location):
+        raise RunNotFoundError(
+            f"there is no ledger at {without_password(location)} yet; `claude-batch run` creates it"
+        )
+
+
+# Arguments and their completion -------------------------------------------------------------------
+
+_MOST_OFFERED = 50
+"""Runs, and ids of requests, that are offered at once."""
+
+# Shells split words at some characters and interpret others, and a script inserts an id as it is: a
+# key may be `$(command)`.
+_SAFE = re.compile(r"[\w./][\w./-]*")
+
+
+def complete_files(
+    _context: click.Context, _parameter: click.Parameter, typed: str
+) -> list[CompletionItem[str]]:
+    """Let the shell complete the name of a file."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(typed, type="file")]
+
+
+def complete_folders(
+    _context: click.Context, _parameter: click.Parameter, typed: str
+) -> list[CompletionItem[str]]:
+    """Let the shell complete the name of a folder."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(typed, type="dir")]
+
+
+def complete_runs(
+    context: click.Context, _parameter: click.Parameter, typed: str
+) -> list[CompletionItem[str]]:
+    """Complete the id of a run, the newest first."""
+
+    def find(ledger: Ledger) -> list[str]:
+        from claude_batch.ledger.queries import recent_runs
+
+        with ledger.read() as tx:
+            return [row.id for row in recent_runs(tx, _MOST_OFFERED)]
+
+    return _from_ledger(context, typed, find)
+
+
+def complete_requests(
+    context: click.Context, _parameter: click.Parameter, typed: str
+) -> list[CompletionItem[str]]:
+    """Complete the id of a request of the run that was typed before."""
+
+    def find(ledger: Ledger) -> list[str]:
+        from claude_batch.ledger.page_queries import keys_of
+        from claude_batch.providers.status import require_run
+
+        with ledger.read() as tx:
+            run = require_run(ledger, tx, context.params["run_id"])
+            return keys_of(tx, run.id, typed, _MOST_OFFERED)
+
+    return _from_ledger(context, typed, find)
+
+
+def _from_ledger(
+    context: click.Context, typed: str, find: Callable[[Ledger], list[str]]
+) -> list[CompletionItem[str]]:
+    """Return the words of the ledger that can be typed. Never raises an `Exception`."""
+    from click.shell_completion import CompletionItem
+
+    # A message would be written into the line that is being typed.
+    logging.disable()
+    words: list[str] = []
+    with suppress(Exception), existing_ledger(context.params.get("ledger")) as ledger:
+        words = find(ledger)
+    logging.disable(logging.NOTSET)
+    return [
+        CompletionItem(word)
+        for word in words
+        if word.startswith(typed) and _SAFE.fullmatch(word) is not None
+    ]
+
+
+run_argument: Callable[..., Any] = click.argument(
+    "run_id", metavar="RUN", shell_complete=complete_runs
+)
+
+optional_run_argument: Callable[..., Any] = click.argument(
+    "run_id", metavar="[RUN]", required=False, shell_complete=complete_runs
+)
+
+
+# Command ------------------------------------------------------------------------------------------
+
+
+@click.command("completion")
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion_command(context: click.Context, shell: str) -> None:
+    """Print the script that completes this command in bash (4.4 or later), zsh or fish.
+
+    \b
+    bash  claude-batch completion bash > ~/.local/share/bash-completion/completions/claude-batch
+    zsh   claude-batch completion zsh > FOLDER/_claude-batch, with FOLDER in $fpath
+    fish  claude-batch completion fish > ~/.config/fish/completions/claude-batch.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    group = context.find_root()
+    script = get_completion_class(shell)
+    assert script is not None
+    name = "claude-batch"
+    print_line(script(group.command, {}, name, "_CLAUDE_BATCH_COMPLETE").source())
+
+
+# Flags of settings --------------------------------------------------------------------------------
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")

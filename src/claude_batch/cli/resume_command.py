@@ -7,13 +7,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from claude_batch.cli.completion import optional_run_argument, run_argument
-from claude_batch.cli.existing_ledger import is_there, require_ledger
-from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.options import ProviderOptions, open_provider, option, provider_options
-from claude_batch.cli.user_messages import BadOutput, print_json, print_line, require_stdout, say
+from claude_batch.cli.options import (
+    ProviderOptions,
+    existing_ledger,
+    is_there,
+    open_provider,
+    option,
+    optional_run_argument,
+    provider_options,
+    require_ledger,
+    run_argument,
+)
+from claude_batch.cli.user_messages import (
+    EXIT_CODES,
+    BadOutput,
+    Exit,
+    print_json,
+    print_line,
+    require_stdout,
+    say,
+)
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.core.ledger_location import default_ledger, without_password
+from claude_batch.core.ledger_location import without_password
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.states import RequestState
 
@@ -269,7 +284,6 @@ def unknown_command(
     usually decided within `--settling`; if another client's batch looks alike, when that batch has
     ended. To decide at once for a RUN, use --resubmit or --give-up.
     """
-    from claude_batch.ledger.store import Ledger
     from claude_batch.providers.status import find_run_id
     from claude_batch.providers.unknown_sendings import decide_unknown, unknown_sendings
 
@@ -282,10 +296,7 @@ def unknown_command(
         )
     if decision is None:
         require_stdout()
-    location = default_ledger(ledger)
-    require_ledger(location)
-    store = Ledger(location)
-    try:
+    with existing_ledger(ledger) as store:
         if run_id is not None:
             run_id = find_run_id(store, run_id)
         if decision is not None and run_id is not None:
@@ -293,8 +304,6 @@ def unknown_command(
             _print_decision(run_id, decision, count)
             return
         found = unknown_sendings(store, run_id)
-    finally:
-        store.close()
     if as_json:
         print_json([sending.to_dict() for sending in found])
         return

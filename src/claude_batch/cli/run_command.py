@@ -1,21 +1,27 @@
-"""`claude-batch run` and `submit`: from INPUT to a stored run, and for `run` to OUT."""
+"""`claude-batch run`, `submit` and `estimate`: what they ask for, what it costs, and a stored run.
+
+`claude_batch.cli.inputs` reads INPUT. It is imported late, so that help does without it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from claude_batch.cli.completion import complete_files
-from claude_batch.cli.exits import EXIT_CODES, Exit
-from claude_batch.cli.input_options import Asked, input_options
 from claude_batch.cli.options import (
     DOLLARS,
     ProviderOptions,
+    complete_files,
     folder_option,
     format_option,
     open_provider,
@@ -23,17 +29,31 @@ from claude_batch.cli.options import (
     provider_options,
     require_value,
     run_options,
+    warn_of_unused_settings,
 )
-from claude_batch.cli.user_messages import BadInput, BadOutput, print_line, say
+from claude_batch.cli.user_messages import (
+    EXIT_CODES,
+    BadInput,
+    BadOutput,
+    Exit,
+    confirmed,
+    print_json,
+    print_line,
+    say,
+)
 from claude_batch.core.errors import (
     AccountHaltedError,
     InvalidRequestError,
     PreflightError,
+    ProviderNotFoundError,
 )
-from claude_batch.core.quantities import count_of
+from claude_batch.core.quantities import count_of, dollars, nano_dollars, write_usd
+from claude_batch.core.settings import ENVIRONMENT_PREFIX
 from claude_batch.core.states import RequestState
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.cli.inputs import Inputs
     from claude_batch.money import Estimate
@@ -41,8 +61,261 @@ if TYPE_CHECKING:
     from claude_batch.providers.export import Format
     from claude_batch.providers.run import Run
 
+# ACTOR and INPUT ----------------------------------------------------------------------------------
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+_INPUTS: tuple[Callable[[Any], Any], ...] = (
+    click.argument("arguments", nargs=-1, required=True, metavar="[ACTOR] INPUT...",
+                   shell_complete=complete_files),
+    click.option("--model", callback=require_value, help="A model, instead of ACTOR."),
+    click.option("--system", help="A system prompt, with --model."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer, "
+                                                                  "with --model."),
+    click.option("--prompt-column", show_default="prompt",
+                 help="The column of a CSV that holds the prompts."),
+    click.option("--prompt", metavar="TEXT",
+                 help="The prompt for each INPUT that is a document (PDF, image, DOCX). By "
+                      "default only the actor's system prompt applies."),
+    click.option("--document", "documents", multiple=True, metavar="FILE",
+                 shell_complete=complete_files,
+                 help="A PDF, image or text to add to every request; repeatable; a pattern such "
+                      "as 'a/*.pdf' too."),
+    click.option("--citations", is_flag=True, help="Ask for citations of the documents."),
+    click.option("--documents-root", metavar="DIR", type=click.Path(exists=True, file_okay=False),
+                 envvar=f"{ENVIRONMENT_PREFIX}DOCUMENTS_ROOT", show_envvar=True,
+                 help="Reject input lines that name documents outside DIR."),
+    click.option("--skip-invalid", is_flag=True,
+                 help="Leave out invalid requests, and report each."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The arguments and options that name an actor and its input, as given."""
+
+    arguments: tuple[str, ...]
+    model: str | None
+    system: str | None
+    max_tokens: int | None
+    prompt_column: str | None
+    prompt: str | None
+    documents: tuple[str, ...]
+    documents_root: str | None
+    citations: bool
+    skip_invalid: bool
+
+    def actor_and_inputs(self) -> tuple[ActorConfiguration, Inputs]:
+        """Return the actor, and the input, which is not read yet."""
+        from claude_batch.cli.inputs import Inputs
+
+        actor, given = self._actor()
+        warn_of_unused_settings(actor.batch_processing or True)
+        inputs = Inputs(
+            given,
+            prompt_column=self.prompt_column,
+            documents=self.documents,
+            documents_root=self.documents_root,
+            citations=self.citations,
+            prompt=self.prompt,
+            instructed=bool(actor.system_prompt or actor.options.get("system")),
+            on_invalid=(lambda message: say(f"skipped: {message}")) if self.skip_invalid else None,
+        )
+        return actor, inputs
+
+    def _actor(self) -> tuple[ActorConfiguration, tuple[str, ...]]:
+        from claude_batch.actor.configuration import CLAUDE_PROVIDERS
+        from claude_batch.actor.loader import ActorLoader
+
+        if self.model is None:
+            if self.system is not None or self.max_tokens is not None:
+                raise click.UsageError("--system and --max-tokens need --model, instead of ACTOR")
+            if len(self.arguments) < 2:
+                raise click.UsageError("give ACTOR and INPUT, or --model and INPUT")
+            actor = ActorLoader.load(self.arguments[0])
+            actor.require_answerable()
+            if actor.resolved_provider not in CLAUDE_PROVIDERS:
+                raise ProviderNotFoundError(actor.resolved_provider, CLAUDE_PROVIDERS)
+            return actor, self.arguments[1:]
+        self._refuse_actor()
+        written: dict[str, Any] = {
+            "name": "local/command-line", "provider": "anthropic", "model": self.model,
+            "batch_processing": True,
+        }  # fmt: skip
+        if self.system is not None:
+            written["system_prompt"] = self.system
+        if self.max_tokens is not None:
+            written["options"] = {"max_tokens": self.max_tokens}
+        return ActorLoader.from_mapping(written), self.arguments
+
+    def _refuse_actor(self) -> None:
+        """Raise `click.UsageError` if ACTOR is given besides --model.
+
+        It would be sent, and paid for, as a prompt. A pattern such as ``'*.yaml'`` names prompts.
+        """
+        first = self.arguments[0]
+        if first.lower().endswith((".yaml", ".yml")) and os.path.isfile(first):
+            raise click.UsageError(
+                f"--model is given instead of ACTOR, but {first} is given too. Leave out --model "
+                f"to use this actor, or leave out {first}"
+            )
+
+
+def _input_options(command: _F) -> _F:
+    """Add these arguments and options to a command, which receives them as one `Asked`."""
+
+    @functools.wraps(command)  # which copies the options that it has already
+    def wrapped(*args: Any, **given: Any) -> Any:
+        asked = Asked(**{field.name: given.pop(field.name) for field in fields(Asked)})
+        return command(*args, asked=asked, **given)
+
+    decorated: Any = wrapped
+    for add in reversed(_INPUTS):
+        decorated = add(decorated)
+    return decorated
+
+
+# Estimate -----------------------------------------------------------------------------------------
+
+
+@click.command("estimate", epilog=EXIT_CODES)
+@_input_options
+@click.option(
+    "--offline", is_flag=True, help="Do not ask the API to count the tokens of a few requests."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@run_options
+@provider_options
+def estimate_command(asked: Asked, offline: bool, as_json: bool, options: ProviderOptions) -> None:
+    """Estimate what `run` with the same ACTOR and INPUT would cost; nothing is stored or sent.
+
+    The API counts the input tokens of a few requests, free of charge. Without a key, or with
+    --offline, they are estimated from earlier answers of the model, else from their size. Output
+    tokens are always estimated so. Savings by --reuse and --dedupe are not included.
+    """
+    from claude_batch.actor.request import RequestEncoders
+    from claude_batch.core.batch_processing import resolve_mode
+    from claude_batch.money import prices_of
+    from claude_batch.providers.entrance import find_credentials
+    from claude_batch.providers.estimation import Estimation
+
+    actor, inputs = asked.actor_and_inputs()
+    given = options.settings
+    estimation = Estimation(
+        RequestEncoders({}).of(actor),
+        resolve_mode(actor.batch_processing or True, given),
+        prices_of(given["prices"]),
+        actor=actor.name,
+        ledger=options.location,
+        credentials=lambda: find_credentials(given["base_url"], None, given["api_key_env"]),
+    )
+    for request in inputs:
+        try:
+            estimation.add(request)
+        except InvalidRequestError as error:
+            inputs.refuse(error)
+    if estimation.is_empty:
+        raise BadInput(inputs.nothing())
+    found = estimation.result(offline=offline)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    for line in _estimate_details(found):
+        print_line(line)
+
+
+_COUNTED = {
+    "counted": "estimated from the API's count of a few",
+    "seen": "estimated from earlier answers",
+    "rule": "estimated from their size",
+}
+
+
+def _estimate_line(found: Estimate, *, is_sampled: bool) -> str:
+    """Return an estimate in one line; ``is_sampled``: of a run of which only some was read."""
+    if len(found.unpriced) and not found.cost:
+        return "estimate: unknown, " + _unpriced(found)
+    live = "live" if found.way == "live" else f"live {dollars(found.live_cost)}"
+    words = (
+        f"estimate: about {dollars(found.cost)}, {_most(found, is_sampled)}; {live}; "
+        f"tokens: {found.input_tokens:,} in ({_COUNTED[found.counted]}), "
+        f"{found.output_expected:,} out"
+    )
+    return f"{words}; {_unpriced(found)}" if found.unpriced else words
+
+
+def _most(found: Estimate, is_sampled: bool) -> str:
+    if found.unbounded:
+        return "at most an unknown amount"
+    about = "about " if is_sampled else ""
+    most = f"at most {about}{dollars(found.cost_most)}"
+    return most if found.turns == 1 else f"{most} a turn, in up to {found.turns} turns"
+
+
+def _unpriced(found: Estimate) -> str:
+    models = ", ".join(f"{count:,} of {model}" for model, count in found.unpriced.items())
+    return f"requests without a price: {models} (name one with --prices)"
+
+
+def _estimate_details(found: Estimate) -> list[str]:
+    low, expected, most = map(dollars, (found.cost_low, found.cost, found.cost_most))
+    saved, live = dollars(found.saved_by_batch), dollars(found.live_cost)
+    outputs = (found.output_low, found.output_expected, found.output_most)
+    way, compared = "in batches", f"the same live: {live}; batches save {saved}"
+    most_is = ", the sum that a budget reserves"
+    if found.way == "live":
+        way, compared = "live", "all requests are sent live, at full price"
+    elif found.way == "either":
+        most_is = " if all requests have to be sent live"
+    requests = count_of(found.requests, "request")
+    batches = count_of(found.batches, "batch", "batches")
+    lines = [
+        f"{requests}, {count_of(found.size, 'byte')}, at least {batches}",
+        f"tokens in: about {found.input_tokens:,} ({_COUNTED[found.counted]})",
+        "tokens out: {:,} low, {:,} expected, {:,} at most (max_tokens)".format(*outputs),
+        f"cost {way}: {low} low, {expected} expected, {most} at most{most_is}",
+        compared,
+    ]
+    if found.saved_by_cache:
+        lines.append(
+            f"the prompt cache may save up to {dollars(found.saved_by_cache)} of it; cache hits "
+            "in batches are not certain"
+        )
+    if found.unbounded:
+        lines.append(
+            f"{count_of(found.unbounded, 'request has', 'requests have')} no known upper bound, "
+            "so the most that the run costs does not include them"
+        )
+    if found.turns > 1:
+        lines.append(
+            f"all of this is for first turns; a request may take up to {found.turns} (tools, "
+            "validation_attempts), and each costs as much again, or more"
+        )
+    if found.unpriced:
+        lines.append(_unpriced(found))
+    return lines
+
+
+def _confirm(found: Estimate, above: Any) -> None:
+    """Ask for confirmation of an expensive run; raise `BadInput` if nobody confirms, or can."""
+    limit = nano_dollars(above)
+    most_of_all = found.cost_most * found.turns
+    if most_of_all <= limit and not found.unpriced and not found.unbounded:
+        return
+    most = "an unknown amount" if found.unpriced or found.unbounded else dollars(most_of_all)
+    if found.turns > 1:
+        most += f" in up to {found.turns} turns"
+    words = f"this can cost {most}, more than --confirm-above {write_usd(limit)}"
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise BadInput(
+            f"{words}, and there is no terminal to confirm it on. Raise "
+            "--confirm-above, or set --budget"
+        )
+    if not confirmed(f"{words}. Send it?"):
+        raise BadInput(f"{words}, and was not confirmed")
+
+
+# Run and submit -----------------------------------------------------------------------------------
 
 _OTHERS: tuple[Callable[[Any], Any], ...] = (
     click.option("-o", "--output", metavar="OUT", shell_complete=complete_files,
@@ -64,7 +337,7 @@ def _asking(command: _F) -> _F:
     decorated: Any = run_options(provider_options(command))
     for add in reversed(_OTHERS):
         decorated = add(decorated)
-    return input_options(decorated)
+    return _input_options(decorated)
 
 
 @click.command("run", epilog=EXIT_CODES)
@@ -131,14 +404,13 @@ def _ask(
     check_folder(results_dir)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     with parkable(), open_provider(options) as provider:
-        from claude_batch.cli.estimate import confirm, estimate_line
         from claude_batch.providers.estimation import STORED_SAMPLE
 
         def look(found: Estimate) -> None:
             is_sampled = confirm_above is None and found.requests > STORED_SAMPLE
-            say(estimate_line(found, is_sampled=is_sampled))
+            say(_estimate_line(found, is_sampled=is_sampled))
             if confirm_above is not None:
-                confirm(found, confirm_above)
+                _confirm(found, confirm_above)
 
         run = _store(
             provider,
@@ -158,6 +430,40 @@ def _ask(
         return _submit(provider, run, options)
 
 
+LINES_APART = 1.0
+"""Minimum seconds between two plain lines."""
+
+
+@contextmanager
+def storing() -> Generator[Callable[[int], None]]:
+    """Yield a callback that shows the number of stored requests on standard error.
+
+    It may be called often, and prints at most once a second.
+    """
+    shown = time.monotonic()
+    live = contextlib.ExitStack()
+    status: Status | None = None
+
+    def show(count: int) -> None:
+        nonlocal shown, status
+        now = time.monotonic()
+        if now - shown < LINES_APART:
+            return
+        shown = now
+        words = f"{count:,} requests are stored so far"
+        if sys.stderr is None or not sys.stderr.isatty():
+            say(words)
+        elif status is not None:
+            status.update(words)
+        else:
+            from rich.console import Console
+
+            status = live.enter_context(Console(stderr=True).status(words))
+
+    with live:
+        yield show
+
+
 def _store(
     provider: ClaudeBatchProvider,
     actor: ActorConfiguration,
@@ -170,8 +476,6 @@ def _store(
     look: Callable[[Estimate], None],
     estimate_all: bool,
 ) -> Run:
-    from claude_batch.cli.display import storing
-
     try:
         with storing() as on_stored:
             run = provider.store(

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from claude_batch.cli.display import cost_line
-from claude_batch.cli.exits import Exit
+from claude_batch.cli.cost import cost_line
 from claude_batch.cli.interrupts import SIGNALS
 from claude_batch.cli.options import ProviderOptions, import_provider
 from claude_batch.cli.user_messages import (
     BadOutput,
+    Exit,
     forget_stdout,
     on_terminal,
     require_stdout,

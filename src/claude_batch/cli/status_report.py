@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claude_batch.cli.display import cache_line, console, progress_lines, runs_table, worker_line
-from claude_batch.cli.user_messages import forget_stdout, on_terminal, reader_has_gone, unwritable
-from claude_batch.core.terminal import encodable, visible
-from claude_batch.providers.cost_report import CostReport, cost_in
+from claude_batch.cli.user_messages import (
+    console,
+    forget_stdout,
+    on_terminal,
+    reader_has_gone,
+    unwritable,
+)
+from claude_batch.core.quantities import dollars, roughly
+from claude_batch.core.terminal import cell, encodable, visible
+from claude_batch.providers.cost_report import CostReport, CostShare, cost_in
 from claude_batch.providers.progress import (
     Progress,
     ProgressReader,
+    ago,
+    counts_line,
+    progress_words,
     run_details,
     status_line,
     without_times,
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from claude_batch.ledger.backends.backend import Worker
     from claude_batch.ledger.store import Ledger
@@ -55,10 +65,10 @@ class StatusReport:
             from rich.console import Group
             from rich.text import Text
 
-            runs = runs_table(list(self.statuses)) if self.statuses else Text("no runs yet")
+            runs = _runs_table(list(self.statuses)) if self.statuses else Text("no runs yet")
             return Group(runs, *map(Text, workers))
-        cached = cache_line(self.cost.total)
-        more = [*progress_lines(self.progress), *([] if cached is None else [cached]), *workers]
+        cached = _cache_line(self.cost.total)
+        more = [*_progress_lines(self.progress), *([] if cached is None else [cached]), *workers]
         return run_details(self.statuses[0], more=more)
 
     def lines(self) -> dict[str, str]:
@@ -94,6 +104,62 @@ class StatusReader:
     def is_over(self, report: StatusReport) -> bool:
         """Return whether nothing more will change by itself."""
         return self._run_id is not None and report.statuses[0].finished
+
+
+# Lines and tables ---------------------------------------------------------------------------------
+
+
+def _runs_table(statuses: list[RunStatus]) -> Table:
+    """Return a table with one run per line."""
+    from rich.table import Table
+
+    now = time.time()
+    table = Table()
+    for column in ("run", "state", "actor", "label", "age", "requests", "output"):
+        table.add_column(column, no_wrap=column == "run")
+    for status in statuses:
+        output = status.output or ""
+        if output and status.delivered is None:
+            output += " (not written yet)"
+        table.add_row(
+            cell(status.run_id),
+            cell(str(status.state)),
+            cell(status.actor),
+            cell(status.label or ""),
+            ago(status.created, now),
+            cell(counts_line(status)),
+            cell(output),
+        )
+    return table
+
+
+def _progress_lines(progress: Progress) -> tuple[str, ...]:
+    """Return `progress_words` as one line, or an empty tuple if there are none."""
+    words = ", ".join(progress_words(progress))
+    return (words,) if words else ()
+
+
+def _cache_line(share: CostShare) -> str | None:
+    """Return the prompt cache's savings for a run, or None if it was not used."""
+    tokens = share.tokens
+    written = tokens.cache_write_5m + tokens.cache_write_1h
+    if not (tokens.cache_read or written):
+        return None
+    saved = share.saved_by_cache
+    what = (
+        f"saved {dollars(saved)}" if saved >= 0 else f"cost {dollars(-saved)} more than without it"
+    )
+    return f"prompt cache: {tokens.cache_read:,} tokens read, {written:,} written; {what}"
+
+
+def worker_line(worker: Worker) -> str:
+    """Describe a process that uses a ledger on a server."""
+    drives = ", ".join(map(str, worker.drives))
+    return (
+        f"worker {worker.process} on {worker.host}, pid {worker.pid}, heartbeat "
+        f"{roughly(worker.seconds_since_heartbeat)} ago: "
+        + (f"drives workspace {drives}" if drives else "waits")
+    )
 
 
 # Watching -----------------------------------------------------------------------------------------

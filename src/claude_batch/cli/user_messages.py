@@ -1,4 +1,7 @@
-"""Messages to the user, safe for a terminal, and the errors of unusable input and output."""
+"""What a command tells its user: messages that are safe for a terminal, errors, and exit codes.
+
+Exit codes, and the errors that map to them, are covered by the version number's guarantees.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,27 @@ import logging
 import os
 import select
 import sys
+import traceback
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import click
 
+from claude_batch.cli.interrupts import expect_interrupts
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorError,
+    EngineStoppedError,
+    LedgerError,
+)
 from claude_batch.core.terminal import encodable, visible, visible_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Messages -----------------------------------------------------------------------------------------
 
 _EVENTS = "claude_batch.events"
 """The public name of the logger for events. Written here, because the module that logs them imports
@@ -131,3 +149,89 @@ def forget_stdout() -> None:
     """Discard what is left for standard output, because Python would report it at exit."""
     with suppress(io.UnsupportedOperation, OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_WIDTH = 160
+"""Columns of a table that goes to a file or a pipe."""
+
+
+def console() -> Console:
+    """Return a console on standard output; wide without a terminal, so that nothing is cut."""
+    from rich.console import Console
+
+    class Told(Console):
+        def on_broken_pipe(self) -> None:
+            """Exit quietly: rich would exit with 1, which means failed requests here."""
+            raise BrokenPipeError
+
+    return Told(
+        width=None if sys.stdout.isatty() else _WIDTH, highlight=False, markup=False, emoji=False
+    )
+
+
+# Exit codes ---------------------------------------------------------------------------------------
+
+
+class Exit(IntEnum):
+    """If several apply, the highest counts."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    PARKED = 3
+    HALTED = 4
+
+
+EXIT_CODES = """\b
+Exit codes:
+  0  every request succeeded
+  1  some requests failed
+  2  bad usage, input, output or ledger; nothing was sent, or everything is kept
+  3  parked, timed out or held by a budget; continue with the same command or `claude-batch resume`
+  4  sending was halted by the account or for a restored ledger; nothing was marked failed
+If several apply, the highest counts."""
+
+DEBUG = "CLAUDE_BATCH_DEBUG"
+"""Environment variable that makes unexpected errors show their traceback."""
+
+
+@contextmanager
+def printing_errors() -> Generator[None]:
+    """Turn every error of the block into one message and an exit code, without a traceback."""
+    expect_interrupts()
+    try:
+        yield
+    except (click.UsageError, click.exceptions.Exit, click.Abort):
+        raise  # click prints these itself, `--help` of a command among them
+    except click.ClickException as error:
+        # click's own code for it is 1, which means failed requests here.
+        raise click.UsageError(error.format_message()) from None
+    except KeyboardInterrupt:
+        say("interrupted; everything stored before is kept")
+        raise SystemExit(Exit.PARKED) from None
+    except BrokenPipeError:
+        forget_stdout()
+        raise SystemExit(Exit.PARKED) from None
+    except BadInput as error:
+        say(f"error: {error}. Nothing was sent")
+        raise SystemExit(Exit.USAGE) from None
+    except AccountHaltedError as error:
+        say(f"halted: {error}")
+        raise SystemExit(Exit.HALTED) from None
+    except EngineStoppedError as error:
+        say(f"error: {error}")
+        raise SystemExit(Exit.PARKED) from None
+    except LedgerError as error:
+        say(f"error: {error}")
+        raise SystemExit(Exit.PARKED if error.passes else Exit.USAGE) from None
+    except (BadOutput, ActorError) as error:
+        say(f"error: {error}")
+        raise SystemExit(Exit.USAGE) from None
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            say(traceback.format_exc().rstrip())
+        say(
+            f"error: {type(error).__name__}: {error}. This is a bug in claude-batch. Everything "
+            f"stored is kept in the ledger. Set {DEBUG}=1 to see the traceback"
+        )
+        raise SystemExit(Exit.PARKED) from None

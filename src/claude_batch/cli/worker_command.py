@@ -1,16 +1,27 @@
-"""``worker``: drive a ledger for others, and take over from a worker that died."""
+"""`claude-batch worker`: drive a ledger for others, and take over from a worker that died.
+
+Its HTTP probes are for an orchestrator such as Kubernetes: ``/healthz`` says whether the process
+serves, and ``/readyz`` whether requests are sent. They are apart, because an outage of the database
+must restart no worker.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from claude_batch.cli.exits import EXIT_CODES
 from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
-from claude_batch.cli.user_messages import say
+from claude_batch.cli.user_messages import EXIT_CODES, say
+from claude_batch.core.errors import ActorError
 from claude_batch.core.ledger_location import with_schema
 
 if TYPE_CHECKING:
@@ -90,7 +101,6 @@ def _health(provider: ClaudeBatchProvider, port: int | None) -> Generator[None]:
     if port is None:
         yield
         return
-    from claude_batch.cli.probe_server import probes
 
     with contextlib.ExitStack() as stack:
         try:
@@ -99,3 +109,103 @@ def _health(provider: ClaudeBatchProvider, port: int | None) -> Generator[None]:
             raise click.UsageError(f"--health {port}: {error.strerror}") from None
         say(f"probes on port {served}: /healthz and /readyz")
         yield
+
+
+# Probes -------------------------------------------------------------------------------------------
+
+_TIMEOUT: Final = 10.0
+"""Seconds in which a caller sends its request."""
+
+ANSWERS: Final = 3.0
+"""Seconds in which the ledger answers; an orchestrator often waits for five."""
+
+
+class _Readiness:
+    """Asks for the reason once at a time, so that an outage does not pile up threads."""
+
+    def __init__(self, why_not_ready: Callable[[], str | None]) -> None:
+        self._why_not_ready = why_not_ready
+        self._lock = threading.Lock()
+        self._asked: Future[str | None] | None = None
+
+    def why_not(self) -> str | None:
+        """Return the reason, or None; at most `ANSWERS` seconds later."""
+        with self._lock:
+            asked = self._asked
+            if asked is None or asked.done():
+                asked = self._asked = Future()
+                threading.Thread(target=self._ask, args=(asked,), daemon=True).start()
+        try:
+            return asked.result(ANSWERS)
+        except TimeoutError:
+            return f"the ledger has not answered for {ANSWERS:.0f} s"
+
+    def _ask(self, asked: Future[str | None]) -> None:
+        try:
+            asked.set_result(self._why_not_ready())
+        except ActorError as error:
+            asked.set_result(str(error))
+        except BaseException as error:
+            asked.set_exception(error)  # the handler's caller gets no answer, and the next one asks
+
+
+class _Server(ThreadingHTTPServer):
+    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing for a caller that has gone: checks of a port close it like that."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+@contextlib.contextmanager
+def probes(port: int, why_not_ready: Callable[[], str | None]) -> Generator[int]:
+    """Serve both probes on all addresses of this machine; yields the port.
+
+    ``why_not_ready`` returns None, or the reason why nothing is sent, and may raise `ActorError`.
+    Raises ``OSError`` if the port is taken.
+    """
+    checks = {"/healthz": lambda: None, "/readyz": _Readiness(why_not_ready).why_not}
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _TIMEOUT
+
+        def do_GET(self) -> None:
+            check = checks.get(self.path)
+            if check is None:
+                self._answer(404, "the probes are /healthz and /readyz")
+                return
+            why = check()
+            self._answer(200 if why is None else 503, why or "ok")
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Log nothing: an orchestrator asks every few seconds."""
+
+        def _answer(self, status: int, text: str) -> None:
+            body = f"{text}\n".encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "text/plain; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+    with _Server(("", port), Handler) as server:
+        thread = threading.Thread(
+            target=server.serve_forever, daemon=True, name="claude-batch-probes"
+        )
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()

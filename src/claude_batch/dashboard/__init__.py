@@ -1,6 +1,7 @@
 """Pages that show a ledger: its runs, their requests, and what they cost.
 
-Here are their settings, which the command line reads without the dashboard's libraries."""
+Here are their settings, which the command line reads without the dashboard's libraries.
+"""
 
 from __future__ import annotations
 

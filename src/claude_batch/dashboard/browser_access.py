@@ -16,7 +16,7 @@ from claude_batch.dashboard import (
     TOKEN_VARIABLE,
     DashboardSettings,
 )
-from claude_batch.serving.hosts import HostCheck, is_loopback
+from claude_batch.serving import HostCheck, is_loopback
 
 PROTECTION: Final = {
     # Nothing inline, nothing from elsewhere: a text that slipped through as HTML could do nothing.

@@ -2,7 +2,8 @@
 
 Counting a large run and adding up its results takes most of a page's time. So one thread does it
 for all pages, after a change, and rests for `_RESTS` times as long as that took. What has ended is
-read once: the status of a finished run, and the sums of a collected batch."""
+read once: the status of a finished run, and the sums of a collected batch.
+"""
 
 from __future__ import annotations
 

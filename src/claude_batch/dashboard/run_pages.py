@@ -1,7 +1,8 @@
 """The pages of a run and of one request.
 
 A run's page has its progress, batches, outcomes, failures, distributions and requests. A request's
-page has its prompt, each attempt and turn, and the answer with its citations."""
+page has its prompt, each attempt and turn, and the answer with its citations.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.gateway.gateway_settings import GatewaySettings
 from claude_batch.gateway.refusals import Refusal
-from claude_batch.serving.hosts import HostCheck, is_loopback
+from claude_batch.serving import HostCheck, is_loopback
 
 _REAL_KEY = "sk-ant-"
 """Beginning of the API's own keys."""

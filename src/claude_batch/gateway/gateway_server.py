@@ -19,7 +19,7 @@ from claude_batch.gateway.gateway_app import GatewayApp
 from claude_batch.gateway.gateway_settings import GatewaySettings
 from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.providers.batch import ClaudeBatchProvider
-from claude_batch.serving.hosts import is_loopback
+from claude_batch.serving import is_loopback
 from claude_batch.serving.local_server import (
     BackgroundServer,
     LocalServer,
