@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from .sandbox_settings import SandboxSettings
 
 if TYPE_CHECKING:
-    from .asgi_app import create_app
-    from .server import SandboxServer, serve
+    from .server import SandboxServer, create_app, serve
 
 __all__ = ["SandboxServer", "SandboxSettings", "create_app", "serve"]
 
@@ -21,7 +20,7 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from . import asgi_app, server
+        from . import server
     except ImportError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("starlette", "uvicorn", "h11"):
@@ -29,4 +28,4 @@ def __getattr__(name: str) -> object:
         raise ImportError(
             f"the sandbox needs {missing}: pip install 'claude-batch[sandbox]'", name=missing
         ) from error
-    return asgi_app.create_app if name == "create_app" else getattr(server, name)
+    return getattr(server, name)

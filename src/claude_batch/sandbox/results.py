@@ -10,7 +10,6 @@ import msgspec
 
 from .answers import Answer, asks_json, is_plain, plain_answer
 from .api_errors import error_body, line_error
-from .endings import answer_and_usage
 from .fault_plan import (
     AnyAction,
     ContradictingLines,
@@ -22,8 +21,7 @@ from .fault_plan import (
     MissingLines,
     UnknownFields,
 )
-from .file_store import FILE_MARK, Files
-from .state import Batch
+from .state import FILE_MARK, Batch, Files, answer_and_usage
 from .token_usage import Usage
 from .validation import Request, passed_params
 

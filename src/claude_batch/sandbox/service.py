@@ -15,16 +15,31 @@ from starlette.responses import Response, StreamingResponse
 
 from .answers import load_responder
 from .api_errors import ApiError
-from .endings import Ending, Endings, answer_and_usage
-from .fault_plan import FaultPlan, Unanswered, load_plan
-from .file_store import FILE_MARK, Files, StoredFile, need_beta
+from .fault_plan import BATCH_CALLS, FaultPlan, Meter, Unanswered, load_plan
 from .http_calls import Call, events, is_line_action, json_response, stream
-from .model_catalog import LISTED, Model, model_named
-from .rate_limits import BATCH_CALLS, Meter
 from .results import chunks, lines, message_json, spoiled
 from .sandbox_settings import SandboxSettings
-from .state import Batches, Clock, LiveRecord
-from .validation import VERSIONS, CallContext, check_create, check_params
+from .state import (
+    FILE_MARK,
+    Batches,
+    Clock,
+    Ending,
+    Endings,
+    Files,
+    LiveRecord,
+    StoredFile,
+    answer_and_usage,
+    need_beta,
+)
+from .validation import (
+    LISTED,
+    VERSIONS,
+    CallContext,
+    Model,
+    check_create,
+    check_params,
+    model_named,
+)
 
 # Service ------------------------------------------------------------------------------------------
 

@@ -1,7 +1,17 @@
-"""The batches of a sandbox and its clock: accepted batches, their ends, processed requests.
+"""What a sandbox holds: accepted batches and how their requests end, uploaded files, and the clock.
 
 Nothing runs in the background. Due work is processed when a call needs the state, in the order in
 which it fell due. So a test sees the same history however often it polls.
+
+A request ends by validation, by a directive in its prompt, or by the fault plan. Directives may
+stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, with OUTCOME `errored`, `errored:TYPE`
+(also `download_timeout` and `download_failed`), `expired`, `canceled` or `refused`. With `:once` at
+the end, they apply only the first time that equal params are processed. Directives about turns are
+in `.answers`. An ending is stored only if it is not the ordinary success, so a large batch of
+ordinary requests needs little memory.
+
+A file belongs to a workspace. Its content is kept after deletion, for batches that were processed
+before. Before API version 2026-10-21, the endpoints and `file` sources need a beta.
 """
 
 from __future__ import annotations
@@ -9,18 +19,283 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import re
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
-from .api_errors import ApiError
-from .endings import CANCELED, EXPIRED, Ending, Endings
-from .sandbox_settings import SandboxSettings
-from .validation import TOO_DEEP, VERSIONS, CallContext, Entry, check_create, check_params
+from .answers import TURNS, Answer, answer, refusal, respond, turn
+from .api_errors import ApiError, error_named
+from .fault_plan import PLANNED_OUTCOMES, FaultPlan
+from .sandbox_settings import Responder, SandboxSettings
+from .token_usage import CacheUse, PromptCache, Usage, params_sha256
+from .validation import (
+    FILES_VERSION,
+    TOO_DEEP,
+    VERSIONS,
+    Block,
+    CallContext,
+    Entry,
+    Request,
+    blocks_of,
+    check_create,
+    check_params,
+)
+
+# Files --------------------------------------------------------------------------------------------
+
+FILES_BETA = "files-api-2025-04-14"
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+FILE_MARK = b'"file_id"'
+_EXAMPLE_FILE = ("example.txt", "text/plain", b"Example data", "2026-01-01T00:00:00.000000+00:00")
+
+
+@dataclass(slots=True)
+class StoredFile:
+    """One uploaded file."""
+
+    id: str
+    workspace: str
+    filename: str
+    mime_type: str
+    data: bytes
+    created_at: str
+    downloadable: bool = False
+    deleted: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the API's file object."""
+        return {
+            "id": self.id,
+            "type": "file",
+            "filename": self.filename,
+            "mime_type": self.mime_type,
+            "size_bytes": len(self.data),
+            "created_at": self.created_at,
+            "downloadable": self.downloadable,
+            "expires_at": None,
+        }
+
+
+class Files:
+    """All files, of all workspaces."""
+
+    def __init__(self, *, any_id: bool = False) -> None:
+        self.any_id: bool = any_id
+        self._all: dict[str, StoredFile] = {}
+
+    def add(
+        self, workspace: str, filename: str, mime_type: str, data: bytes, created_at: str
+    ) -> StoredFile:
+        """Store a file."""
+        file_id = f"file_{uuid.uuid4().hex[:24]}"
+        stored = StoredFile(file_id, workspace, filename, mime_type, data, created_at)
+        self._all[file_id] = stored
+        return stored
+
+    def find(self, file_id: str, workspace: str) -> StoredFile:
+        """Return the file of this id in this workspace; raises `ApiError` (404).
+
+        With the setting `any_id`, an unknown id returns an example, which is not stored.
+        """
+        stored = self._all.get(file_id)
+        if stored is None or stored.deleted or stored.workspace != workspace:
+            if self.any_id:
+                return StoredFile(file_id, workspace, *_EXAMPLE_FILE, downloadable=True)
+            raise ApiError("not_found_error", f"File not found: {file_id}")
+        return stored
+
+    def of(self, workspace: str) -> list[StoredFile]:
+        """Return a workspace's files that were not deleted, newest first."""
+        stored = reversed(self._all.values())
+        return [each for each in stored if each.workspace == workspace and not each.deleted]
+
+    def put_into(
+        self, request: Request, workspace: str, context: CallContext, *, processed: bool = False
+    ) -> None:
+        """Replace file sources by the files' content; raises `ApiError`.
+
+        ``processed``: the request was valid before, so a file that was deleted since is no error.
+        """
+        for position, message in enumerate(request.messages):
+            for number, block in enumerate(blocks_of(message)):
+                source: Any = block.source
+                if not isinstance(source, dict):
+                    continue
+                fields = cast(dict[str, Any], source)
+                if fields.get("type") == "file":
+                    where = f"messages.{position}.content.{number}.source"
+                    known = self._all.get(str(fields.get("file_id"))) if processed else None
+                    if known is None:
+                        need_beta(context, where)
+                        known = self.find(str(fields.get("file_id")), workspace)
+                        _check_kind(block, known, where)
+                    block.source = _source(known)
+
+
+def _check_kind(block: Block, stored: StoredFile, where: str) -> None:
+    kind = stored.mime_type
+    fits = kind in _IMAGES if block.type == "image" else kind in ("application/pdf", "text/plain")
+    if not fits:
+        raise ApiError(
+            "invalid_request_error",
+            f"{where}: a file of type {kind} cannot be the source of a block of type {block.type}",
+        )
+
+
+def _source(stored: StoredFile) -> dict[str, Any]:
+    source = {"media_type": stored.mime_type, "file_id": stored.id}
+    if stored.mime_type == "text/plain":
+        return {**source, "type": "text", "data": stored.data.decode("utf-8", "replace")}
+    return {**source, "type": "base64", "data": stored.data}
+
+
+def need_beta(context: CallContext, what: str) -> None:
+    """Raise `ApiError` (400) if files are used without their beta."""
+    if context.version < FILES_VERSION and FILES_BETA not in context.betas:
+        raise ApiError(
+            "invalid_request_error",
+            f"{what}: files need the beta {FILES_BETA} before version {FILES_VERSION}",
+        )
+
+
+# Endings ------------------------------------------------------------------------------------------
+
+DIRECTIVE_MARK = b"[[sandbox:"
+CACHE_MARK = b'"cache_control"'
+TOOLS_MARK = b'"tools"'
+RESULT_MARK = b'"tool_result"'
+"""In the next request of a thread (`thread.type: continue`), which does not repeat its tools."""
+_DIRECTIVE = re.compile(rb"\[\[sandbox:([a-z_:0-9]+)\]\]")
+
+
+@dataclass(slots=True)
+class Ending:
+    """The outcome of a request, unless it is the success with its default answer."""
+
+    outcome: str
+    """`succeeded`, `errored`, `canceled` or `expired`."""
+    error: ApiError | None = None
+    answer: Answer | None = None
+    """The answer, if it is not the default answer of the params."""
+    cache: CacheUse | None = None
+
+
+CANCELED = Ending("canceled")
+EXPIRED = Ending("expired")
+
+
+class Endings:
+    """Decides endings; stores the `once` directives that were used, and the prompt cache."""
+
+    def __init__(
+        self, responder: Responder | None, seed: int, files: Files, *, uses_tools: bool = False
+    ) -> None:
+        self.files = files
+        self.responder = responder
+        self.uses_tools = uses_tools
+        self.seed = seed
+        self.plan: FaultPlan = FaultPlan()
+        self.cache: PromptCache = PromptCache()
+        self._once: set[tuple[str, str]] = set()
+
+    def looks_at(self, body: bytes) -> bool:
+        """Return whether any request of this body may end by more than its own validity."""
+        return (
+            self.responder is not None
+            or (self.uses_tools and (TOOLS_MARK in body or RESULT_MARK in body))
+            or self.plan.about_requests
+            or DIRECTIVE_MARK in body
+            or CACHE_MARK in body
+            or FILE_MARK in body
+        )
+
+    def decide(
+        self, raw: bytes, custom_id: str | None, context: CallContext, workspace: str, now: float
+    ) -> Ending | None:
+        """Return the ending of one request, or `None` for a plain success. Counts as processing."""
+        try:
+            ending = self._requested(raw, custom_id)
+            if ending is not None and ending.outcome != "succeeded":
+                # A live message cannot expire or be canceled: it is answered.
+                if ending.outcome == "errored" or context.batch:
+                    return ending
+                ending = None
+            request = check_params(raw, context)
+            if FILE_MARK in raw:
+                self.files.put_into(request, workspace, context)
+            if ending is None and self.responder is not None:
+                made = respond(self.responder, raw, request.params)
+                ending = None if made is None else Ending("succeeded", answer=made)
+            if ending is None and (self.uses_tools or DIRECTIVE_MARK in raw):
+                made = turn(raw, request, self.seed, uses_tools=self.uses_tools)
+                ending = None if made is None else Ending("succeeded", answer=made)
+        except ApiError as error:
+            return Ending("errored", error=error)
+        cache = self.cache.use(workspace, raw, now) if CACHE_MARK in raw else None
+        if cache is None:
+            return ending
+        ending = ending or Ending("succeeded")
+        ending.cache = cache
+        return ending
+
+    def _requested(self, raw: bytes, custom_id: str | None) -> Ending | None:
+        directed = self._directed(raw) if DIRECTIVE_MARK in raw else None
+        if not self.plan.about_requests:
+            return directed
+        rule = self.plan.ending(custom_id, raw.decode("utf-8", "replace"), params_sha256(raw))
+        if rule is None or directed is not None:
+            return directed
+        if rule.error is None:
+            return _ending(rule.outcome, ApiError("api_error"))
+        error = ApiError(rule.error.type, rule.error.message, details=rule.error.details)
+        return Ending("errored", error=error)
+
+    def _directed(self, raw: bytes) -> Ending | None:
+        for match in _DIRECTIVE.finditer(raw):
+            words = match[1].decode().split(":")
+            once = len(words) > 1 and words[-1] == "once"
+            if once:
+                words.pop()
+                key = (match[1].decode(), params_sha256(raw))
+                if key in self._once:
+                    continue
+                self._once.add(key)
+            outcome = words[0]
+            if outcome in TURNS:
+                continue
+            error = error_named(words[1] if len(words) > 1 else "api_error")
+            if outcome not in PLANNED_OUTCOMES or error is None or len(words) > 2:
+                raise ApiError(
+                    "invalid_request_error", f"unknown directive {match[0].decode()} in the prompt"
+                )
+            return _ending(outcome, error)
+        return None
+
+
+def _ending(outcome: str, error: ApiError) -> Ending:
+    if outcome == "refused":
+        return Ending("succeeded", answer=refusal())
+    return Ending(outcome, error=error if outcome == "errored" else None)
+
+
+def answer_and_usage(request: Request, ending: Ending | None, seed: int) -> tuple[Answer, Usage]:
+    """Return the message of a request that succeeded, and its usage."""
+    given = ending.answer if ending is not None else None
+    if given is None:
+        given = answer(request, seed)
+    cache = ending.cache if ending is not None else None
+    tokens = request.input_tokens
+    if cache is not None:
+        return given, cache.of(tokens, given.output_tokens)
+    return given, Usage(tokens, given.output_tokens)
+
+
+# Batches and their clock --------------------------------------------------------------------------
 
 OUTCOMES = ("succeeded", "errored", "canceled", "expired")
 _SLICE = 250

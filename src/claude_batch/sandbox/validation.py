@@ -1,14 +1,21 @@
-"""The API's rules for a batch's body (checked at once) and for Messages params (checked later).
+"""The API's rules for a batch's body (checked at once), and for Messages params (checked later).
 
 Only an error in the envelope rejects a whole batch. An error in one request's params appears as an
 errored line after the batch has ended. Both use the API's message style, `path.to.field: what is
 wrong`.
+
+Params are checked by their model's limits and ways of thinking. A model is known by the shape of
+its name, so that tests with the models of tomorrow work: `claude-`, then a family and a version
+(`claude-haiku-4-5`) or, as in older names, a version and a family (`claude-3-5-haiku`), and
+optionally a date or `latest`. A name of another shape is an unknown model, as a typing mistake is
+for the API (`claude-haiku-4.5`, `gpt-5`).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -16,8 +23,118 @@ from msgspec import UNSET, Raw
 
 from .api_errors import ApiError
 from .instances import SchemaError, instance
-from .model_catalog import Model, model_named
 from .token_usage import media_tokens, written_size
+
+# Models -------------------------------------------------------------------------------------------
+
+# Sources: https://platform.claude.com/docs/en/about-claude/models, the names in the SDK's type
+# `Model`, and the model profiles of pydantic-ai 2.68 and langchain-anthropic 1.7.
+
+LISTED = (
+    *("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"),
+    "claude-haiku-4-5-20251001",
+)
+"""Models that `GET /v1/models` lists; every other known name is answered too."""
+
+_SHAPE = re.compile(
+    r"claude-(?:[a-z]+(?:-\d{1,2}){1,2}|[a-z]+-preview|\d(?:-\d)?-[a-z]+"  # opus-4-5, 3-5-haiku
+    r"|[12](?:\.\d)?|instant-1(?:\.\d)?)"
+    r"(?:-latest|-100k|-\d{8})?"
+)
+
+_ID_OF = {
+    "claude-haiku-4-5": "claude-haiku-4-5-20251001",
+    "claude-sonnet-4-5": "claude-sonnet-4-5-20250929",
+    "claude-opus-4-5": "claude-opus-4-5-20251101",
+    "claude-opus-4-1": "claude-opus-4-1-20250805",
+    "claude-opus-4-0": "claude-opus-4-20250514",
+    "claude-sonnet-4-0": "claude-sonnet-4-20250514",
+    "claude-3-7-sonnet-latest": "claude-3-7-sonnet-20250219",
+    "claude-3-5-sonnet-latest": "claude-3-5-sonnet-20241022",
+    "claude-3-5-haiku-latest": "claude-3-5-haiku-20241022",
+    "claude-3-opus-latest": "claude-3-opus-20240229",
+}
+"""Ids of aliases. Since version 4.6, ids have no date, and a name is its own id."""
+
+# All others are prefixes of ids.
+
+_MAX_TOKENS = {
+    "claude-1": 4_096,
+    "claude-2": 4_096,
+    "claude-instant": 4_096,
+    "claude-3-7": 64_000,
+    "claude-3-5": 8_192,
+    "claude-3": 4_096,
+    "claude-opus-4-1": 32_000,
+    "claude-opus-4-2025": 32_000,
+    "claude-opus-4-5": 64_000,
+    "claude-sonnet-4-2025": 64_000,
+    "claude-sonnet-4-5": 64_000,
+    "claude-haiku-4-5": 64_000,
+}
+_NEWER_MAX_TOKENS = 128_000
+_LONG_MAX_TOKENS = 300_000
+
+_OLDER = (
+    *("claude-1", "claude-2", "claude-3", "claude-instant", "claude-haiku-4"),
+    *("claude-sonnet-4-2025", "claude-sonnet-4-5"),
+    *("claude-opus-4-1", "claude-opus-4-2025", "claude-opus-4-5"),
+)
+"""Models from before adaptive thinking, with a context of 200,000 tokens."""
+
+_BUDGETED = ("claude-opus-4-6", "claude-sonnet-4-6", "claude-mythos-preview")
+"""Newer models that still take a budget of thinking tokens."""
+
+_THINKS_IF_ASKED = ("claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-sonnet-4-6")
+_THINKS_ALWAYS = ("claude-fable-", "claude-mythos-", "claude-opus-5-5")
+_TAKES_NO_DISABLED = (*_THINKS_ALWAYS, "claude-sonnet-5-5")
+_LONG_OUTPUT = ("claude-opus-", "claude-sonnet-", "claude-haiku-5-5")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One model."""
+
+    id: str
+    """Dated id for an alias; answers name it."""
+    max_tokens: int
+    """Highest `max_tokens` without a beta."""
+    max_long_tokens: int
+    """The same with the beta for long output, in a batch."""
+    max_input_tokens: int
+    newer: bool
+    """Whether it knows adaptive thinking, and reports how many of its tokens were thoughts."""
+    takes_budget: bool
+    """Whether `thinking` may be `enabled`."""
+    takes_disabled: bool
+    """Whether `thinking` may be `disabled`."""
+    thinks_unasked: bool
+    """Whether it thinks if `thinking` is not given."""
+
+
+@lru_cache(maxsize=1000)
+def model_named(name: str) -> Model | None:
+    """Return the model of an id or alias, or `None` for a name of unknown shape."""
+    if _SHAPE.fullmatch(name) is None:
+        return None
+    known = _ID_OF.get(name, name)
+    newer = not known.startswith(_OLDER)
+    limits = (most for start, most in _MAX_TOKENS.items() if known.startswith(start))
+    max_tokens = next(limits, _NEWER_MAX_TOKENS)
+    long_output = newer and known.startswith(_LONG_OUTPUT)
+    return Model(
+        id=known,
+        max_tokens=max_tokens,
+        max_long_tokens=_LONG_MAX_TOKENS if long_output else max_tokens,
+        max_input_tokens=1_000_000 if newer else 200_000,
+        newer=newer,
+        takes_budget=not newer or known.startswith(_BUDGETED),
+        takes_disabled=not known.startswith(_TAKES_NO_DISABLED),
+        thinks_unasked=newer and not known.startswith(_THINKS_IF_ASKED),
+    )
+
+
+# Requests -----------------------------------------------------------------------------------------
 
 SAMPLING_FREE_VERSION = "2026-10-21"
 """The `anthropic-version` from which `temperature`, `top_p` and `top_k` are rejected."""
