@@ -27,7 +27,7 @@ from tables import rule
 import claude_batch as cb
 from claude_batch.core.errors import HaltReason
 from claude_batch.core.states import RequestState
-from claude_batch.integrations.http_answers import failure, response_of
+from claude_batch.integrations.http_messages import failure, response_of
 from claude_batch.ledger import held_requests
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.schema import digests

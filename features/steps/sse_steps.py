@@ -18,7 +18,7 @@ from behave.runner import Context
 from finished_messages import Finished, finished_messages, parse_events
 from tables import rule
 
-from claude_batch.integrations.sse import events_of
+from claude_batch.integrations.http_messages import events_of
 
 MESSAGES = finished_messages()
 

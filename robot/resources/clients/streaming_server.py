@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from claude_batch.integrations.sse import events_of
+from claude_batch.integrations.http_messages import events_of
 
 sys.path.append(str(Path(__file__).parents[3] / "features"))
 

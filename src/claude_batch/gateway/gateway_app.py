@@ -17,7 +17,7 @@ from claude_batch.gateway.passthrough import METHODS, PASSED, Passthrough
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.request_routes import REQUESTS, RequestRoute
 from claude_batch.gateway.wishes import split_prefix
-from claude_batch.integrations.http_answers import failure
+from claude_batch.integrations.http_messages import failure
 
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Routes for probes, which have no token."""

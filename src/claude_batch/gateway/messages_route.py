@@ -29,9 +29,14 @@ from claude_batch.gateway.held_calls import CHUNK, PING, SPACE, Aborted, HeldCal
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.request_routes import origin_of, send_accepted, store
 from claude_batch.gateway.wishes import Wishes
-from claude_batch.integrations.http_answers import failure, origin_headers, response_of
-from claude_batch.integrations.messages_call import MessagesCall, read_call
-from claude_batch.integrations.sse import events_of
+from claude_batch.integrations.http_messages import (
+    MessagesCall,
+    events_of,
+    failure,
+    origin_headers,
+    read_call,
+    response_of,
+)
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.calls import Alone
 from claude_batch.wire.messages import message_of_line

@@ -20,7 +20,7 @@ from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.gateway.held_calls import HeldCall
 from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.wishes import wait_of_headers
-from claude_batch.integrations.http_answers import response_of
+from claude_batch.integrations.http_messages import response_of
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.lifecycle.waiters import CallFuture
 

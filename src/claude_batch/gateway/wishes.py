@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.quantities import parse_duration
-from claude_batch.integrations.messages_call import read_failure_ttl
+from claude_batch.integrations.http_messages import read_failure_ttl
 from claude_batch.providers.keywords import CallKeywords, mode_keywords
 from claude_batch.providers.run_writer import deadline_fault
 

@@ -1,7 +1,7 @@
 """Transports for the SDK's client that answer Messages calls from batches.
 
 ``POST …/v1/messages`` becomes a request of the provider. Every other endpoint goes to the real API.
-The outcome of a request is always a response (`claude_batch.integrations.http_answers`). The one
+The outcome of a request is always a response (`claude_batch.integrations.http_messages`). The one
 exception is a timeout that the caller set for the call, which raises the SDK's own.
 """
 
@@ -23,8 +23,12 @@ from claude_batch.core.errors import (
     BatchRequestError,
     InvalidRequestError,
 )
-from claude_batch.integrations.http_answers import failure, response_of
-from claude_batch.integrations.messages_call import read_call, read_failure_ttl
+from claude_batch.integrations.http_messages import (
+    failure,
+    read_call,
+    read_failure_ttl,
+    response_of,
+)
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.wire.encoding import EncodedRequest
