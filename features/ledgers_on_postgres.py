@@ -15,7 +15,7 @@ from typing import Any
 
 import postgres_server
 
-from claude_batch.core.ledger_location import without_password
+from claude_batch.core.settings import without_password
 from claude_batch.ledger import store
 
 VARIABLE = "FEATURES_POSTGRES"

@@ -67,7 +67,7 @@ Feature: The dashboard's pages show the ledger
       | /nothing                   | 404    | There is no such page                 |
       | /runs/<knots>?state=sunny  | 400    | names no state or no position         |
       | /runs/<knots>?after=sunny  | 400    | names no state or no position         |
-      | /static/../run_pages.py     | 404   |                                       |
+      | /static/../run_pages.py    | 404   |                                       |
 
   Scenario: An open page hears of changes
     Then an open page hears of a run that is added

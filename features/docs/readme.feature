@@ -21,9 +21,9 @@ Feature: The README leads to a first run
     And the reader has paid for <paid> requests, none twice
 
     Examples:
-      | program                                                               | answers | paid |
-      | review.py src/claude_batch/core/ids.py src/claude_batch/core/usage.py | 2       | 2    |
-      | plan.py                                                               | 3       | 6    |
+      | program                                                                | answers | paid |
+      | review.py src/claude_batch/core/ids.py src/claude_batch/core/states.py | 2       | 2    |
+      | plan.py                                                                | 3       | 6    |
 
   Scenario Outline: an example program that cannot go on says why in one line
     Given a reader with a key and a server

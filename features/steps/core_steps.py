@@ -18,7 +18,7 @@ from behave.runner import Context
 from platformdirs import user_data_path, user_state_path
 from tables import rule
 
-from claude_batch.core import errors, ledger_location, settings
+from claude_batch.core import errors, settings
 from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
 from claude_batch.core.ids import new_incarnation, new_request_ids, new_run_id
 from claude_batch.core.quantities import format_duration, parse_duration
@@ -96,7 +96,7 @@ def _environment(variables: dict[str, str] | None) -> None:
 def _(argument: str | None, environment: dict[str, str] | None) -> str:
     _environment(environment)
     try:
-        found = ledger_location.default_ledger(argument)
+        found = settings.default_ledger(argument)
     except errors.LedgerError as error:
         assert "secret" not in str(error)
         return str(error)
@@ -108,7 +108,7 @@ def _(argument: str | None, environment: dict[str, str] | None) -> str:
 def _(environment: dict[str, str] | None) -> str:
     _environment(environment)
     folder = str(user_state_path("claude-batch", appauthor=False))
-    return str(ledger_location.default_state_dir()).replace(folder, "<the user's state>")
+    return str(settings.default_state_dir()).replace(folder, "<the user's state>")
 
 
 # --- errors ---------------------------------------------------------------------------------------

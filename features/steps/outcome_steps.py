@@ -12,8 +12,7 @@ from behave import then
 from behave.runner import Context
 from pages import agreement
 
-from claude_batch.core.outcome import Disposition, Next, Outcome, Standing, next_step
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import Disposition, Next, Outcome, RequestState, Standing, next_step
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/architecture.md"

@@ -27,7 +27,7 @@ from postgres_server import PASSWORD
 
 from claude_batch import ActorError, ClaudeBatchProvider
 from claude_batch.cli.user_messages import Exit
-from claude_batch.core.ledger_location import with_schema
+from claude_batch.core.settings import with_schema
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.store import Ledger, exists_on_server
 

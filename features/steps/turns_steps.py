@@ -23,7 +23,7 @@ from staging import QUICK, ledger_values, make_provider, start_api, until
 from tables import check_fields
 
 import claude_batch as cb
-from claude_batch.core.ledger_location import has_ledger
+from claude_batch.core.settings import has_ledger
 from claude_batch.ledger import queries, submissions
 from claude_batch.ledger.schema import batches, requests, results, tool_calls
 from claude_batch.ledger.store import Ledger, Seat

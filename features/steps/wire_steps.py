@@ -12,7 +12,7 @@ from typing import Any
 from pages import agreement
 from tables import rule
 
-from claude_batch.core.usage import Usage
+from claude_batch.core.answer_parts import Usage
 from claude_batch.wire import error_table
 from claude_batch.wire.encoding import (
     BODY_END,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from claude_batch.actor.response import ActorResponse, ActorResult
     from claude_batch.actor.tools import tool
     from claude_batch.core import events
+    from claude_batch.core.answer_parts import Citation, Usage
     from claude_batch.core.batch_processing import BatchProcessingMode
-    from claude_batch.core.citations import Citation
     from claude_batch.core.errors import (
         AccountHaltedError,
         ActorConfigurationError,
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     )
     from claude_batch.core.events import Event, Observer
     from claude_batch.core.states import BatchState, RequestState, RunState
-    from claude_batch.core.usage import Usage
     from claude_batch.core.user_functions import (
         Classification,
         Classifier,
@@ -89,7 +88,7 @@ _HOMES = {
     "actor.request": ("ActorRequest",),
     "actor.response": ("ActorResponse", "ActorResult"),
     "actor.tools": ("tool",),
-    "core.citations": ("Citation",),
+    "core.answer_parts": ("Citation", "Usage"),
     "core.errors": (
         "AccountHaltedError",
         "ActorConfigurationError",
@@ -120,7 +119,6 @@ _HOMES = {
     "core.events": ("Event", "Observer"),
     "core.batch_processing": ("BatchProcessingMode",),
     "core.states": ("BatchState", "RequestState", "RunState"),
-    "core.usage": ("Usage",),
     "core.user_functions": ("Classification", "Classifier", "PaceStrategy", "RequestFault"),
     "integrations.client": ("client", "client_sync", "http_client", "http_client_sync"),
     "integrations.data_frame": ("to_frame",),

@@ -36,14 +36,14 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 import yaml
 
-from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.quantities import usd
-from claude_batch.core.usage import (
+from claude_batch.core.answer_parts import (
     CACHE_READ_FACTOR,
     CACHE_WRITE_1H_FACTOR,
     CACHE_WRITE_5M_FACTOR,
     Usage,
 )
+from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.quantities import usd
 from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, yaml_faults
 
 # Rates --------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import msgspec
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from claude_batch.core.citations import Citation
+from claude_batch.core.answer_parts import Citation
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.messages import citations_of_block
 from claude_batch.wire.schemas import schema_fault

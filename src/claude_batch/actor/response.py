@@ -21,14 +21,13 @@ from claude_batch.actor.output import (
     texts_of,
 )
 from claude_batch.actor.request import json_context
-from claude_batch.core.citations import Citation
+from claude_batch.core.answer_parts import Citation, Usage
 from claude_batch.core.errors import (
     ActorError,
     MissingResultError,
     OutputValidationError,
     error_type,
 )
-from claude_batch.core.usage import Usage
 from claude_batch.wire.messages import (
     DecodedMessage,
     UnreadableLine,

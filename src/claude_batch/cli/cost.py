@@ -9,8 +9,8 @@ import click
 
 from claude_batch.cli.options import existing_ledger, option, optional_run_argument, require_ledger
 from claude_batch.cli.user_messages import console, print_json, print_line, say
-from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import count_of, dollars, nano_dollars, roughly, write_usd
+from claude_batch.core.settings import default_ledger
 from claude_batch.core.terminal import cell
 
 if TYPE_CHECKING:

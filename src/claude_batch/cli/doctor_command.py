@@ -22,8 +22,8 @@ from claude_batch.cli.user_messages import (
     print_line,
     say,
 )
-from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import count_of, dollars, format_duration
+from claude_batch.core.settings import default_ledger
 
 if TYPE_CHECKING:
     from claude_batch.providers.health_checks import Finding

@@ -30,8 +30,8 @@ from claude_batch.cli.user_messages import (
     say,
 )
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.core.ledger_location import default_ledger, on_server
 from claude_batch.core.quantities import count_of, roughly
+from claude_batch.core.settings import default_ledger, on_server
 
 if TYPE_CHECKING:
     from claude_batch.lifecycle.recovery import Recovered

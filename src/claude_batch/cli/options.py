@@ -24,12 +24,6 @@ from click.core import ParameterSource
 
 from claude_batch.cli.user_messages import print_line, say
 from claude_batch.core.errors import ActorConfigurationError, RunNotFoundError
-from claude_batch.core.ledger_location import (
-    default_ledger,
-    has_ledger,
-    on_server,
-    without_password,
-)
 from claude_batch.core.quantities import nano_dollars, parse_duration, usd
 from claude_batch.core.settings import (
     ASKING,
@@ -40,7 +34,11 @@ from claude_batch.core.settings import (
     Commands,
     Kind,
     Setting,
+    default_ledger,
     from_environment,
+    has_ledger,
+    on_server,
+    without_password,
 )
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from claude_batch.cli.user_messages import (
     say,
 )
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.core.ledger_location import without_password
 from claude_batch.core.quantities import count_of, roughly
+from claude_batch.core.settings import without_password
 from claude_batch.core.states import RequestState
 
 if TYPE_CHECKING:

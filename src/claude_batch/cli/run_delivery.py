@@ -34,8 +34,8 @@ from claude_batch.core.errors import (
     EngineStoppedError,
     LedgerError,
 )
-from claude_batch.core.ledger_location import on_server
 from claude_batch.core.quantities import count_of
+from claude_batch.core.settings import on_server
 from claude_batch.core.terminal import visible, visible_json
 from claude_batch.providers.export import (
     chunks,

@@ -32,8 +32,8 @@ from claude_batch.cli.user_messages import (
     say,
     unwritable,
 )
-from claude_batch.core.ledger_location import default_ledger, without_password
 from claude_batch.core.quantities import count_of, dollars, format_time, roughly
+from claude_batch.core.settings import default_ledger, without_password
 from claude_batch.core.terminal import visible
 
 if TYPE_CHECKING:

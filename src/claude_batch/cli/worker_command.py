@@ -22,7 +22,7 @@ import click
 from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
 from claude_batch.cli.user_messages import EXIT_CODES, say
 from claude_batch.core.errors import ActorError
-from claude_batch.core.ledger_location import with_schema
+from claude_batch.core.settings import with_schema
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from markupsafe import Markup
 
-from claude_batch.core.citations import Citation
+from claude_batch.core.answer_parts import Citation
 from claude_batch.core.errors import InvalidRequestError, RunNotFoundError
 from claude_batch.core.quantities import roughly
 from claude_batch.core.states import BatchState, RequestState, RunState

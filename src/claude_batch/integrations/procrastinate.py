@@ -20,8 +20,8 @@ from procrastinate.jobs import Status
 
 from claude_batch.actor.tools import offer_tools
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
-from claude_batch.core.ledger_location import default_ledger
 from claude_batch.core.quantities import parse_duration
+from claude_batch.core.settings import default_ledger
 from claude_batch.ledger import conversations, queries
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.engine import Engine

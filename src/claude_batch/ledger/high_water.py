@@ -19,7 +19,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 
 from claude_batch.core.errors import LedgerError
-from claude_batch.core.ledger_location import default_state_dir
+from claude_batch.core.settings import default_state_dir
 from claude_batch.core.temporary_files import replacing
 from claude_batch.ledger.backends.lock_files import file_lock, take
 from claude_batch.ledger.schema import meta, workspaces

@@ -15,8 +15,7 @@ from sqlalchemy import Connection, Insert, delete, insert, select, update
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
-from claude_batch.core.ledger_location import on_server
-from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.settings import LedgerSettings, on_server
 from claude_batch.ledger.backends.backend import (
     PATIENCE,
     RETRY,

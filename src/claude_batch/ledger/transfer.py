@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, text
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
-from claude_batch.core.ledger_location import has_ledger, on_server, without_password
+from claude_batch.core.settings import has_ledger, on_server, without_password
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import live_calls, queries, submissions
 from claude_batch.ledger.backends.backend import Backend

@@ -29,8 +29,7 @@ from claude_batch.core.errors import (
     LedgerError,
     first_cause,
 )
-from claude_batch.core.ledger_location import without_password
-from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.settings import LedgerSettings, without_password
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import collected_batches, halts, queries
 from claude_batch.ledger.single_calls import StoredCall

@@ -26,9 +26,8 @@ from typing import Literal
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import HaltReason
-from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import Disposition, Outcome, RequestState, next_step
 from claude_batch.core.user_functions import RequestFault, UserFunctions
 from claude_batch.ledger import halts, live_calls, queries, transitions
 from claude_batch.ledger.charges import any_budget

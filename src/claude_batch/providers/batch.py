@@ -32,8 +32,7 @@ from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.events import ObserverLike
-from claude_batch.core.ledger_location import default_ledger
-from claude_batch.core.settings import from_environment, resolve_ledger_settings
+from claude_batch.core.settings import default_ledger, from_environment, resolve_ledger_settings
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.ledger import halts, queries, single_calls

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, get_args
 
+from claude_batch.core.answer_parts import cache_hit_rate, effective_input_tokens
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope
 from claude_batch.core.quantities import usd
 from claude_batch.core.states import RequestState
-from claude_batch.core.usage import cache_hit_rate, effective_input_tokens
 from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.cost_sums import Grouping, Priced, Sums
 from claude_batch.ledger.store import Ledger, Transaction

@@ -18,9 +18,8 @@ from claude_batch.actor.tools import ToolFinder
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.events import ObserverLike
-from claude_batch.core.ledger_location import without_password
 from claude_batch.core.quantities import parse_duration
-from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.settings import LedgerSettings, without_password
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import conversations, cost_sums, deliveries, queries, uploaded_files
 from claude_batch.ledger.deliveries import Outstanding

@@ -11,7 +11,7 @@ from typing import Literal
 from claude_batch.actor.request import ActorRequest, RequestEncoder, RequestLike
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.core.ledger_location import has_ledger
+from claude_batch.core.settings import has_ledger
 from claude_batch.ledger import cost_sums, reservations
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import bound_cost, tokens_of_files

@@ -22,8 +22,8 @@ import httpx2
 
 from claude_batch._version import __version__
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
-from claude_batch.core.ledger_location import on_server, without_password
 from claude_batch.core.quantities import count_of, roughly
+from claude_batch.core.settings import on_server, without_password
 from claude_batch.core.temporary_files import create_beside
 from claude_batch.ledger import queries
 from claude_batch.ledger.backends.lock_files import file_lock, seat_files, take

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from claude_batch.core.citations import Citation
+from claude_batch.core.answer_parts import Citation
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.quantities import count_of
 from claude_batch.core.states import BatchState, RequestState

@@ -16,7 +16,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from claude_batch.core.errors import LedgerError, LedgerFault
-from claude_batch.core.ledger_location import without_password
+from claude_batch.core.settings import without_password
 
 try:
     import psycopg

@@ -17,8 +17,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
-from claude_batch.core.ledger_location import without_password
-from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.settings import LedgerSettings, without_password
 from claude_batch.ledger.backends import lock_files
 from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Writing
 from claude_batch.ledger.backends.sqlite_file import (
