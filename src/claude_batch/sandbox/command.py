@@ -7,8 +7,9 @@ command runs: `--help` works without starlette.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -34,9 +35,17 @@ class Duration(click.ParamType[float]):
 
 DURATION = Duration()
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def _setting(name: str, *, show_default: bool = True, **more: Any) -> Callable[[_F], _F]:
+    """Add the option of a setting, with the setting's default."""
+    flag, default = "--" + name.replace("_", "-"), getattr(_DEFAULTS, name)
+    return click.option(flag, default=default, show_default=show_default, **more)
+
 
 @click.command("sandbox")
-@click.option("--host", default=_DEFAULTS.host, show_default=True, help="Address to listen on.")
+@_setting("host", help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -52,88 +61,44 @@ DURATION = Duration()
     help="Token that lets other machines use the routes under /sandbox, sent in the header "
     "x-sandbox-token.",
 )
-@click.option(
-    "--latency",
+@_setting("latency", type=DURATION, help="Time from a batch's creation to its end.")
+@_setting(
+    "cancel_latency",
     type=DURATION,
-    default=_DEFAULTS.latency,
-    show_default=True,
-    help="Time from a batch's creation to its end.",
-)
-@click.option(
-    "--cancel-latency",
-    type=DURATION,
-    default=_DEFAULTS.cancel_latency,
-    show_default=True,
     help="Time from a cancel request to the batch's end; about 25s in the API.",
 )
-@click.option(
-    "--live-latency",
-    type=DURATION,
-    default=_DEFAULTS.live_latency,
-    show_default=True,
-    help="Time before a live message is answered.",
-)
-@click.option(
-    "--seed",
-    default=_DEFAULTS.seed,
-    show_default=True,
-    help="Seed of the order of results and of the digest in answers.",
-)
+@_setting("live_latency", type=DURATION, help="Time before a live message is answered.")
+@_setting("seed", help="Seed of the order of results and of the digest in answers.")
 @click.option(
     "--faults", type=click.Path(dir_okay=False, path_type=Path), help="JSON file with a fault plan."
 )
-@click.option(
-    "--expires-after",
+@_setting(
+    "expires_after",
+    show_default=False,
     type=DURATION,
-    default=_DEFAULTS.expires_after,
     help="Age at which an unfinished batch expires.  [default: 24h]",
 )
-@click.option(
-    "--results-kept",
+@_setting(
+    "results_kept",
+    show_default=False,
     type=DURATION,
-    default=_DEFAULTS.results_kept,
     help="Age at which results can no longer be read.  [default: 29d]",
 )
-@click.option(
-    "--counts",
+@_setting(
+    "counts",
     type=click.Choice(["zero", "live"]),
-    default=_DEFAULTS.counts,
-    show_default=True,
     help="Counts of a batch in progress: zero until its end, or live as it proceeds.",
 )
-@click.option(
-    "--counts-after",
-    type=DURATION,
-    default=_DEFAULTS.counts_after,
-    show_default=True,
-    help="Age until which a young batch's counts are all 0.",
-)
-@click.option(
-    "--listed-after",
-    type=DURATION,
-    default=_DEFAULTS.listed_after,
-    show_default=True,
-    help="Age from which a batch is listed.",
-)
+@_setting("counts_after", type=DURATION, help="Age until which a young batch's counts are all 0.")
+@_setting("listed_after", type=DURATION, help="Age from which a batch is listed.")
 @click.option("--responder", metavar="MODULE:FUNCTION", help="Function that makes the answers.")
 @click.option(
     "--uses-tools",
     is_flag=True,
     help="Call each tool of a request once, then answer with their results.",
 )
-@click.option(
-    "--queue-limit",
-    default=_DEFAULTS.queue_limit,
-    show_default=True,
-    help="Requests in unfinished batches, above which a create answers 429.",
-)
-@click.option(
-    "--clock-offset",
-    type=float,
-    default=_DEFAULTS.clock_offset,
-    show_default=True,
-    help="Seconds added to the machine's clock; may be negative.",
-)
+@_setting("queue_limit", help="Requests in unfinished batches, above which a create answers 429.")
+@_setting("clock_offset", type=float, help="Seconds added to the machine's clock; may be negative.")
 @click.option(
     "--any-id",
     is_flag=True,

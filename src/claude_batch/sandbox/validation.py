@@ -14,9 +14,10 @@ for the API (`claude-haiku-4.5`, `gpt-5`).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -276,6 +277,8 @@ class Request:
         return (size + 3) // 4 + media
 
 
+_T = TypeVar("_T")
+
 _decode_body = msgspec.json.Decoder(CreateBody).decode
 _decode_params = msgspec.json.Decoder(Params).decode
 _decode_count = msgspec.json.Decoder(CountParams).decode
@@ -317,16 +320,22 @@ def _invalid(message: str) -> ApiError:
     return ApiError("invalid_request_error", message)
 
 
-def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
-    """Return the requests of a create's body; raises `ApiError` (400) for envelope errors."""
+def _decoded(decode: Callable[[Raw | bytes], _T], raw: Raw | bytes, path: str = "") -> _T:
+    """Return JSON that stands at this path of a body; raises `ApiError` (400) if it is invalid."""
     try:
-        entries = _decode_body(body).requests
+        return decode(raw)
     except msgspec.ValidationError as error:
-        raise _invalid(api_message(str(error))) from None
+        raise _invalid(api_message(str(error), path)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _invalid(f"The request body is not valid JSON: {error}") from None
+        words = f"{path}: not valid JSON" if path else "The request body is not valid JSON"
+        raise _invalid(f"{words}: {error}") from None
     except RecursionError:
         raise _invalid(TOO_DEEP) from None
+
+
+def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
+    """Return the requests of a create's body; raises `ApiError` (400) for envelope errors."""
+    entries = _decoded(_decode_body, body).requests
     if not entries:
         raise _invalid("requests: List should have at least 1 item after validation, not 0")
     if len(entries) > max_requests:
@@ -358,22 +367,8 @@ def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
 
 def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = False) -> Request:
     """Return the decoded request, or raise the `ApiError` for an errored line or live answer."""
-    try:
-        params = _decode_count(raw) if counting else _decode_params(raw)
-    except msgspec.ValidationError as error:
-        raise _invalid(api_message(str(error))) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _invalid(f"The request body is not valid JSON: {error}") from None
-    except RecursionError:
-        raise _invalid(TOO_DEEP) from None
-    try:
-        messages = _decode_messages(params.messages)
-    except msgspec.ValidationError as error:
-        raise _invalid(api_message(str(error), "messages")) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _invalid(f"messages: not valid JSON: {error}") from None
-    except RecursionError:
-        raise _invalid(TOO_DEEP) from None
+    params: Params = _decoded(_decode_count if counting else _decode_params, raw)
+    messages = _decoded(_decode_messages, params.messages, "messages")
     model = _model(params)
     _check_fields(params, model, context)
     if params.system and memoryview(params.system)[0] not in b'"[n':
@@ -533,16 +528,7 @@ _decode_tools = msgspec.json.Decoder(list[dict[str, Any]] | None).decode
 
 def tools_of(params: Params) -> list[dict[str, Any]]:
     """Return the decoded tools of the params."""
-    if not params.tools:
-        return []
-    try:
-        return _decode_tools(params.tools) or []
-    except msgspec.ValidationError as error:
-        raise _invalid(api_message(str(error), "tools")) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _invalid(f"tools: not valid JSON: {error}") from None
-    except RecursionError:
-        raise _invalid(TOO_DEEP) from None
+    return (_decoded(_decode_tools, params.tools, "tools") or []) if params.tools else []
 
 
 def cites(messages: list[MessageParam]) -> bool:
