@@ -167,7 +167,7 @@ optional_run_argument: Callable[..., Any] = click.argument(
 )
 
 
-# Command ------------------------------------------------------------------------------------------
+# Completion command -------------------------------------------------------------------------------
 
 
 @click.command("completion")
@@ -194,10 +194,6 @@ def completion_command(context: click.Context, shell: str) -> None:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
-
-SANDBOX_LATENCY = 1.0
-SANDBOX_POLL_INTERVAL = 0.2
-"""Seconds; with ``--sandbox`` a batch ends soon, but only a poll notices it."""
 
 
 class Written(click.ParamType[_T]):
@@ -244,14 +240,6 @@ def require_value(
         name = max(parameter.opts, key=len)
         raise click.UsageError(f"{name} is empty; give a value, or leave it out", context)
     return value
-
-
-def unusable_address(host: str, port: int, error: OSError) -> click.UsageError:
-    """Return the error for an address that a server cannot listen on."""
-    return click.UsageError(
-        f"{host}:{port}: {error.strerror}. Choose another address with --host or --port; "
-        "--port 0 takes a free port"
-    )
 
 
 _TYPES: Mapping[Kind, click.ParamType[Any]] = {
@@ -332,15 +320,6 @@ def format_option(command: _F) -> _F:
     decorated: Any = wrapped
     return with_format(with_safety(decorated))
 
-
-output_option: Callable[[Any], Any] = click.option(
-    "-o",
-    "--output",
-    metavar="OUT",
-    help="A file; by default standard output.",
-    shell_complete=complete_files,
-    callback=require_value,
-)
 
 folder_option: Callable[[Any], Any] = click.option(
     "--results-dir",
@@ -532,9 +511,15 @@ def _typed(context: click.Context) -> str:
     return " ".join(words).replace("  ", " ")
 
 
+# The provider -------------------------------------------------------------------------------------
+
 _GARBAGE = (50_000, 25, 100)
 """Thresholds of Python's cycle collector. A stream of flat rows has hardly any cycle, and costs a
 tenth more at the default rate."""
+
+_SANDBOX_LATENCY = 1.0
+_SANDBOX_POLL_INTERVAL = 0.2
+"""Seconds; with ``--sandbox`` a batch ends soon, but only a poll notices it."""
 
 
 def import_provider() -> type[ClaudeBatchProvider]:
@@ -588,11 +573,11 @@ def open_provider(
         tempfile.TemporaryDirectory(prefix="claude-batch-sandbox-") as folder,
         _state_in(folder),
         SandboxServer(
-            SandboxSettings(latency=SANDBOX_LATENCY, uses_tools=True, responder=responder)
+            SandboxSettings(latency=_SANDBOX_LATENCY, uses_tools=True, responder=responder)
         ) as server,
     ):
         settings.update(ledger=f"{folder}/ledger.db", base_url=server.url)
-        settings["poll_interval"] = settings["poll_interval"] or SANDBOX_POLL_INTERVAL
+        settings["poll_interval"] = settings["poll_interval"] or _SANDBOX_POLL_INTERVAL
         with provider_class(api_key="sk-sandbox", **settings) as provider:
             say(
                 f"sandbox at {server.url}: answers are made up, nothing leaves this machine, and "

@@ -16,7 +16,6 @@ from claude_batch.cli.options import (
     option,
     provider_options,
     require_ledger,
-    unusable_address,
 )
 from claude_batch.cli.user_messages import print_line, say
 from claude_batch.dashboard import TOKEN_VARIABLE, DashboardSettings
@@ -38,6 +37,14 @@ def _address_options(defaults: GatewaySettings | DashboardSettings) -> Callable[
         help="TCP port; 0 takes a free one.",
     )
     return lambda command: host(port(command))
+
+
+def _unusable_address(host: str, port: int, error: OSError) -> click.UsageError:
+    """Return the error for an address that a server cannot listen on."""
+    return click.UsageError(
+        f"{host}:{port}: {error.strerror}. Choose another address with --host or --port; "
+        "--port 0 takes a free port"
+    )
 
 
 # Gateway ------------------------------------------------------------------------------------------
@@ -126,7 +133,7 @@ def gateway_command(
         try:
             serve(provider, settings, on_start=_announce)
         except OSError as error:
-            raise unusable_address(settings.host, settings.port, error) from None
+            raise _unusable_address(settings.host, settings.port, error) from None
         if options.sandbox:
             say("the gateway has ended; its sandbox and ledger are removed")
         else:
@@ -209,7 +216,7 @@ def dashboard_command(
         try:
             serve(location, settings, on_start=_announcing(opens=not no_open))
         except OSError as error:
-            raise unusable_address(host, port, error) from None
+            raise _unusable_address(host, port, error) from None
     if options.sandbox:
         say("the dashboard has ended; its sandbox and ledger are removed")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from claude_batch.cli.options import (
     ProviderOptions,
+    complete_files,
     complete_requests,
     existing_ledger,
     folder_option,
@@ -17,8 +18,8 @@ from claude_batch.cli.options import (
     open_provider,
     option,
     optional_run_argument,
-    output_option,
     require_ledger,
+    require_value,
     run_argument,
 )
 from claude_batch.cli.user_messages import (
@@ -93,9 +94,19 @@ def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str |
             raise unwritable(error) from None
 
 
+_output_option: Callable[[Any], Any] = click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    help="A file; by default standard output.",
+    shell_complete=complete_files,
+    callback=require_value,
+)
+
+
 @click.command("results", epilog=EXIT_CODES)
 @run_argument
-@output_option
+@_output_option
 @format_option
 @folder_option
 @click.option(
@@ -171,7 +182,7 @@ def _refetch(run: Run) -> None:
 
 @click.command("export", epilog=EXIT_CODES)
 @run_argument
-@output_option
+@_output_option
 @format_option
 @option("ledger")
 def export_command(

@@ -67,9 +67,9 @@ class StatusReport:
 
             runs = _runs_table(list(self.statuses)) if self.statuses else Text("no runs yet")
             return Group(runs, *map(Text, workers))
-        cached = _cache_line(self.cost.total)
-        more = [*_progress_lines(self.progress), *([] if cached is None else [cached]), *workers]
-        return run_details(self.statuses[0], more=more)
+        words = ", ".join(progress_words(self.progress))
+        more = (words, _cache_line(self.cost.total), *workers)
+        return run_details(self.statuses[0], more=[line for line in more if line])
 
     def lines(self) -> dict[str, str]:
         """Return a line for each run by its id."""
@@ -133,18 +133,12 @@ def _runs_table(statuses: list[RunStatus]) -> Table:
     return table
 
 
-def _progress_lines(progress: Progress) -> tuple[str, ...]:
-    """Return `progress_words` as one line, or an empty tuple if there are none."""
-    words = ", ".join(progress_words(progress))
-    return (words,) if words else ()
-
-
-def _cache_line(share: CostShare) -> str | None:
-    """Return the prompt cache's savings for a run, or None if it was not used."""
+def _cache_line(share: CostShare) -> str:
+    """Return the prompt cache's savings for a run; "" if it was not used."""
     tokens = share.tokens
     written = tokens.cache_write_5m + tokens.cache_write_1h
     if not (tokens.cache_read or written):
-        return None
+        return ""
     saved = share.saved_by_cache
     what = (
         f"saved {dollars(saved)}" if saved >= 0 else f"cost {dollars(-saved)} more than without it"
