@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, MutableMapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -40,33 +40,22 @@ _HOMES = {
 """Where each command is, in the order in which people need them."""
 
 
-class _Commands(MutableMapping[str, click.Command]):
+class _Commands(Mapping[str, click.Command]):
     """The commands. The module of one is imported when it is asked for.
 
     The flags of most commands need pydantic, and those that read the ledger do not.
     """
 
-    def __init__(self) -> None:
-        self._others: dict[str, click.Command] = {}
-
     def __getitem__(self, name: str) -> click.Command:
-        if name not in _HOMES:
-            return self._others[name]
         module, _, attribute = _HOMES[name].partition(":")
         command: click.Command = getattr(import_module(f"claude_batch.{module}"), attribute)
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*_HOMES, *self._others])
+        return iter(_HOMES)
 
     def __len__(self) -> int:
-        return len(_HOMES) + len(self._others)
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self._others[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._others[name]
+        return len(_HOMES)
 
 
 @contextmanager
@@ -103,7 +92,7 @@ class _Group(click.Group):
 
 @click.group(
     cls=_Group,
-    commands=_Commands(),
+    commands=cast("Any", _Commands()),  # none is added or removed
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from claude_batch.cli.options import existing_ledger, option, optional_run_argument, require_ledger
+from claude_batch.cli.options import (
+    Written,
+    existing_ledger,
+    option,
+    optional_run_argument,
+    require_ledger,
+)
 from claude_batch.cli.user_messages import console, print_json, print_line, say
 from claude_batch.core.quantities import count_of, dollars, nano_dollars, roughly, write_usd
 from claude_batch.core.settings import default_ledger
@@ -182,34 +187,23 @@ def _table(shares: tuple[CostShare, ...], by: str) -> Table:
 # Budget -------------------------------------------------------------------------------------------
 
 
-class _Sum(click.ParamType[Decimal]):
-    """Converts dollars to nano-dollars, or ``none`` to -1."""
-
-    name = "usd"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Implement click's hook: text to nano-dollars."""
-        if value == "none":
-            return -1
-        try:
-            return nano_dollars(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+_SUM = Written("usd", lambda value: -1 if value == "none" else nano_dollars(value))
+"""Dollars as nano-dollars, or ``none`` as -1."""
 
 
 @click.command("budget")
 @optional_run_argument
-@click.argument("amount", metavar="[USD]", type=_Sum(), required=False)
+@click.argument("amount", metavar="[USD]", type=_SUM, required=False)
 @click.option(
     "--actor",
     nargs=2,
-    type=(str, _Sum()),
+    type=(str, _SUM),
     metavar="NAME USD",
     help="The budget of all runs of an actor.",
 )
 @click.option(
     "--daily",
-    type=_Sum(),
+    type=_SUM,
     metavar="USD",
     help="The budget of each day (UTC), for the whole ledger.",
 )

@@ -25,7 +25,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from .api_errors import TYPE_OF, ApiError, error_json
 from .fault_plan import (
-    LINE_ACTIONS,
     AnyAction,
     CutBetweenLines,
     CutInsideLine,
@@ -425,8 +424,3 @@ async def stream(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
     for piece in pieces:
         yield piece
         await asyncio.sleep(0)
-
-
-def is_line_action(action: AnyAction | None) -> bool:
-    """Return whether the action changes the lines of results."""
-    return isinstance(action, (*LINE_ACTIONS, UnknownFields))

@@ -15,8 +15,16 @@ from starlette.responses import Response, StreamingResponse
 
 from .answers import load_responder
 from .api_errors import ApiError
-from .fault_plan import BATCH_CALLS, FaultPlan, Meter, Unanswered, load_plan
-from .http_calls import Call, events, is_line_action, json_response, stream
+from .fault_plan import (
+    BATCH_CALLS,
+    LINE_ACTIONS,
+    FaultPlan,
+    Meter,
+    Unanswered,
+    UnknownFields,
+    load_plan,
+)
+from .http_calls import Call, events, json_response, stream
 from .results import chunks, lines, message_json, spoiled
 from .sandbox_settings import SandboxSettings
 from .state import (
@@ -193,7 +201,7 @@ class Sandbox:
                 f"Results of message batch {batch.id} are no longer available: it is archived.",
             )
         sent = lines(batch, self.settings.seed, self.files)
-        if call.action is not None and is_line_action(call.action):
+        if isinstance(call.action, (*LINE_ACTIONS, UnknownFields)):
             sent = spoiled(sent, call.action)
         return StreamingResponse(stream(chunks(sent)), media_type="application/x-jsonl")
 
