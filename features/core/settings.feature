@@ -117,8 +117,8 @@ Feature: A setting comes from the nearest place that names it
     Then the module "pydantic" is not imported
 
     Examples:
-      | modules                                                          |
-      | claude_batch.cli.status_command, claude_batch.cli.status_report  |
+      | modules                                                            |
+      | claude_batch.cli.status_command, claude_batch.cli.status_report    |
       | claude_batch.cli.status_command, claude_batch.providers.transcript |
-      | claude_batch.cli.cost, claude_batch.providers.cost_report        |
-      | claude_batch.cli.app, claude_batch.ledger.backends.sqlite        |
+      | claude_batch.cli.cost, claude_batch.providers.cost_report          |
+      | claude_batch.cli.app, claude_batch.ledger.backends.sqlite          |

@@ -108,12 +108,7 @@ class Rates(NamedTuple):
         if cache_write_1h is None:
             cache_write_1h = input * CACHE_WRITE_1H_FACTOR
         prices = (input, output, cache_read, cache_write_5m, cache_write_1h)
-        return cls(*map(femto_per_token, prices))
-
-
-def femto_per_token(dollars: Decimal) -> int:
-    """Convert dollars per million tokens to femto-dollars per token."""
-    return round(dollars * _FEMTO_PER_TOKEN)
+        return cls(*(round(price * _FEMTO_PER_TOKEN) for price in prices))
 
 
 def _nano(femto: int) -> int:
@@ -498,7 +493,6 @@ def _price(value: Any, prompt: int) -> Any:
 
 @lru_cache(maxsize=16)
 def _of_file(path: Path, _state: tuple[int, int]) -> Prices:
-
     return Prices(read_prices(path))
 
 
