@@ -123,7 +123,7 @@ def in_fields(
     for name, schema in _numbered(fields):
         value = instance(schema, text)
         for each in cast(list[Any], value) if isinstance(value, list) else [value]:
-            written = each if isinstance(each, str) else msgspec.json.encode(each).decode()
+            written = each if isinstance(each, str) else _json(each)
             content.append({"type": "text", "text": f"[[{name}]] "})
             content.append({"type": "text", "text": written, "citations": cited})
             content.append({"type": "text", "text": "\n"})
@@ -228,14 +228,14 @@ def _tools(request: Request, seed: int, *, at_once: bool) -> Answer | None:
         }
         for place, name in enumerate(left if at_once else left[:1])
     ]
-    tokens = tokens_of(msgspec.json.encode(content).decode())
+    tokens = tokens_of(_json(content))
     return Answer(content, "tool_use", output_tokens=tokens)
 
 
 def _words(content: Any) -> str:
     if isinstance(content, str):
         return content
-    return "" if content is None else msgspec.json.encode(content).decode()
+    return "" if content is None else _json(content)
 
 
 # Thoughts and JSON --------------------------------------------------------------------------------
@@ -611,5 +611,5 @@ def _answer(content: Any, params: Params) -> Answer:
         raise TypeError(f"{type(content).__name__} is neither text nor a list of blocks")
     blocks = cast(list[dict[str, Any]], content)
     called = "tool_use" in [block["type"] for block in blocks]
-    tokens = tokens_of(msgspec.json.encode(blocks).decode())
+    tokens = tokens_of(_json(blocks))
     return Answer(blocks, "tool_use" if called else "end_turn", output_tokens=tokens)

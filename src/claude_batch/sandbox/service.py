@@ -149,7 +149,7 @@ class Sandbox:
         body = await call.body(self.settings.max_body_bytes)
         entries = check_create(body, max_requests=self.settings.max_requests)
         listed_after = call.action.listed_after if isinstance(call.action, Unanswered) else 0.0
-        batch = self.batches.create(entries, body, _known(call), context, listed_after)
+        batch = self.batches.create(entries, body, _workspace(call), context, listed_after)
         return json_response(self.batches.as_json(batch, call.base_url))
 
     async def list(self, call: Call) -> Response:
@@ -162,7 +162,7 @@ class Sandbox:
         if not 1 <= limit <= 1000:
             raise ApiError("invalid_request_error", "limit: Input should be from 1 to 1000")
         after_id, before_id = query.get("after_id"), query.get("before_id")
-        shown, more = self.batches.page(_known(call), limit, after_id, before_id)
+        shown, more = self.batches.page(_workspace(call), limit, after_id, before_id)
         return json_response(
             {
                 "data": [self.batches.as_json(batch, call.base_url) for batch in shown],
@@ -174,25 +174,25 @@ class Sandbox:
 
     async def retrieve(self, call: Call) -> Response:
         """`GET /v1/messages/batches/{id}`."""
-        batch = self.batches.find(_batch_id(call), _known(call))
+        batch = self.batches.find(_batch_id(call), _workspace(call))
         headers = {"retry-after": RETRY_AFTER} if batch.ended_at is None else None
         return json_response(self.batches.as_json(batch, call.base_url), headers=headers)
 
     async def cancel(self, call: Call) -> Response:
         """`POST /v1/messages/batches/{id}/cancel`."""
-        batch = self.batches.find(_batch_id(call), _known(call))
+        batch = self.batches.find(_batch_id(call), _workspace(call))
         self.batches.cancel(batch)
         return json_response(self.batches.as_json(batch, call.base_url))
 
     async def delete(self, call: Call) -> Response:
         """`DELETE /v1/messages/batches/{id}`."""
-        batch = self.batches.find(_batch_id(call), _known(call), ended=True)
+        batch = self.batches.find(_batch_id(call), _workspace(call), ended=True)
         self.batches.delete(batch)
         return json_response({"id": batch.id, "type": "message_batch_deleted"})
 
     async def results(self, call: Call) -> Response:
         """`GET /v1/messages/batches/{id}/results`: streamed, generated while it is sent."""
-        batch = self.batches.find(_batch_id(call), _known(call), ended=True)
+        batch = self.batches.find(_batch_id(call), _workspace(call), ended=True)
         if batch.ended_at is None:
             raise ApiError("not_found_error", f"Message Batch {batch.id} has no available results.")
         if self.batches.archived_at(batch) is not None:
@@ -211,7 +211,7 @@ class Sandbox:
         """`POST /v1/messages`, plain or streamed."""
         context = self.context(call)
         raw = await call.body(min(self.settings.max_body_bytes, MAX_MESSAGE_BYTES))
-        workspace = _known(call)
+        workspace = _workspace(call)
         meter = self.plan.meter(workspace, self.clock.now())
         if meter is not None:
             meter.admit(self.clock.now(), len(raw) / 4)
@@ -290,7 +290,7 @@ def _model_json(model: Model) -> dict[str, Any]:
     }
 
 
-def _known(call: Call) -> str:
+def _workspace(call: Call) -> str:
     assert call.workspace is not None, "handlers run after authentication"
     return call.workspace
 
@@ -367,11 +367,6 @@ class FileCalls:
 
 def _page(shown: list[StoredFile], more: str | None) -> Response:
     return json_response({"data": [each.as_json() for each in shown], "next_page": more})
-
-
-def _workspace(call: Call) -> str:
-    assert call.workspace is not None, "handlers run after authentication"
-    return call.workspace
 
 
 def _file_of(body: bytes, content_type: str) -> tuple[str, str, bytes]:
