@@ -31,7 +31,7 @@ Feature: Collection stores every line once, whatever the stream does
   Scenario: A large batch is finished in parts, and a process that dies between them loses nothing
     Given an API
     And a limit of 100 results that become final at once
-    When a process with {"budget_usd": "900"} asks a run of 150 prompts, and dies at between_slices
+    When a process with {"poll_interval": 0.05, "budget_usd": "900"} asks a run of 150 prompts, and dies at between_slices
     Then in the ledger the states of the batches are ["ended"]
     When this process opens that run
     And the results are read in order
