@@ -90,7 +90,7 @@ class NewRun:
     trace: str | None = None
     """The caller's W3C ``traceparent``, if an observer carries one."""
     process: str | None = None
-    """The process that creates the run, as in `claude_batch.ledger.locks`."""
+    """The process that creates the run, as the ledger knows it."""
     converses: bool = False
     """Whether its conversations continue automatically."""
     tools: str | None = None
