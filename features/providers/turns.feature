@@ -172,6 +172,22 @@ Feature: Conversations go on by themselves in the next batch
       | with respond            |
       | with respond_all_sync   |
 
+  Scenario Outline: A tool that waits for claude-batch as its process closes has no result: <kind>
+    Given an API that takes 3600 seconds for a batch
+    And a batch provider with {"mode": "live"}
+    And its actor has a <kind> tool that asks in a batch
+    When the provider closes while the tool waits for its answer
+    Then it has closed at once, and the tool has no result in the ledger
+    When the batch ends
+    And the same question is asked by another provider with {"mode": "live"}
+    Then it <outcome>
+    And in the ledger the sizes of the batches at the API are [1]
+
+    Examples:
+      | kind       | outcome                                   |
+      | repeatable | is answered with what its tool was told   |
+      | usual      | fails, because the tool may run only once |
+
   Scenario: Equal conversations of a run are one, which answers all of them
     Given an API
     And a batch provider with {"dedupe": true}

@@ -49,6 +49,9 @@ FACTS: dict[str, Select[Any]] = {
     .where(batches.c.armed.is_not(None))
     .order_by(batches.c.id),
     "sizes of the batches": select(batches.c.request_count).order_by(batches.c.id),
+    "sizes of the batches at the API": select(batches.c.request_count)
+    .where(batches.c.remote_id.is_not(None))
+    .order_by(batches.c.id),
     "snapshots of the batches": select(batches.c.snapshot),
     "lists that accepted batches keep": select(batches.c.snapshot)
     .where(batches.c.remote_id.is_not(None))

@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 from unittest import mock
@@ -27,6 +29,7 @@ from claude_batch.core.settings import has_ledger
 from claude_batch.ledger import queries, submissions
 from claude_batch.ledger.schema import batches, requests, results, tool_calls
 from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.lifecycle import conversation_driver
 from claude_batch.lifecycle.conversation_driver import Conversations
 from claude_batch.lifecycle.seat import seat_is_taken
 
@@ -112,6 +115,67 @@ def _(context: Context, how: str) -> None:
 
     tool: Any = {"respond_sync": blocking, "respond": waiting, "respond_all_sync": many}
     _with_tools(context, [tool[how.removeprefix("with ")]])
+
+
+@given("its actor has a {kind} tool that asks in a batch")
+def _(context: Context, kind: str) -> None:
+    context.tool_kind, context.tool_runs = kind, 0
+    provider = context.provider
+    inner = cb.Actor(context.actor.configuration, provider)
+
+    @cb.tool(repeatable=kind == "repeatable")
+    def ask(city: str) -> str:
+        """Ask somebody else."""
+        context.tool_runs += 1
+        return inner.respond_sync("Inner", mode="batch").text
+
+    _with_tools(context, [ask])
+
+
+QUESTION = cb.ActorRequest("Look [[sandbox:tools]]", key="a")
+
+
+@when("the provider closes while the tool waits for its answer")
+def _(context: Context) -> None:
+    pool = ThreadPoolExecutor(1)
+    context.add_cleanup(pool.shutdown)
+    asked = pool.submit(context.actor.respond_sync, QUESTION)
+    until(
+        lambda: ledger_values(select(batches.c.remote_id).where(batches.c.state == "in_progress"))
+    )
+    begun = time.monotonic()
+    context.provider.close()
+    context.closing = time.monotonic() - begun
+    assert isinstance(asked.exception(), cb.EngineStoppedError), asked.exception()
+
+
+@then("it has closed at once, and the tool has no result in the ledger")
+def _(context: Context) -> None:
+    assert context.closing < conversation_driver.TOOL_GRACE / 2, context.closing
+    assert ledger_values(select(tool_calls.c.finished)) == [None]
+
+
+@when("the same question is asked by another provider with {settings:JsonObject}")
+def _(context: Context, settings: dict[str, Any]) -> None:
+    make_provider(context, **settings)
+    context.execute_steps(f"Given its actor has a {context.tool_kind} tool that asks in a batch")
+    try:
+        context.answer = context.actor.respond_sync(QUESTION)
+    except cb.ActorError as error:
+        context.error = error
+
+
+@then("it is answered with what its tool was told")
+def _(context: Context) -> None:
+    assert context.answer.text.startswith("The tools gave: "), context.answer.text
+    assert context.tool_runs == 1
+
+
+@then("it fails, because the tool may run only once")
+def _(context: Context) -> None:
+    assert isinstance(context.error, cb.ConversationStoppedError), context.error
+    assert "not marked as repeatable" in str(context.error), context.error
+    assert context.tool_runs == 0
 
 
 @then("each answer quotes the actor that its tool has asked")

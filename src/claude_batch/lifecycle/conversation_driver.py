@@ -133,8 +133,6 @@ class Conversations:
         """Calls that may be noted as started here, because the answer to a COMMIT was lost, but
         whose functions have not begun."""
         self._listed_until = float("-inf")
-        self.is_closing: bool = False
-        """Whether this process ends, and so starts no tool any more."""
         self._judged: dict[str, float] = {}
         """When a living process was last seen to judge answers of a run, by the present listing."""
 
@@ -176,7 +174,7 @@ class Conversations:
                 self._list(workspace_id, seat)
                 cost = time.monotonic() - begun
                 self._listed_until = begun + (RESTS_PER_LIST + 1) * cost if patient else begun
-            if starting and not self.is_closing:
+            if starting and not self._workbench.is_closing:
                 self._start(seat)
                 self._note_finished()
             if seat is not None:
@@ -376,7 +374,8 @@ class Conversations:
 
         Its answer is checked again by the next process.
         """
-        return self.is_stopping() and self._judges.has_asked(verdict)
+        ends = self.is_stopping() or self._workbench.is_closing
+        return ends and self._judges.has_asked(verdict)
 
     def _judge(self, run_id: str, check: Check) -> str | None:
         try:
@@ -519,16 +518,21 @@ class Conversations:
         done = [self._finished[place] for place in range(len(self._finished))]
         if not done:
             return
-        with self._ledger.write() as tx:
-            conversations.finish_calls(tx, done, process=self._process, now=self._ledger.now())
-        reach(CrashPoint.AFTER_TOOL_RECORDED)
-        for result in done:
+        cut_off = {place for place, result in enumerate(done) if self._was_cut_off(result)}
+        whole = [result for place, result in enumerate(done) if place not in cut_off]
+        if whole:
+            with self._ledger.write() as tx:
+                conversations.finish_calls(tx, whole, process=self._process, now=self._ledger.now())
+            reach(CrashPoint.AFTER_TOOL_RECORDED)
+        for place, result in enumerate(done):
             # Only now: results that could not be written are written by the next look.
             self._finished.popleft()
             call = (result.seq, result.sending, result.tool_use_id)
             with self._asking_lock:
                 self._running.discard(call)
                 self._asking.discard(call)
+            if place in cut_off:
+                continue  # the ledger has it as running here, until this process has ended
             self._workbench.running.discard(call)
             standing = self._standing.get(result.seq)
             if standing is None or standing.row.answered_by != result.sending:
@@ -536,6 +540,15 @@ class Conversations:
             standing.missing.discard(result.tool_use_id)
             if not standing.missing:
                 standing.state, standing.since = "ready", time.monotonic()
+
+    def _was_cut_off(self, result: ToolResult) -> bool:
+        """Return whether a function may have failed only because this process ends.
+
+        Its error is no answer for the model. Like any tool that was interrupted, it runs again in
+        the next process if it is repeatable.
+        """
+        call = (result.seq, result.sending, result.tool_use_id)
+        return bool(result.is_error) and self._workbench.is_closing and call in self._asking
 
     # Queueing -----------------------------------------------------------------------------------
 
@@ -660,11 +673,10 @@ class ConversationLoop:
     async def let_tools_end(self) -> None:
         """Wait for running tools to end, because an interrupted tool may never run again.
 
-        Starts no other. If a function that checks answers hangs, no result can be stored.
+        If a function that checks answers hangs, no result can be stored.
         """
         if self._has_left:
             return
-        self._conversations.is_closing = True
         end = time.monotonic() + TOOL_GRACE
         while self._conversations.running and time.monotonic() < end:
             self._wake.clear()

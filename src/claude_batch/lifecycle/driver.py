@@ -152,6 +152,8 @@ class Driver:
                 tx, client.base_url, self._fingerprint
             )
         self.contact: Contact = Contact()
+        self.loops_have_ended: Callable[[], object] = lambda: None
+        """Called when it answers nobody any more; running tools may still wait for answers."""
         self._stopping = False
         """Whether the loops shall end: for good, or because the ledger cannot be reached."""
         self._closing = False
@@ -255,6 +257,7 @@ class Driver:
         for task in helping:
             task.cancel()
         await asyncio.gather(*helping, return_exceptions=True)
+        self.loops_have_ended()
         await self._conversations.let_tools_end()
 
     async def _drive_until_left(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import functools
 import logging
 import os
 import threading
@@ -198,6 +199,7 @@ class Engine:
         self._end()
 
     def _end(self) -> None:
+        self.workbench.is_closing = True  # before a tool's call can be refused
         self._loop.close(self._finish, STOP_SECONDS + LAST_SECONDS)
         self.observers.close()
         self._readers.shutdown(wait=False)
@@ -227,6 +229,7 @@ class Engine:
             )
             driver.reporter.follow = self.noticing.follow
             door = self._doors[name] = Door(client, driver)
+            driver.loops_have_ended = functools.partial(self._fail_closed, door)
         else:
             await client.close()
         door.users += 1
@@ -284,6 +287,14 @@ class Engine:
         self._watching = asyncio.create_task(self._watch(self._watch_for_others))
         self._readers.submit(sweep, self.ledger, self.process)
 
+    def _fail_closed(self, door: Door | None = None) -> None:
+        """Fail the callers of a door, or all, because the provider is closed."""
+        stopped = EngineStoppedError(
+            "the provider was closed while the call waited; its request stays in the ledger"
+        )
+        waiters = self._waiting.all() if door is None else self._waiting.of(door)
+        self._waiting.fail(waiters, lambda _: stopped)
+
     async def _finish(self) -> None:
         for door in self._doors.values():
             door.driver.stop()
@@ -293,10 +304,7 @@ class Engine:
         await self._let_end(tasks)
         await self._loop.end_the_rest()
         self._see_off()
-        stopped = EngineStoppedError(
-            "the provider was closed while the call waited; its request stays in the ledger"
-        )
-        self._waiting.fail(self._waiting.all(), lambda _: stopped)
+        self._fail_closed()
         self._notify()
         for door in self._doors.values():
             await door.client.close()
@@ -711,6 +719,8 @@ def shutdown_all() -> None:
     with _engines_lock:
         engines = list(_engines.values())
         _engines.clear()
+    for engine in engines:
+        engine.workbench.is_closing = True  # a tool of one may ask another, which ends first
     for engine in engines:
         engine._end()  # pyright: ignore[reportPrivateUsage]
 

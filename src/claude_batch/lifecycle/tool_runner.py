@@ -146,6 +146,8 @@ class Workbench:
         """Most functions that run here at the same time, in each workspace."""
         self.running: set[tuple[int, int, str]] = set()
         """Calls that run in this process: request, sending and the API's id of each."""
+        self.is_closing: bool = False
+        """Whether this process leaves the ledger, and so starts no tool any more."""
 
     def give(self, run_id: str, tools: Tools | None, judge: Judge | None) -> None:
         """Register the functions and the judge that a caller in this process has for a run."""
