@@ -285,7 +285,7 @@ _NO_OUTPUTS = _BY_POSITION.where(
 
 
 def outputs_by_position(
-    ledger: Ledger, run_id: str, *, start: int = 0, page_bytes: int = 1 << 20
+    ledger: Ledger, run_id: str, *, start: int = 0, page_bytes: int = 1 << 19
 ) -> Iterator[Answer | Success]:
     """Return the requests of `answers_by_position`, of each success only what files show."""
 

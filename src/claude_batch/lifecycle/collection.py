@@ -49,8 +49,8 @@ _NO_USAGE = Usage()
 _request_of = attrgetter("request_seq")
 
 CHUNK_LINES = 4000
-CHUNK_BYTES = 4 << 20
-"""Most lines, and most bytes, that are stored in one transaction."""
+CHUNK_BYTES = 2 << 20
+"""Most lines, and most bytes, that are stored in one transaction; more bytes would save little."""
 
 LINES_PER_REQUEST = 2
 SPARE_LINES = 1000

@@ -131,7 +131,7 @@ def pretty(line: bytes) -> bytes:
 
 # Lines --------------------------------------------------------------------------------------------
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 16
 """Approximate bytes of lines that are written at once."""
 
 
