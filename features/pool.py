@@ -7,8 +7,8 @@ One process imports the step definitions, which takes seconds, and forks a worke
 file. A feature therefore starts at once and cannot disturb another one. Features tagged @long start
 first, then the largest files. Coverage is not measured in features tagged @unmeasured, nor in the
 processes that they start: measuring takes 60 % more CPU, and they play lines that others play
-too. Most features wait half of their time: while half a core is idle another worker is started, up
-to twice as many as `--processes` says.
+too. Most features wait three quarters of their time: while half a core is idle another worker is
+started, up to three times as many as `--processes` says.
 
 DIR gets a folder of JUnit files and the output of each feature, and `times.json`: the seconds of
 wall clock and of CPU (child processes included) of each feature, and whether it passed. If few
@@ -150,7 +150,7 @@ class Pool:
         running: dict[int, tuple[Play, float]] = {}
         cores = Cores()
         while waiting or running:
-            some, most = len(running) < at_a_time, len(running) < 2 * at_a_time
+            some, most = len(running) < at_a_time, len(running) < 3 * at_a_time
             if waiting and (some or (most and cores.were_idle())):
                 play = waiting.pop(0)
                 running[self._start(play)] = play, time.monotonic()

@@ -15,7 +15,8 @@ from typing import Any
 
 import claude_batch as cb
 from claude_batch.core.answer_parts import Usage
-from claude_batch.core.states import Disposition, RequestState
+from claude_batch.core.outcome import Disposition
+from claude_batch.core.states import RequestState
 from claude_batch.integrations.http_messages import response_of
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.collection import result_of as stored_result

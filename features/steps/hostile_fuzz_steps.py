@@ -18,8 +18,9 @@ from fuzzing.readers import REDACTION, read_line, read_message
 from tables import rule
 
 import claude_batch as cb
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import dollars, write_usd
-from claude_batch.core.states import Disposition, RequestState
+from claude_batch.core.states import RequestState
 from claude_batch.integrations.http_messages import response_of
 from claude_batch.ledger.queries import Answer
 from claude_batch.providers.export import cost_usd

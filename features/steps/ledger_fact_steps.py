@@ -69,6 +69,7 @@ FACTS: dict[str, Select[Any]] = {
     "sums that budgets have spent": select(charges.c.spent),
     "sums that budgets have in doubt": select(charges.c.doubt),
     "outputs of the runs": select(runs.c.output),
+    "ends of the tool calls": select(tool_calls.c.finished),
     "names of the tool calls": select(tool_calls.c.name),
     "problems of the answers": select(verdicts.c.problem).order_by(verdicts.c.sending),
     "counts of conversations": select(func.count()).select_from(conversations),

@@ -12,7 +12,8 @@ from behave import then
 from behave.runner import Context
 from pages import agreement
 
-from claude_batch.core.states import Disposition, Next, Outcome, RequestState, Standing, next_step
+from claude_batch.core.outcome import Disposition, Next, Outcome, Standing, next_step
+from claude_batch.core.states import RequestState
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/architecture.md"

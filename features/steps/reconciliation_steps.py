@@ -168,7 +168,7 @@ def _(refusals: int, second: float) -> dict[str, object]:
         halt = {"reason": "billing", "error_type": None, "message": "no credit", "now": 1000.0}
         for _n in range(refusals):
             halts.halt(tx, workspace_id, interval=300.0, **halt)
-        row = halts.halt_of(tx, workspace_id)
+        row = halts.workspace_row(tx, workspace_id)
     assert row.halted == 1000.0
     stands = halts.halt_stands(row, second)
     return {"minutes": (row.next_probe - 1000.0) / 60, "stands": stands}

@@ -1,4 +1,7 @@
-"""`claude-batch`: the command group. Each command has its own module."""
+"""`claude-batch`: the command group, and what completes it in a shell.
+
+All other commands are in modules that are imported when they are needed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,13 @@ from typing import Any, cast
 import click
 
 from claude_batch._version import __version__
-from claude_batch.cli.user_messages import EXIT_CODES, printing_errors, printing_notices, unwritable
+from claude_batch.cli.user_messages import (
+    EXIT_CODES,
+    print_line,
+    printing_errors,
+    printing_notices,
+    unwritable,
+)
 from claude_batch.core.terminal import visible
 
 _HOMES = {
@@ -34,7 +43,7 @@ _HOMES = {
     "gateway": "cli.server_commands:gateway_command",
     "dashboard": "cli.server_commands:dashboard_command",
     "worker": "cli.worker_command:worker_command",
-    "completion": "cli.options:completion_command",
+    "completion": "cli.app:completion_command",
     "sandbox": "sandbox.command:sandbox",
 }
 """Where each command is, in the order in which people need them."""
@@ -99,3 +108,23 @@ class _Group(click.Group):
 @click.version_option(__version__, prog_name="claude-batch")
 def group() -> None:
     """Claude at half the price: prompts answered through Anthropic's Message Batches API."""
+
+
+@click.command("completion")
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion_command(context: click.Context, shell: str) -> None:
+    """Print the script that completes this command in bash (4.4 or later), zsh or fish.
+
+    \b
+    bash  claude-batch completion bash > ~/.local/share/bash-completion/completions/claude-batch
+    zsh   claude-batch completion zsh > FOLDER/_claude-batch, with FOLDER in $fpath
+    fish  claude-batch completion fish > ~/.config/fish/completions/claude-batch.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    group = context.find_root()
+    script = get_completion_class(shell)
+    assert script is not None
+    name = "claude-batch"
+    print_line(script(group.command, {}, name, "_CLAUDE_BATCH_COMPLETE").source())

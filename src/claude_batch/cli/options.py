@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from claude_batch.cli.user_messages import print_line, say
+from claude_batch.cli.user_messages import say
 from claude_batch.core.errors import ActorConfigurationError, RunNotFoundError
 from claude_batch.core.quantities import nano_dollars, parse_duration, usd
 from claude_batch.core.settings import (
@@ -165,29 +165,6 @@ run_argument: Callable[..., Any] = click.argument(
 optional_run_argument: Callable[..., Any] = click.argument(
     "run_id", metavar="[RUN]", required=False, shell_complete=complete_runs
 )
-
-
-# Completion command -------------------------------------------------------------------------------
-
-
-@click.command("completion")
-@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion_command(context: click.Context, shell: str) -> None:
-    """Print the script that completes this command in bash (4.4 or later), zsh or fish.
-
-    \b
-    bash  claude-batch completion bash > ~/.local/share/bash-completion/completions/claude-batch
-    zsh   claude-batch completion zsh > FOLDER/_claude-batch, with FOLDER in $fpath
-    fish  claude-batch completion fish > ~/.config/fish/completions/claude-batch.fish
-    """
-    from click.shell_completion import get_completion_class
-
-    group = context.find_root()
-    script = get_completion_class(shell)
-    assert script is not None
-    name = "claude-batch"
-    print_line(script(group.command, {}, name, "_CLAUDE_BATCH_COMPLETE").source())
 
 
 # Flags of settings --------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.states import Disposition, with_retry_on
+from claude_batch.core.outcome import Disposition, with_retry_on
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

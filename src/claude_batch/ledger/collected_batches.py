@@ -24,7 +24,8 @@ from sqlalchemy import (
     update,
 )
 
-from claude_batch.core.states import BatchState, Disposition, Next, Reason, RequestState
+from claude_batch.core.outcome import Disposition, Next, Reason
+from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
 from claude_batch.ledger.charges import charged_batches, settle
 from claude_batch.ledger.portable_sql import upsert

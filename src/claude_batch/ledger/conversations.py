@@ -23,7 +23,8 @@ from sqlalchemy import (
     update,
 )
 
-from claude_batch.core.states import Disposition, RequestState, Stop
+from claude_batch.core.outcome import Disposition
+from claude_batch.core.states import RequestState, Stop
 from claude_batch.ledger import transitions
 from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (

@@ -233,7 +233,7 @@ def _move_lanes(tx: Connection, source: int, target: int) -> None:
         tx.execute(delete(lanes).where(lanes.c.id == lane.id))
     tx.execute(update(runs).where(runs.c.workspace_id == source).values(workspace_id=target))
     move_files(tx, source, target)
-    if halts.halt_of(tx, source).halt_reason not in halts.UNPROBED:
+    if halts.workspace_row(tx, source).halt_reason not in halts.UNPROBED:
         # Nothing is left there to be sent as a probe, so nothing else would ever end this halt.
         halts.clear_halt(tx, source)
 

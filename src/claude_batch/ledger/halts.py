@@ -43,7 +43,7 @@ def halt(
 
     ``interval`` is the wait before the first probe in seconds; each refused probe doubles it.
     """
-    row = halt_of(tx, workspace_id)
+    row = workspace_row(tx, workspace_id)
     probes = 0 if row.halted is None else row.probes + 1
     wait = min(interval * 2 ** min(probes, 20), max(interval, LONGEST_PROBE_WAIT))
     tx.execute(
@@ -103,7 +103,7 @@ def ask_probe(tx: Connection, workspace_id: int) -> None:
 
 def put_off_probe(tx: Connection, workspace_id: int, *, now: float, interval: float) -> None:
     """Postpone the next probe, because the last one ended without information about the account."""
-    row = halt_of(tx, workspace_id)
+    row = workspace_row(tx, workspace_id)
     if row.halted is not None and row.halt_reason not in UNPROBED:
         halt(
             tx,
@@ -118,7 +118,7 @@ def put_off_probe(tx: Connection, workspace_id: int, *, now: float, interval: fl
 
 def accept_unexplained(tx: Connection, workspace_id: int) -> None:
     """Accept the batches that could not be explained, on the user's order."""
-    row = halt_of(tx, workspace_id)
+    row = workspace_row(tx, workspace_id)
     if row.halt_reason == "unexplained":
         clear_halt(tx, workspace_id)
         tx.execute(
@@ -126,8 +126,8 @@ def accept_unexplained(tx: Connection, workspace_id: int) -> None:
         )
 
 
-def halt_of(tx: Connection, workspace_id: int) -> Record:
-    """Return the workspace's row, including its halt and wait columns."""
+def workspace_row(tx: Connection, workspace_id: int) -> Record:
+    """Return a workspace: base URL, name, epoch, halt and wait columns."""
     return tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
 
 
@@ -215,7 +215,7 @@ Calls = Sequence[tuple[float, int, float]]
 
 def recent_calls(tx: Connection, workspace_id: int) -> Calls:
     """Return the live calls that a limit has counted."""
-    found = halt_of(tx, workspace_id).recent_calls
+    found = workspace_row(tx, workspace_id).recent_calls
     calls: Any = json.loads(found) if found else ()
     return [(float(at), int(count), float(tokens)) for at, count, tokens in calls]
 

@@ -25,7 +25,8 @@ from sqlalchemy import (
     update,
 )
 
-from claude_batch.core.states import BatchState, Next, RequestState
+from claude_batch.core.outcome import Next
+from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.charges import DAY, any_budget

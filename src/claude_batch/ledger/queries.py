@@ -569,11 +569,6 @@ def batch_of(tx: Connection, seq: int) -> str | None:
     )
 
 
-def workspace_row(tx: Connection, workspace_id: int) -> Record:
-    """Return a workspace: base URL, name, epoch, halt and wait columns."""
-    return tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
-
-
 def workspace_ids(tx: Connection) -> list[int]:
     """Return the ids of all workspaces of the ledger."""
     return list(tx.scalars(select(workspaces.c.id).order_by(workspaces.c.id)))

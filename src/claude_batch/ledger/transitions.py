@@ -1,6 +1,6 @@
 """The only writer of a request's state, attempts, sendings, batch and answer.
 
-A request moves like this; what follows an outcome is decided by `claude_batch.core.states`::
+A request moves like this; what follows an outcome is decided by `claude_batch.core.outcome`::
 
     stored ──► queued ◄──► held            (waits for an equal request, or for one with its prefix)
                  │  ▲
@@ -41,7 +41,8 @@ from sqlalchemy import (
     update,
 )
 
-from claude_batch.core.states import Disposition, Next, Outcome, RequestState, Standing, next_step
+from claude_batch.core.outcome import Disposition, Next, Outcome, Standing, next_step
+from claude_batch.core.states import RequestState
 from claude_batch.ledger.schema import doubles, meta, requests, results, runs
 from claude_batch.ledger.store import next_stamp
 

@@ -27,7 +27,8 @@ from sqlalchemy import (
     update,
 )
 
-from claude_batch.core.states import RETRIED, BatchState, CandidateState, RequestState
+from claude_batch.core.outcome import RETRIED
+from claude_batch.core.states import BatchState, CandidateState, RequestState
 from claude_batch.ledger import charges, run_deadlines, transitions
 from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelled
 from claude_batch.ledger.conversations import continuing_counts, is_usable, of_this_turn

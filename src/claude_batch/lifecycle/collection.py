@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from claude_batch.core.answer_parts import Usage
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
+from claude_batch.core.outcome import Disposition, with_retry_on
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.core.states import Disposition, RequestState, with_retry_on
+from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classification, RequestFault, UserFunctions
 from claude_batch.ledger import (
     batch_contents,

@@ -20,7 +20,8 @@ from functools import partial
 from typing import Literal
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.states import Disposition, RequestState
+from claude_batch.core.outcome import Disposition
+from claude_batch.core.states import RequestState
 from claude_batch.ledger import conversations, transitions
 from claude_batch.ledger.conversations import ToolResult, Verdict
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction

@@ -200,7 +200,7 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
         if client.workspace is not None:
             ours = enqueue.name_workspace(tx, ours, fingerprint, client.workspace)
         theirs = queries.run_row(tx, run_id).workspace_id
-        here, there = queries.workspace_row(tx, ours), queries.workspace_row(tx, theirs)
+        here, there = halts.workspace_row(tx, ours), halts.workspace_row(tx, theirs)
     if ours == theirs:
         return False
     if there.base_url != here.base_url:

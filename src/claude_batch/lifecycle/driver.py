@@ -26,7 +26,6 @@ from claude_batch.ledger import (
     enqueue,
     halts,
     held_requests,
-    queries,
     submissions,
 )
 from claude_batch.ledger.backends.backend import Weakness
@@ -379,7 +378,7 @@ class Driver:
             if self._client.workspace is not None:
                 here = enqueue.name_workspace(tx, here, self._fingerprint, self._client.workspace)
             enqueue.adopt_refused(tx, here)
-            if halts.halt_of(tx, here).halt_reason == "credentials":
+            if halts.workspace_row(tx, here).halt_reason == "credentials":
                 # The halt is about another key of this workspace; this driver's key was just
                 # accepted.
                 halts.clear_halt(tx, here)
@@ -401,7 +400,7 @@ class Driver:
 
     def _is_halted(self) -> bool:
         with self._ledger.read() as tx:
-            row = queries.workspace_row(tx, self.workspace_id)
+            row = halts.workspace_row(tx, self.workspace_id)
         return halts.halt_stands(row, self._ledger.now())
 
     def _halt_at_once(self, error: ApiError) -> float:
@@ -412,7 +411,7 @@ class Driver:
             return SEAT_RETRY
         with self._ledger.write() as tx:
             self._refusals.halt(tx, self.workspace_id, error.fault)
-            row = halts.halt_of(tx, self.workspace_id)
+            row = halts.workspace_row(tx, self.workspace_id)
         self._changed()
         return max(SEAT_RETRY, (row.next_probe or 0.0) - self._ledger.now())
 
@@ -514,7 +513,7 @@ class Driver:
         with self._ledger.read() as tx:
             # Checked here too, because a driver that waits for a batch writes nothing.
             self._ledger.check_server(tx)
-            state = queries.workspace_row(tx, seat.workspace_id)
+            state = halts.workspace_row(tx, seat.workspace_id)
             if state.epoch != seat.epoch:
                 raise Deposed
             pause = self._pause(tx, seat)

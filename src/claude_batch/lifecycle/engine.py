@@ -376,7 +376,7 @@ class Engine:
     def _fail_halted(self) -> None:
         for door in self._doors.values() if self._waiting else ():
             with self.ledger.read() as tx:
-                row = queries.workspace_row(tx, door.workspace_id)
+                row = halts.workspace_row(tx, door.workspace_id)
             if halts.halt_stands(row, self.ledger.now()):
                 self._waiting.fail(self._waiting.of(door), lambda _, row=row: halted_error(row))
 

@@ -26,10 +26,11 @@ from typing import Literal
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import HaltReason
+from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.core.states import Disposition, Outcome, RequestState, next_step
+from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import RequestFault, UserFunctions
-from claude_batch.ledger import halts, live_calls, queries, transitions
+from claude_batch.ledger import halts, live_calls, transitions
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
@@ -293,7 +294,7 @@ class LiveCalls:
                 self._page.extend(live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held))
             if not self._page:
                 return LONGEST_REST
-            state = queries.workspace_row(tx, seat.workspace_id)
+            state = halts.workspace_row(tx, seat.workspace_id)
             limits = halts.limits_of(tx)
         if state.behind is not None:
             return LONGEST_REST

@@ -283,7 +283,7 @@ class _Recovery:
                     tx, self._seat.workspace_id, self._ledger.now()
                 )
             posts = recovered_batches.end(tx, self._seat.workspace_id, mark)
-            if halts.halt_of(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
+            if halts.workspace_row(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
                 halts.clear_halt(tx, self._seat.workspace_id)
             self._ledger.renew_incarnation(tx)
         self._ledger.reopen()
@@ -321,7 +321,7 @@ async def refetch(
     reached. Earlier results stay stored.
     """
     with ledger.read() as tx:
-        there = queries.workspace_row(tx, queries.run_row(tx, run_id).workspace_id).base_url
+        there = halts.workspace_row(tx, queries.run_row(tx, run_id).workspace_id).base_url
         rows = unknown_batches.incomplete_batches(tx, run_id)
         before = unknown_batches.missing_sendings(tx, run_id)
     if there != client.base_url:

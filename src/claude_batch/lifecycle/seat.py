@@ -71,7 +71,7 @@ def compare(
     known = is_known(mark, ledger.incarnations, posts_of(tx))
     if moved or not known:
         note_behind(tx, ledger.now())
-    if halts.halt_of(tx, workspace_id).behind is not None:
+    if halts.workspace_row(tx, workspace_id).behind is not None:
         why = _MOVED if moved else _UNFINISHED if known else ""
         stop_behind(tx, ledger, settings, workspace_id, why)
 

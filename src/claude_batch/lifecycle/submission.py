@@ -113,7 +113,7 @@ class Refusals:
 
     def lift(self, tx: Transaction, workspace_id: int) -> None:
         """Lift a halt, because the API has accepted something."""
-        if halts.halt_of(tx, workspace_id).halted is None:
+        if halts.workspace_row(tx, workspace_id).halted is None:
             return
         halts.clear_halt(tx, workspace_id)
         for row in batch_contents.refused_halves(tx, workspace_id):
@@ -140,7 +140,7 @@ class Refusals:
         ):
             return
         refusal = json.dumps([fault.error_type, fault.message, fault.request_id])
-        halted = halts.halt_of(tx, row.workspace_id).halted is not None
+        halted = halts.workspace_row(tx, row.workspace_id).halted is not None
         batch_contents.note_refusal(tx, row.id, refusal)
         other = batch_contents.other_half(tx, row.id)
         alike = (
@@ -399,7 +399,7 @@ class Submission:
 
         A single request may still be sent as a probe.
         """
-        halt = halts.halt_of(tx, seat.workspace_id)
+        halt = halts.workspace_row(tx, seat.workspace_id)
         if halt.halted is None:
             return False
         return row.request_count > 1 or halts.halt_stands(halt, now)

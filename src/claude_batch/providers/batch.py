@@ -324,7 +324,7 @@ class ClaudeBatchProvider(Opened):
             return str(stopped)
         self._engine.ledger.prove_writable()
         with self._engine.ledger.read() as tx:
-            row = halts.halt_of(tx, workspace_id)
+            row = halts.workspace_row(tx, workspace_id)
         if row.halted is None:
             return None
         return f"sending is halted ({row.halt_reason}): {row.halt_message}"

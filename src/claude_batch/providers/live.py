@@ -48,9 +48,9 @@ from claude_batch.core.errors import (
     LiveRequestError,
     MalformedAnswerError,
 )
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import from_environment
-from claude_batch.core.states import Disposition
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
 from claude_batch.money import prices_of

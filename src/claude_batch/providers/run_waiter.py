@@ -161,7 +161,7 @@ class RunWaiter:
                 states = [batch.state for batch in queries.batches_of_run(tx, self._run_id)]
                 if at_limit(states, row.parallel_batches):
                     waits = unsent
-            return unsent, queries.workspace_row(tx, own or row.workspace_id), waits
+            return unsent, halts.workspace_row(tx, own or row.workspace_id), waits
 
     def _untried(self) -> int | None:
         """Return the workspace of our own key while the key is untried, else None.
@@ -186,8 +186,8 @@ class RunWaiter:
             row = queries.run_row(tx, self._run_id)
             # Not the batches themselves: a run may have a thousand.
             counts = queries.requests_of_batches(tx, self._run_id)
-            theirs = queries.workspace_row(tx, row.workspace_id)
-            ours = theirs if theirs.id == own else queries.workspace_row(tx, own)
+            theirs = halts.workspace_row(tx, row.workspace_id)
+            ours = theirs if theirs.id == own else halts.workspace_row(tx, own)
             under_way = any(state in UNDER_WAY for state in counts)
             held = None if under_way else held_of(tx, self._run_id, self._engine.ledger.now())
             if held is not None and conversations.continuing_counts(tx, self._run_id).all:

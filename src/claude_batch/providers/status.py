@@ -167,7 +167,7 @@ def status_in(
     if still_open and driven is None:
         driven = seat_is_taken(ledger, run.workspace_id)
     batches = _batches(tx, run.id, bool(driven))
-    workspace = queries.workspace_row(tx, run.workspace_id)
+    workspace = halts.workspace_row(tx, run.workspace_id)
     limits = halts.limits_of(tx)
     strange = queries.strange_count(tx, run.id)
     deadline = _deadline(tx, run, counts)

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from claude_batch.core.states import Disposition, Outcome, RequestState, Standing, Stop, next_step
+from claude_batch.core.outcome import Disposition, Outcome, Standing, next_step
+from claude_batch.core.states import RequestState, Stop
 from claude_batch.core.terminal import encodable
 from claude_batch.wire.inbound import mapping_or_none
 from claude_batch.wire.schemas import UnusableSchema, validator_of

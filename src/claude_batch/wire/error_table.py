@@ -17,7 +17,7 @@ import msgspec
 
 from claude_batch.core.errors import STATUS_OF_TYPE as STATUS_OF_TYPE
 from claude_batch.core.errors import HaltReason
-from claude_batch.core.states import Disposition
+from claude_batch.core.outcome import Disposition
 from claude_batch.wire.inbound import (
     LONGEST_ID,
     Redaction,

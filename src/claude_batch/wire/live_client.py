@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 import httpx2
 import msgspec
 
-from claude_batch.core.states import Disposition
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.user_functions import RequestFault, UserFunction
 from claude_batch.wire.connection import (
     CONNECT_SECONDS,

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 import msgspec
 
 from claude_batch.core.answer_parts import Citation, CitedPlace, Usage
-from claude_batch.core.states import Disposition
+from claude_batch.core.outcome import Disposition
 from claude_batch.wire.error_table import classify_line
 from claude_batch.wire.inbound import LONGEST_ID, check_text, mapping_or_none, word_or_none
 
