@@ -43,11 +43,12 @@ from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches, charges, meta, params, requests, results
-from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle.budget_room import count_under_way, most_cost
+from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.lifecycle.budget_room import most_cost
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.money import prices_of
 from claude_batch.providers import result_cursor
+from claude_batch.providers.cost_report import set_budget
 from claude_batch.wire import bounds
 
 
@@ -341,12 +342,19 @@ def _(context: Context, cost: int) -> None:
 @then("a budget that comes now has {spent:d} spent and the most of {count:d} requests in doubt")
 @then("the budget now has {spent:d} spent and the most of {count:d} requests in doubt")
 def _(context: Context, spent: int, count: int) -> None:
-    with context.store.write() as tx:
-        budgets.set_amount(tx, "actor", "a/b", 1)
-    count_under_way(context.store, None, prices_of(), [("actor", "a/b")], 4.0)
+    set_amount, seen = budgets.set_amount, []
+
+    def set_and_look(tx: Transaction, *budget: Any) -> None:
+        set_amount(tx, *budget)
+        seen.extend(budgets.all_budgets(tx, 0))
+
+    # It must count everything from its first transaction on: a call may be sent after it at once.
+    with mock.patch.object(budgets, "set_amount", set_and_look):
+        set_budget(context.store, "actor", "a/b", 1, prices_of())
     with context.store.read() as tx:
         [found] = budgets.all_budgets(tx, 0)
     assert (found.spent, found.doubt) == (spent, count * UNBOUNDED), found
+    assert seen == [found], seen
 
 
 # Results beside held requests ----------------------------------------------------------------

@@ -11,7 +11,7 @@ and no transaction is open meanwhile.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,6 +44,9 @@ MOST_RESERVED = 10**14
 is all that a database stores.
 """
 
+COUNTINGS = 5
+"""How often is counted what was sent before a budget, if more is sent uncounted meanwhile."""
+
 WARN_AT = (100, 80)
 """Percentages of a budget that cause a warning, once each."""
 
@@ -60,10 +63,8 @@ def declare_limits(ledger: Ledger, settings: LedgerSettings) -> None:
         with ledger.write() as tx:
             halts.declare_limits(tx, limits)
     if settings.daily_budget_usd is not None:
-        with ledger.write() as tx:
-            budgets.declare(tx, "day", "", nano_dollars(settings.daily_budget_usd))
-        prices = prices_of(settings.prices)
-        count_under_way(ledger, None, prices, [("day", "")], ledger.now())
+        daily, prices = nano_dollars(settings.daily_budget_usd), prices_of(settings.prices)
+        limit(ledger, prices, "day", "", lambda tx: budgets.declare(tx, "day", "", daily))
 
 
 def tokens_of_files(ledger: Ledger) -> FileTokens:
@@ -234,6 +235,30 @@ def count_under_way(
                 _reserve_all(ledger, seat, prices, source, batch_id, now)
         with ledger.write(seat) as tx:
             charges.count(tx, batch_id, state)
+
+
+def limit(
+    ledger: Ledger,
+    prices: Prices,
+    scope: BudgetScope,
+    name: str,
+    write: Callable[[Transaction], None],
+) -> None:
+    """Write a budget in a transaction in which all that it must pay for is counted.
+
+    Nothing can then be sent by a budget that seems to be unspent. What is counted once for any
+    budget stays counted, and live calls after it are, too; so one counting usually suffices.
+    """
+    of: list[tuple[BudgetScope, str]] = [(scope, name)]
+    for _ in range(COUNTINGS):
+        count_under_way(ledger, None, prices, of, ledger.now())
+        with ledger.write() as tx:
+            if not budgets.uncounted(tx, of, today(ledger.now())):
+                write(tx)
+                return
+    with ledger.write() as tx:
+        write(tx)
+    count_under_way(ledger, None, prices, of, ledger.now())
 
 
 def _reserve_all(

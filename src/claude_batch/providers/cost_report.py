@@ -15,7 +15,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.cost_sums import Grouping, Priced, Sums
 from claude_batch.ledger.store import Ledger, Transaction
-from claude_batch.lifecycle.budget_room import count_under_way, today
+from claude_batch.lifecycle.budget_room import limit, today
 from claude_batch.money import Prices
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
@@ -295,7 +295,8 @@ def set_budget(
 
     Earlier requests count towards it. The ledger's driver notices the change at once.
     """
-    with ledger.write() as tx:
-        budgets.set_amount(tx, scope, name, amount)
-    if amount is not None:
-        count_under_way(ledger, None, prices, [(scope, name)], ledger.now())
+    if amount is None:
+        with ledger.write() as tx:
+            budgets.set_amount(tx, scope, name, None)
+    else:
+        limit(ledger, prices, scope, name, lambda tx: budgets.set_amount(tx, scope, name, amount))

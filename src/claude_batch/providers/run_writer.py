@@ -397,12 +397,16 @@ class RunWriter:
             self._check_deadline()
             self._look_ahead()
             self._spare(anew=new)
+        # Before its budget is there, too: a driver may send something as soon as it is.
+        actors = [] if self._mode.actor_budget is None else [self._actor]
+        self._count_for_budgets("actor", actors)
         reach(CrashPoint.BEFORE_STORED)
         known, self.rerun, self.stamp = self.ledger.apply(lambda tx: self._finish(tx, digest, new))
         reach(CrashPoint.AFTER_STORED)
         self._is_new = known is None
         run_id = self.run_id if known is None else str(known.id)
-        self._count_for_budgets(run_id)
+        self._count_for_budgets("actor", actors)
+        self._count_for_budgets("run", [] if self._mode.budget is None else [run_id])
         if self.rerun is not None:
             self._found = run_id
             report_rerun(run_id, self.rerun)
@@ -412,15 +416,11 @@ class RunWriter:
             self._workbench.give(run_id, self._talk.tools, self._talk.judge)
         return run_id
 
-    def _count_for_budgets(self, run_id: str) -> None:
-        """Count what was sent before the budgets that came with this run."""
-        declared: list[tuple[BudgetScope, str]] = []
-        if self._mode.budget is not None:
-            declared.append(("run", run_id))
-        if self._mode.actor_budget is not None:
-            declared.append(("actor", self._actor))
-        if declared and self._prices is not None:
-            count_under_way(self.ledger, None, self._prices, declared, self.ledger.now())
+    def _count_for_budgets(self, scope: BudgetScope, names: list[str]) -> None:
+        """Count what was sent before the budgets that come with this run."""
+        of: list[tuple[BudgetScope, str]] = [(scope, name) for name in names]
+        if of and self._prices is not None:
+            count_under_way(self.ledger, None, self._prices, of, self.ledger.now())
 
     def _finish(
         self, tx: Transaction, digest: str, new: bool
