@@ -562,6 +562,8 @@ class Load:
     """Sum over all requests."""
     most: int = 0
     """The amount that a budget reserves for them, in nano-dollars."""
+    most_turns: int = 0
+    """The same for all turns, as `Estimate.cost_most_turns`."""
     unbounded: int = 0
     """Number of requests without a known upper bound of their cost."""
     turns: int = 1
@@ -597,6 +599,10 @@ class Estimate:
     """Upper bound of the cost. At live prices if a mode or a deadline may cause live calls.
     Otherwise the amount that a budget reserves for all requests at once.
     """
+    cost_most_turns: int
+    """Upper bound of the cost of all `turns`, each of which repeats the answers before it. It does
+    not include what tools return, which has no bound.
+    """
     live_cost: int
     """The value of `cost` without batches."""
     saved_by_cache: int
@@ -611,8 +617,8 @@ class Estimate:
     """Number of requests that `cost_most` excludes, because their cost has no known upper bound."""
     turns: int = 1
     """The most turns that one of the requests may take: with tools (``max_turns``), or because an
-    answer has not the right format (``validation_attempts``). All costs are those of first turns; a
-    later turn costs as much as the first one, and what has become longer since.
+    answer has not the right format (``validation_attempts``). All other costs are those of first
+    turns.
     """
 
     @property
@@ -628,8 +634,8 @@ class Estimate:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; ``…_usd`` are dollars."""
         values = {**asdict(self), "saved_by_batch": self.saved_by_batch}
-        for name in ("cost_low", "cost", "cost_most", "live_cost", "saved_by_batch",
-                     "saved_by_cache"):  # fmt: skip
+        for name in ("cost_low", "cost", "cost_most", "cost_most_turns", "live_cost",
+                     "saved_by_batch", "saved_by_cache"):  # fmt: skip
             values[f"{name}_usd"] = values[name] / 1e9
         return values
 
@@ -685,6 +691,7 @@ def estimate(
         cost_low=costs[0],
         cost=costs[1],
         cost_most=sum(load.most for load in loads.values()),
+        cost_most_turns=sum(load.most_turns for load in loads.values()),
         live_cost=costs[2],
         saved_by_cache=costs[3],
         unpriced=unpriced,

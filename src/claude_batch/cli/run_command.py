@@ -249,7 +249,13 @@ def _most(found: Estimate, is_sampled: bool) -> str:
         return "at most an unknown amount"
     about = "about " if is_sampled else ""
     most = f"at most {about}{dollars(found.cost_most)}"
-    return most if found.turns == 1 else f"{most} a turn, in up to {found.turns} turns"
+    if found.turns == 1:
+        return most
+    return f"{most} for first turns, {about}{_most_of_all(found)}"
+
+
+def _most_of_all(found: Estimate) -> str:
+    return f"{dollars(found.cost_most_turns)} for up to {found.turns} (without what tools return)"
 
 
 def _unpriced(found: Estimate) -> str:
@@ -288,8 +294,8 @@ def _estimate_details(found: Estimate) -> list[str]:
         )
     if found.turns > 1:
         lines.append(
-            f"all of this is for first turns; a request may take up to {found.turns} (tools, "
-            "validation_attempts), and each costs as much again, or more"
+            "all of this is for first turns; a request may take more (tools, validation_attempts): "
+            f"at most {_most_of_all(found)}"
         )
     if found.unpriced:
         lines.append(_unpriced(found))
@@ -299,12 +305,13 @@ def _estimate_details(found: Estimate) -> list[str]:
 def _confirm(found: Estimate, above: Any) -> None:
     """Ask for confirmation of an expensive run; raise `BadInput` if nobody confirms, or can."""
     limit = nano_dollars(above)
-    most_of_all = found.cost_most * found.turns
-    if most_of_all <= limit and not found.unpriced and not found.unbounded:
+    if found.cost_most_turns <= limit and not found.unpriced and not found.unbounded:
         return
-    most = "an unknown amount" if found.unpriced or found.unbounded else dollars(most_of_all)
+    most = dollars(found.cost_most_turns)
     if found.turns > 1:
         most += f" in up to {found.turns} turns"
+    if found.unpriced or found.unbounded:
+        most = "an unknown amount"
     words = f"this can cost {most}, more than --confirm-above {write_usd(limit)}"
     if sys.stdin is None or not sys.stdin.isatty():
         raise BadInput(

@@ -24,7 +24,13 @@ from claude_batch.wire.batches_client import (
     Unreachable,
     misplaced_error,
 )
-from claude_batch.wire.bounds import FileTokens, Unbounded, named_and_longest, token_bound
+from claude_batch.wire.bounds import (
+    FileTokens,
+    TokenBound,
+    Unbounded,
+    named_and_longest,
+    token_bound,
+)
 from claude_batch.wire.caching import CacheMarks, counted_params, marked_prefix
 from claude_batch.wire.connection import CredentialFault
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, body_length
@@ -93,8 +99,13 @@ class Estimator:
             load.media_size += bound.media.size * times
             load.media_tokens += bound.media.tokens * times
             load.most_input += bound.input * times
-            most = bound_cost(self._prices, bound, self._now, batch=not self._may_be_live)
+            most = self._most(bound)
             load.most += most * times
+            # The input grows evenly, and long prompts have higher prices, never lower ones. So the
+            # mean of the first turn and the last is at least that of all.
+            grown = bound.input + (turns - 1) * bound.output
+            last = most if turns == 1 else self._most(bound._replace(input=grown))
+            load.most_turns += turns * (most + last) // 2 * times
         except Unbounded:
             load.unbounded += times
         prefix = marked_prefix(encoded.params)
@@ -109,6 +120,9 @@ class Estimator:
             self.sample.append((model, encoded))
         elif (place := self._random.randrange(self._seen)) < SAMPLE:
             self.sample[place] = (model, encoded)
+
+    def _most(self, bound: TokenBound) -> int:
+        return bound_cost(self._prices, bound, self._now, batch=not self._may_be_live)
 
     def estimate(self, rules: dict[str, Rule]) -> Estimate:
         """Estimate all requests by these rules."""
@@ -266,6 +280,7 @@ def stored_estimate(writer: RunWriter, prices: Prices, *, whole: bool = False) -
             for name in ("size", "media_size", "media_tokens", "most_input"):
                 setattr(load, name, round(getattr(load, name) * share))
             load.most = round(load.most * max(share, 1))
+            load.most_turns = round(load.most_turns * max(share, 1))
     return estimator.estimate(rules_seen(writer.ledger, actor, estimator.loads))
 
 
