@@ -153,7 +153,8 @@ Feature: The registry finds who answers for an actor
       | twice   | double | twice:make    |                                                  |
       | again   | double | again:make    |                                                  |
       | thief   | claude | thief:make    |                                                  |
-    Then the registry by default knows "acme, anthropic, broken, claude, claude-batch, double, empty, wrong"
+      | partial | half   | partial:Half  | class Half: respond = close = None               |
+    Then the registry by default knows "acme, anthropic, broken, claude, claude-batch, double, empty, half, wrong"
     And the modules "acme, broken, empty, wrong, twice, again, thief" are not imported
     And providers of packages are found as follows
       | name      | provider       | error                                                                                                                             |
@@ -164,7 +165,8 @@ Feature: The registry finds who answers for an actor
       | empty     |                | the provider 'empty' cannot be imported (empty:gone of empty): AttributeError: module 'empty' has no attribute 'gone'…            |
       | wrong     |                | the provider 'wrong' cannot be imported (wrong:make of wrong): TypeError: it is not a class or function, but str…                 |
       | double    |                | several packages have a provider 'double': …twice:make of twice…; uninstall all but one, or register the one to use               |
-      | nobody    |                | …acme, anthropic, broken, claude, claude-batch, double, empty, wrong                                                              |
+      | half      |                | the provider 'half' is Half, which has no capabilities, respond_all, aclose; claude_batch.Provider says what a provider must have |
+      | nobody    |                | …acme, anthropic, broken, claude, claude-batch, double, empty, half, wrong                                                         |
     And the modules "twice, again, thief" are not imported
 
   Scenario: A registry of one's own has no plug-ins unless it names their group

@@ -100,7 +100,7 @@ class ProviderRegistry:
             key = (name, _frozen(given), _environment())
             made = self._made.get(key)
             if made is None or getattr(made, "closed", False):
-                made = self._factories[name](**given)
+                made = _checked(name, self._factories[name](**given))
                 self._made[key] = made
             return made
 
@@ -205,6 +205,20 @@ def _plug_in(name: str, points: Sequence[EntryPoint]) -> ProviderFactory:
             "Other providers are not affected"
         ) from error
     return cast("ProviderFactory", factory)
+
+
+_NEEDED = ("capabilities", "respond", "respond_all", "aclose", "close")
+"""What every actor uses of its provider. The others need a capability, or a framework."""
+
+
+def _checked(name: str, provider: Provider) -> Provider:
+    """Return a new provider. Raises `ActorConfigurationError` if it lacks what actors use."""
+    if missing := [each for each in _NEEDED if not hasattr(provider, each)]:
+        raise ActorConfigurationError(
+            f"the provider {name!r} is {type(provider).__name__}, which has no "
+            f"{', '.join(missing)}; claude_batch.Provider says what a provider must have"
+        )
+    return provider
 
 
 def _normal(name: str) -> str:
