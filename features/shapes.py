@@ -157,6 +157,17 @@ class Stubborn(BaseModel):
         raise RuntimeError("a validator with a mistake")
 
 
+class Quitting(BaseModel):
+    """What ends the program that validates it."""
+
+    number: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _exit(cls, data: Any) -> Any:
+        raise SystemExit("no answer is good enough")
+
+
 class Priced(BaseModel):
     """Its validator and its serializer raise what Pydantic does not convert."""
 

@@ -125,6 +125,18 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then 0 answers came from batches and 3 live, each paid once
     And the run's deadline was missed: it left no time
 
+  Scenario: what is tried again before its deadline keeps it
+    Given an API that takes 6 seconds for a batch
+    And a batch provider with {"deadline": "17s", "deadline_margin": "5s"}
+    When a run of these prompts is submitted
+      | prompt                                            |
+      | [[sandbox:errored:invalid_request_error:once]]    |
+    And the results are read in order
+    Then 0 results are answers and 1 are errors
+    And in the ledger the outcomes of the deadlines come to be ["met"]
+    When what failed in the run is retried
+    Then 0 answers came from batches and 1 live, each paid once
+
   Scenario: what is tried again after its deadline is asked in batches, without one
     Given an API
     And the API has the faults

@@ -266,6 +266,17 @@ Feature: Live calls of the ledger are made once, and survive the process
     And the results are read in order
     Then some of the 6 requests are answered and paid for once, and the others are canceled at no cost
 
+  Scenario: a live run that has all the calls that it may have holds up no other one
+    Given an API with {"live_latency": 2}
+    And a batch provider with {"mode": "live", "live_concurrency": 1}
+    When a run of 20 prompts is stored at once
+    Given a batch provider with {"mode": "live"}
+    When "hello" is asked with the key "k"
+    Then all 1 are answered
+    And the run's fields are
+      | field           | value |
+      | status.finished | false |
+
   Scenario: a disk that is full for a while loses no live answer
     Given a command's API
     And a command's file "asks.jsonl" of 3 prompts

@@ -16,6 +16,16 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
     And the errors were canceled by "run"
     And the errors do not speak of conversations
 
+  Scenario: A final answer that meets the cancellation of its run is kept, although nobody has judged it
+    Given an API that takes 30 seconds for a batch
+    And a batch provider with {"validation_attempts": 2, "poll_interval": 3}
+    When a run of 2 prompts is submitted
+    And the API's clock goes 1 hours on
+    And the run is cancelled
+    And the run is waited for
+    And the results are read in order
+    Then 2 results are answers and 0 are errors
+
   Scenario: A batch that somebody cancels at the API
     Given an API that takes 30 seconds for a batch
     And a batch provider

@@ -58,6 +58,16 @@ Feature: The program that asked judges the answers, whoever drives
     When the type Considered decides
     Then that thread has its answer
 
+  Scenario: A function that hangs while it judges holds up no other conversation
+    Given an API
+    And a driver that waits 1 second for a verdict
+    And a batch provider with {"validation_attempts": 2}
+    When the actor is asked for a Considered on another thread
+    And the type Considered has begun
+    Then the actor answers another call meanwhile
+    When the type Considered decides
+    Then that thread has its answer
+
   Scenario Outline: A function that judges may ask an actor whose answers are judged too: <who> drives
     Given an API whose model first answers {"number": "12", "total": 1}, and then {"number": "12", "total": 1}
     And <driver>

@@ -230,6 +230,20 @@ Feature: Conversations go on by themselves in the next batch
     And the API has processed 2 requests, none twice
     And the tool was called 1 time
 
+  Scenario: A key goes on from the answer that met its cancellation
+    Given an API
+    And a batch provider with {"max_wait": 1, "on_timeout": "cancel", "poll_interval": 5}
+    And its actor has the tool that notes its calls
+    When "Look [[sandbox:tools]]" is asked with the key "k"
+    Then every call fails with BatchTimeoutError
+    And in the ledger the states of the requests come to be ["canceled"]
+    Given a batch provider
+    And its actor has the tool that notes its calls
+    When "Look [[sandbox:tools]]" is asked with the key "k"
+    Then all 1 are answered
+    And the API has processed 2 requests, none twice
+    And the tool was called 1 time
+
   Scenario: A live conversation goes on too
     Given an API that remembers what it is asked
     And an actor that is asked live, with the tools "population,fails"
@@ -340,6 +354,42 @@ Feature: Conversations go on by themselves in the next batch
       | ends   |
       | closes |
 
+  Scenario: A conversation whose tool was interrupted ends, also if a process drives that has no tools
+    Given an API
+    And another process that drives the ledger
+    And a batch provider that does not drive
+    And its actor has the tool that takes its time
+    When a program asks "Look [[sandbox:tools]]", and is killed while the tool runs
+    And the same run is asked again by a provider that has the tool
+    Then result 1 failed with ToolInterruptedError
+    And the other process still drives
+
+  Scenario: A turn that was sent twice is answered once, also if both answers come while its tool runs
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [
+        {"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 4}},
+        {"route": "create", "nth": [2], "action": {"type": "drop_after", "listed_after": 4.3}}
+      ]}
+      """
+    And a batch provider with {"settling": "60s"}
+    And its actor has the tool that takes its time
+    When a run of these prompts is stored
+      | prompt                 |
+      | Look [[sandbox:tools]] |
+    Then in the ledger the states of the batches come to be ["unknown"]
+    And decisions about the run's unknown requests change as follows
+      | decision   | how           | requests |
+      | send again | synchronously | 1        |
+    And in the ledger the states of the batches come to be ["unknown", "unknown"]
+    And decisions about the run's unknown requests change as follows
+      | decision | how           | requests |
+      | give up  | synchronously | 1        |
+    And in the ledger the states of the requests come to be ["succeeded"]
+    And the tool was called 1 time
+    And in the ledger the states of the batches come to be ["collected", "collected", "collected"]
+
   Scenario: Without a driving process conversations advance pass by pass
     Given an API
     And a batch provider that does not drive
@@ -374,21 +424,26 @@ Feature: Conversations go on by themselves in the next batch
     When the actor is asked in vain: "Search [[sandbox:pause:50]]"
     Then it fails as ConversationStoppedError and says "more than a batch can carry"
 
-  Scenario: An answer without a format is not judged, and an exception of a validator rejects one
+  Scenario Outline: An answer without a format is not judged, and whatever a validator raises rejects one: <type>
     Given an API
     And a batch provider with {"validation_attempts": 3}
     When the actor is asked: "hello"
     Then the answer took 1 turns
-    When a run of these prompts is submitted as Stubborn
+    When a run of these prompts is submitted as <type>
       | prompt |
       | hi     |
     And the run is waited for
     And another provider opens the run
     And the results are read in order
     Then the results by place have
-      | field   | value                                                                                  |
-      | 0.error | "OutputValidationError: …its validator raised RuntimeError: a validator with a mistake…" |
+      | field   | value                                                     |
+      | 0.error | "OutputValidationError: …its validator raised <error>…" |
     And the API has processed 4 requests, none twice
+
+    Examples:
+      | type     | error                                  |
+      | Stubborn | RuntimeError: a validator with a mistake |
+      | Quitting | SystemExit: no answer is good enough   |
 
   Scenario: Two keys of one workspace have each tool run once
     Given an API
@@ -408,4 +463,14 @@ Feature: Conversations go on by themselves in the next batch
       | prompt                 |
       | Look [[sandbox:tools]] |
     Then a driver that finds its tool started by another one goes on from the result
+    And the tool was called 1 time
+
+  Scenario: A tool that waits to start is not started for a conversation that was cancelled and retried
+    Given an API
+    And a batch provider that does not drive
+    And its actor has the tool that notes its calls
+    When a run of these prompts is stored
+      | prompt                 |
+      | Look [[sandbox:tools]] |
+    Then a driver starts its tool only once it has found the retried conversation
     And the tool was called 1 time

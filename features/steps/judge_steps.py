@@ -30,7 +30,7 @@ from claude_batch.ledger import conversations, enqueue, schema
 from claude_batch.ledger.conversations import Verdict
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import requests, results, verdicts
-from claude_batch.lifecycle import conversation_driver
+from claude_batch.lifecycle import conversation_driver, judge_threads
 
 ASKS = """
 import asyncio, json, sys, time
@@ -127,9 +127,13 @@ def _submit(context: Context, count: int, shape: type[Any]) -> None:
 
 @given("a driver that waits {seconds:d} second for a verdict")
 def _(context: Context, seconds: int) -> None:
-    patience = mock.patch.object(conversation_driver, "JUDGE_PATIENCE", seconds)
-    patience.start()
-    context.add_cleanup(patience.stop)
+    for module, name in (
+        (conversation_driver, "JUDGE_PATIENCE"),
+        (judge_threads, "LONGEST_JUDGING"),
+    ):
+        patience = mock.patch.object(module, name, seconds)
+        patience.start()
+        context.add_cleanup(patience.stop)
     make_provider(context)
     context.provider.resume()
 

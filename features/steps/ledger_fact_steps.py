@@ -68,6 +68,7 @@ FACTS: dict[str, Select[Any]] = {
     "counts of results": select(func.count()).select_from(results),
     "sums that budgets have spent": select(charges.c.spent),
     "sums that budgets have in doubt": select(charges.c.doubt),
+    "outcomes of the deadlines": select(runs.c.deadline_outcome),
     "outputs of the runs": select(runs.c.output),
     "ends of the tool calls": select(tool_calls.c.finished),
     "names of the tool calls": select(tool_calls.c.name),

@@ -31,6 +31,7 @@ from claude_batch.ledger.schema import batches, requests, results, tool_calls
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle import conversation_driver
 from claude_batch.lifecycle.conversation_driver import Conversations
+from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.seat import seat_is_taken
 
 use_step_matcher("parse")
@@ -427,7 +428,7 @@ def _(context: Context) -> None:
 
 
 ENDS = """
-import sys, time
+import os, signal, sys, time
 from pathlib import Path
 
 import claude_batch as cb
@@ -445,6 +446,9 @@ while not notes.read_text():
     time.sleep(0.01)
 if end == "closes":
     provider.close()
+elif end == "is killed":
+    sys.stdout.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -463,20 +467,46 @@ def _(context: Context, prompt: str, ends: str) -> None:
             text=True,
             timeout=60,
         )
-    assert done.returncode == 0 and not done.stderr, done
+    is_killed = ends == "is killed"
+    assert done.returncode == (-9 if is_killed else 0) and not done.stderr, done
     context.run_id = done.stdout.strip()
     [finished] = ledger_values(select(tool_calls.c.finished))
-    assert finished is not None
+    assert (finished is None) == is_killed
+
+
+def _continuing(context: Context) -> tuple[Engine, Seat]:
+    """A conversation whose tool has to run, and the seat of the driver that will run it."""
+    with mock.patch.object(Conversations, "look", lambda *_, **__: 60.0):
+        until(lambda: context.provider.advance_sync() and _state() == cb.RequestState.CONTINUING)
+    engine, workspace = context.provider._engine, context.provider._door().workspace_id
+    with engine.ledger.write() as tx:
+        return engine, Seat(workspace, submissions.take_seat(tx, workspace))
+
+
+@then("a driver starts its tool only once it has found the retried conversation")
+def _(context: Context) -> None:
+    engine, seat = _continuing(context)
+    driver = Conversations(engine.ledger, engine.workbench, lambda: None)
+    workspace = seat.workspace_id
+    engine.workbench.most_running = 0
+    driver.look(workspace, seat, patient=False)
+    context.run.cancel_sync()
+    driver.look(workspace, seat, patient=False)
+    assert _state() == cb.RequestState.CANCELED, _state()
+    context.run.retry_failed_sync(["canceled"])
+    assert _state() == cb.RequestState.CONTINUING, _state()
+    engine.workbench.most_running = 16
+    with mock.patch.object(driver, "_listed_until", float("inf")):
+        driver.look(workspace, seat)
+    assert not driver.running, driver.running
+    driver.look(workspace, seat, patient=False)
+    until(lambda: driver.look(workspace, seat) and not driver.running)
 
 
 @then("a driver that finds its tool started by another one goes on from the result")
 def _(context: Context) -> None:
-    with mock.patch.object(Conversations, "look", lambda *_, **__: 60.0):
-        until(lambda: context.provider.advance_sync() and _state() == cb.RequestState.CONTINUING)
-    engine, door = context.provider._engine, context.provider._door()
-    ledger, workspace = engine.ledger, door.workspace_id
-    with ledger.write() as tx:
-        seat = Seat(workspace, submissions.take_seat(tx, workspace))
+    engine, seat = _continuing(context)
+    ledger, workspace = engine.ledger, seat.workspace_id
     first, other = (Conversations(ledger, engine.workbench, lambda: None) for _ in range(2))
     first.look(workspace, seat, starting=False)
     assert other.look(workspace, None) and other.running == 1

@@ -250,7 +250,7 @@ def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
     queued = 0
     for turn in turns:
         row = tx.execute(
-            select(results.c.cost, params.c.body, conversations.c.request_seq)
+            select(results.c.cost, params.c.body, conversations.c.request_seq, requests.c.sendings)
             .select_from(requests)
             .join(results, OF_ANSWER)
             .join(params, params.c.request_seq == requests.c.seq)
@@ -260,13 +260,15 @@ def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
         if row is None:
             continue
         step, fault = (0, 1) if turn.rejected else (1, 0)
+        # All that was sent until now was this turn, also what is answered later.
+        consumed = max(turn.answered_by, row.sendings)
         if row.request_seq is None:
             tx.execute(
                 insert(conversations).values(
                     request_seq=turn.seq,
                     turns=step,
                     rejected=fault,
-                    consumed=turn.answered_by,
+                    consumed=consumed,
                     cost=row.cost,
                     first_params=row.body,
                 )
@@ -278,7 +280,7 @@ def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
                 .values(
                     turns=conversations.c.turns + step,
                     rejected=conversations.c.rejected + fault,
-                    consumed=turn.answered_by,
+                    consumed=consumed,
                     cost=conversations.c.cost + row.cost if row.cost is not None else None,
                     first_params=func.coalesce(conversations.c.first_params, row.body),
                 )

@@ -101,11 +101,18 @@ _LIVE_RUNS = select(runs.c.id).where(
 _ANY_RUN = _LIVE_RUNS.limit(1)
 
 
-def waiting(tx: Connection, workspace_id: int, limit: int, *, room: Mapping[str, int]) -> list[int]:
-    """Return the row numbers of requests that wait for a live call, oldest first.
+def waiting(
+    tx: Connection,
+    workspace_id: int,
+    limit: int,
+    *,
+    room: Mapping[str, int],
+    without: Collection[str] = (),
+) -> list[tuple[int, str]]:
+    """Return the row numbers and runs of requests that wait for a live call, oldest first.
 
     ``room`` maps runs with a budget to their remaining amount, in nano-dollars. Of those runs, only
-    requests that are known to fit are returned.
+    requests that are known to fit are returned. None is returned of the runs in ``without``.
     """
     of_lanes = requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE))
     chosen = requests.c.live == 1
@@ -117,24 +124,21 @@ def waiting(tx: Connection, workspace_id: int, limit: int, *, room: Mapping[str,
             for run_id, left in room.items()
         ]
         chosen = and_(chosen, or_(requests.c.run_id.not_in(room), *fits))
-    return list(
-        tx.scalars(
-            select(requests.c.seq)
-            .where(_QUEUED, of_lanes, chosen)
-            .order_by(requests.c.seq)
-            .limit(limit),
-            {"workspace": workspace_id},
-        )
-    )
-
-
-def waiting_runs(tx: Connection, seqs: Collection[int]) -> list[tuple[str, str]]:
-    """Return the runs, each with its actor, of requests by row number."""
+    if without:
+        chosen = and_(chosen, requests.c.run_id.not_in(without))
     rows = tx.execute(
-        select(runs.c.id, runs.c.actor).where(
-            runs.c.id.in_(select(requests.c.run_id).where(requests.c.seq.in_(seqs)))
-        )
+        select(requests.c.seq, requests.c.run_id)
+        .where(_QUEUED, of_lanes, chosen)
+        .order_by(requests.c.seq)
+        .limit(limit),
+        {"workspace": workspace_id},
     )
+    return [(row[0], row[1]) for row in rows]
+
+
+def actors_of(tx: Connection, run_ids: Collection[str]) -> list[tuple[str, str]]:
+    """Return these runs, each with its actor."""
+    rows = tx.execute(select(runs.c.id, runs.c.actor).where(runs.c.id.in_(run_ids)))
     return [(row[0], row[1]) for row in rows]
 
 

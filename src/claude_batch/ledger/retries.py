@@ -139,14 +139,14 @@ def _ask_again(tx: Connection, run_id: str, failed: Any, *, due: float) -> tuple
     answered = _give_known_answers(tx, failed)
     queued = _queue(tx, failed, due)
     if queued or answered:
-        _reopen(tx, run_id)
+        _reopen(tx, run_id, due)
     return queued, answered
 
 
-def _reopen(tx: Connection, run_id: str) -> None:
+def _reopen(tx: Connection, run_id: str, now: float) -> None:
     """Reopen a run that had ended, because it has new attempts or undelivered answers."""
     tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
-    run_deadlines.forget(tx, run_id)
+    run_deadlines.renew(tx, run_id, now)
 
 
 def _queue(tx: Connection, failed: Any, due: float) -> int:
@@ -191,7 +191,7 @@ def rerun(tx: Connection, run_id: str, now: float) -> Rerun:
         queued = passing
         _queue(tx, chosen, now)
     if queued or given:
-        _reopen(tx, run_id)
+        _reopen(tx, run_id, now)
     counts = request_counts(tx, run_id)
     failed |= {str(state): counts[state] for state in _STANDS if state in counts}
     first, last = _ended(tx, run_id)
@@ -312,8 +312,7 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
     queued += transitions.ask_again(tx, and_(lost, lost_with_it), due=now)
     for batch_id in batch_ids:
         fetch_soon(tx, batch_id, now)
-    tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
-    run_deadlines.forget(tx, run_id)
+    _reopen(tx, run_id, now)
     return queued
 
 
@@ -341,4 +340,5 @@ def _give_known_answers(tx: Connection, failed: Any) -> int:
     )
     answer = results.alias()
     known = and_(failed, answer.c.request_seq == requests.c.seq, answer.c.sending == first)
+    transitions.forget_cancellation(tx, known)  # a conversation goes on from its answer
     return transitions.conclude(tx, known, answer=answer, is_late=True).total()

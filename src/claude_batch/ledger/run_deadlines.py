@@ -143,12 +143,20 @@ def conclude(tx: Connection, run_id: str, outcome: str, *, closed: float | None 
 
 
 def reopen(tx: Connection, run_id: str) -> None:
-    """Check a run's deadline again after requests were added."""
+    """Check a run's deadline again although the run had ended."""
     tx.execute(
         update(runs)
         .where(runs.c.id == run_id, runs.c.deadline_closed.is_not(None))
         .values(deadline_closed=None, deadline_outcome=None)
     )
+
+
+def renew(tx: Connection, run_id: str, now: float) -> None:
+    """Check a run's deadline again, because requests are sent again on order, if it is to come."""
+    forget(tx, run_id)
+    deadline = tx.scalar(select(runs.c.deadline).where(runs.c.id == run_id))
+    if deadline is not None and deadline > now:
+        reopen(tx, run_id)
 
 
 def forget(tx: Connection, run_id: str) -> None:

@@ -243,7 +243,7 @@ conversations: Table = Table(
     Column("request_seq", _Serial, primary_key=True, autoincrement=False),
     Column("turns", Integer, nullable=False),  # answers followed by another turn
     Column("rejected", Integer, nullable=False),  # answers that did not match the response format
-    Column("consumed", Integer, nullable=False),  # last sending whose answer was continued
+    Column("consumed", Integer, nullable=False),  # last sending of the turn that was continued
     Column("cost", BigInteger),  # of those answers, in nano-dollars; None if unknown
     Column("first_params", LargeBinary),  # the caller's params, once ``params`` holds more
     Column("stopped", String),  # why it stopped: `claude_batch.core.states.Stop`

@@ -361,6 +361,11 @@ def mark_cancelled(tx: Connection, which: Condition) -> int:
     return _change(tx, which, cancelled=True)
 
 
+def forget_cancellation(tx: Connection, which: Condition) -> int:
+    """Let requests go on that the caller had cancelled, on the user's order."""
+    return _change(tx, which, cancelled=False)
+
+
 def expire(tx: Connection, which: Condition) -> int:
     """End queued requests as expired: they did not run before the deadline."""
     return _change(tx, which, state=RequestState.EXPIRED, finished=next_stamp(tx))

@@ -558,7 +558,7 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     if count:
         # The delivered output shows "lost"; the new answers require another delivery.
         tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None))
-        run_deadlines.forget(tx, run_id)
+        run_deadlines.renew(tx, run_id, now)
     return count
 
 

@@ -21,7 +21,7 @@ from typing import Literal
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.outcome import Disposition
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import RequestState, Stop
 from claude_batch.ledger import conversations, transitions
 from claude_batch.ledger.conversations import ToolResult, Verdict
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
@@ -65,6 +65,9 @@ RESTS_PER_LIST = 5
 
 LOOKS_ELSEWHERE = 5.0
 """Seconds between two checks of conversations that another process has to act on."""
+
+START_AGAIN = 1.0
+"""Seconds between two attempts to start a tool if the system has no more threads."""
 
 JUDGE_PATIENCE = 60.0
 """Seconds that a driver waits for another process to judge an answer, since it saw the answer or
@@ -192,6 +195,8 @@ class Conversations:
         if not listed:
             # The event that caused this look may have brought something new to list.
             times.append(self._listed_until)
+        if self._to_start and not self._running:
+            times.append(now + START_AGAIN)
         if any(each.is_elsewhere for each in self._standing.values()):
             # No write to the ledger reports that the other process has died, or that this one has
             # received its functions meanwhile.
@@ -213,15 +218,22 @@ class Conversations:
                 for row in page:
                     seen.add(row.seq)
                     self._consider(tx, row, seat, ends)
-            if seat is not None:
-                self._end(seat, ends)
-            else:
+            if seat is None:
                 self._judge_for_driver(page)
+                # The driver may not have the functions, and then does not know which may run again.
+                ends = [each for each in ends if each[1].stopped is Stop.TOOL_INTERRUPTED]
+            self._end(seat, ends)
             if len(page) < PAGE:
                 break
             after = page[-1].seq
         for seq in self._standing.keys() - seen:
             del self._standing[seq]
+        self._to_start = deque(each for each in self._to_start if self._still_stands(each[0]))
+
+    def _still_stands(self, call: _Call) -> bool:
+        """Return whether a call is of the answer that its conversation stands at."""
+        standing = self._standing.get(call[0])
+        return standing is not None and standing.row.answered_by == call[1]
 
     def _consider(self, tx: Transaction, row: Record, seat: Seat | None, ends: _Ends) -> None:
         known = self._standing.get(row.seq)
@@ -230,7 +242,10 @@ class Conversations:
         calls_tools = row.disposition == Disposition.TOOLS
         helps = calls_tools and self._workbench.runs_undriven(row.run_id)
         if row.cancelled:
-            ends.append((row, End(RequestState.CANCELED)))
+            # An answer that asks for nothing more is kept, as in any cancelled run. Its reader
+            # judges it.
+            is_last = row.disposition == Disposition.FINAL
+            ends.append((row, End(RequestState.SUCCEEDED if is_last else RequestState.CANCELED)))
         elif known is not None and not known.is_elsewhere:
             known.row = row  # its row may have changed to live
             if known.state == "judging" and (known.judging is None or known.judging.done()):
@@ -251,7 +266,7 @@ class Conversations:
         else:
             self._standing[row.seq] = standing
 
-    def _end(self, seat: Seat, ends: _Ends) -> None:
+    def _end(self, seat: Seat | None, ends: _Ends) -> None:
         if not ends:
             return
         with self._ledger.write(seat) as tx:
@@ -381,7 +396,7 @@ class Conversations:
     def _judge(self, run_id: str, check: Check) -> str | None:
         try:
             return check.problem(self._workbench.judge_of(run_id))
-        except Exception as error:
+        except BaseException as error:
             # The answer is billed, so it is returned unchecked rather than lost.
             _log.warning("an answer cannot be validated: %s: %s", type(error).__name__, error)
             return None
@@ -450,16 +465,29 @@ class Conversations:
             raise
         reach(CrashPoint.AFTER_TOOL_STARTED)
         self._not_begun -= {call for call, _, _ in chosen}
-        for call, use in started:
+        for place, (call, use) in enumerate(started):
             row = self._standing[call[0]].row
             tools = self._workbench.tools_of(row.run_id, row.tools) or {}
             self._running.add(call)
-            run_call(
-                tools,
-                use,
-                lambda output, call=call: self._report(call, output),
-                lambda call=call, name=use.name: self._note_asking(call, name),
-            )
+            try:
+                run_call(
+                    tools,
+                    use,
+                    lambda output, call=call: self._report(call, output),
+                    lambda call=call, name=use.name: self._note_asking(call, name),
+                )
+            except RuntimeError as error:  # the system has no more threads
+                self._put_back(started[place:], error)
+                return
+
+    def _put_back(self, unstarted: list[tuple[_Call, ToolUse]], error: RuntimeError) -> None:
+        """Start calls later whose functions could not begin, although they are noted as started."""
+        _log.warning("a tool could not be started, and is tried again: %s", error)
+        calls = [call for call, _ in unstarted]
+        self._running.difference_update(calls)
+        self._workbench.running.difference_update(calls)
+        self._not_begun.update(calls)
+        self._to_start.extendleft((call, use, None) for call, use in reversed(unstarted))
 
     def _next_calls(self) -> list[tuple[_Call, ToolUse, str | None]]:
         """Take the calls that may start now, in their order."""

@@ -6,6 +6,7 @@ judged too. So conversations go on while it waits.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,8 +14,14 @@ from weakref import WeakSet
 
 from claude_batch.lifecycle.tool_runner import ASKING_AT_ONCE, asking
 
+_log = logging.getLogger(__name__)
+
 Verdict = Future[str | None]
 """What is wrong with an answer, or None; perhaps not known yet."""
+
+
+LONGEST_JUDGING = 30.0
+"""Seconds after which the others no longer wait for a function, because it may hang."""
 
 
 class JudgeThreads:
@@ -26,6 +33,7 @@ class JudgeThreads:
         self._pool: ThreadPoolExecutor | None = None
         self._waiting: set[Verdict] = set()
         self._askers: WeakSet[Verdict] = WeakSet()
+        self._has_warned = False
 
     @property
     def has_room(self) -> bool:
@@ -37,7 +45,7 @@ class JudgeThreads:
         return verdict in self._askers
 
     def begin(self, judge: Callable[[], str | None]) -> Verdict:
-        """Run a function; return when it has ended, or waits for an answer of claude-batch."""
+        """Run a function; return when it has ended, waits for claude-batch, or takes too long."""
         asked, goes_on = threading.Event(), threading.Event()
 
         def on_ask() -> None:
@@ -58,7 +66,14 @@ class JudgeThreads:
             verdict.set_result(judge())
             return verdict
         verdict.add_done_callback(lambda _: goes_on.set())
-        goes_on.wait()
+        if not goes_on.wait(LONGEST_JUDGING) and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "a function that checks answers has not returned for %g s; other answers are "
+                "checked meanwhile, on other threads",
+                LONGEST_JUDGING,
+                extra={"for_people": True},
+            )
         if asked.is_set():
             self._askers.add(verdict)
         if not verdict.done():

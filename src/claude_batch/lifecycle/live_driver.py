@@ -56,7 +56,13 @@ from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders, custom_id
 from claude_batch.wire.error_table import ApiFault, SendVerdict
-from claude_batch.wire.live_client import LiveAnswer, LiveClient, asked_of, longest_silence
+from claude_batch.wire.live_client import (
+    LiveAnswer,
+    LiveClient,
+    OwnLimitWait,
+    asked_of,
+    longest_silence,
+)
 from claude_batch.wire.messages import LineError, ResultLine, decode_line, errored_line
 from claude_batch.wire.pace import MINUTE, NO_LIMITS, CallLog, OwnLimits, Turn
 from claude_batch.wire.retry_policy import SENDING
@@ -70,7 +76,11 @@ MOST = 1000
 """Most concurrent calls, whatever the runs ask for."""
 
 OTHERS_REST = 1.0
-"""Seconds between two attempts while the API's limits leave no room."""
+"""Seconds between two attempts while the API's limits leave no room, and between two searches for
+requests of other runs."""
+
+RESTS_PER_SEARCH = 20
+"""Rest after a search for requests of other runs, as a multiple of the time that it took."""
 
 LONGEST_REST = 60.0
 """Longest time in seconds between two checks for waiting requests."""
@@ -155,7 +165,9 @@ class LiveCalls:
         self._refusals = Refusals(ledger, settings)
         self._high_water = HighWater(ledger)
         self._client: LiveClient | None = None
-        self._page: deque[int] = deque()
+        self._page: deque[tuple[int, str]] = deque()
+        """The oldest waiting requests, each with its run, and some of runs that need not wait."""
+        self._next_search = 0.0
         self._calls: dict[asyncio.Task[LiveAnswer], _Call] = {}
         self._unread: set[int] = set()
         """Row numbers of calls whose documents must be read, because a budget has to bound them."""
@@ -320,7 +332,7 @@ class LiveCalls:
         with self._ledger.read() as tx:
             if not any_budget(tx):
                 return
-            runs = live_calls.waiting_runs(tx, self._page)
+            runs = live_calls.actors_of(tx, {run_id for _, run_id in self._page})
         await in_a_thread(count_for_runs, self._ledger, seat, self._prices, runs, now)
 
     async def _report_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
@@ -347,38 +359,67 @@ class LiveCalls:
         turns: list[tuple[int, str, Turn]] = []
         rest = LONGEST_REST
         seen: set[int] = set()
+        full: set[str] = set()  # runs whose next call may not be sent now
+        left: list[tuple[int, str]] = []
         with self._ledger.read() as tx:
             room = CallRoom(tx, self._prices, self._ledger.now())
-            while self._page and len(self._calls) + len(turns) < most:
-                first = self._page[0]
-                skipped = first in seen or first in self._unread
-                waiting = None if skipped else live_calls.request(tx, first)
-                seen.add(first)
-                if waiting is not None and self._must_be_read(room, waiting):
-                    self._unread.add(first)
-                elif waiting is not None:
-                    try:
-                        bound = self._known_bound(waiting)
-                        room.reserve(waiting.run_id, waiting.actor, waiting.body, bound)
-                    except NoRoom as error:
-                        # Other requests of the run wait too, unless they are known to be small
-                        # enough.
-                        self._held[error.run_id] = error.left
-                        self._page.clear()
-                        self._page.extend(
-                            live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held)
-                        )
-                        continue
-                    model, tokens = asked_of(waiting.body)
-                    at_once = min(most, waiting.concurrency)
-                    found = self._client.try_turn(model, len(waiting.body), tokens, at_once)
-                    if not isinstance(found, Turn):
-                        # If calls of others must end first, check again soon.
-                        rest = min(found, OTHERS_REST)
-                        break
-                    turns.append((waiting.seq, model, found))
-                self._page.popleft()
+            while len(self._calls) + len(turns) < most:
+                if not self._page and not self._search_others(tx, seat, full):
+                    break
+                seq, run_id = self._page.popleft()
+                if run_id in full:
+                    left.append((seq, run_id))
+                    continue
+                skipped = seq in seen or seq in self._unread
+                waiting = None if skipped else live_calls.request(tx, seq)
+                seen.add(seq)
+                if waiting is None:
+                    continue
+                if self._must_be_read(room, waiting):
+                    self._unread.add(seq)
+                    continue
+                try:
+                    bound = self._known_bound(waiting)
+                    room.reserve(run_id, waiting.actor, waiting.body, bound)
+                except NoRoom as error:
+                    # Other requests of the run wait too, unless they are known to be small
+                    # enough.
+                    self._held[error.run_id] = error.left
+                    self._page.clear()
+                    self._page.extend(
+                        live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held)
+                    )
+                    left.clear()
+                    continue
+                model, tokens = asked_of(waiting.body)
+                at_once = min(most, waiting.concurrency)
+                found = self._client.try_turn(model, len(waiting.body), tokens, at_once)
+                if isinstance(found, Turn):
+                    turns.append((seq, model, found))
+                    continue
+                left.append((seq, run_id))
+                full.add(run_id)
+                # If calls of others must end first, check again soon.
+                rest = min(rest, found, OTHERS_REST)
+                if isinstance(found, OwnLimitWait):
+                    break
+        self._page.extendleft(reversed(left))
         return turns, rest
+
+    def _search_others(self, tx: Transaction, seat: Seat, full: set[str]) -> bool:
+        """Continue with requests of other runs than these; return whether there are any.
+
+        They wait behind those, perhaps behind many thousands.
+        """
+        begun = time.monotonic()
+        if not full or begun < self._next_search:
+            return False
+        self._page.extend(
+            live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held, without=full)
+        )
+        now = time.monotonic()
+        self._next_search = now + max(OTHERS_REST, RESTS_PER_SEARCH * (now - begun))
+        return bool(self._page)
 
     def _leave(self, seat: Seat, turns: list[tuple[int, str, Turn]]) -> None:
         assert self._client is not None

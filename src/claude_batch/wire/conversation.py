@@ -90,13 +90,13 @@ class Check(NamedTuple):
     def problem(self, judge: Judge | None) -> str | None:
         """Return what is wrong by the caller's judge, or else by the JSON schema of the params.
 
-        An exception of the judge is a problem of the answer, because its reader gets it, too.
+        Whatever the judge raises is a problem of the answer, because its reader gets it, too.
         """
         if judge is None:
             return schema_problem(self.params, self.message)
         try:
             problem = judge(self.message)
-        except Exception as error:
+        except BaseException as error:  # also `SystemExit`, which would end the driver
             problem = f"its validator raised {type(error).__name__}: {error}"
         # The caller's words go to the model and to the ledger, neither of which takes all text.
         return None if problem is None else encodable(problem)

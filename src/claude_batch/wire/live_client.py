@@ -52,6 +52,10 @@ _logs: dict[tuple[str, str], CallLog] = {}
 _paces_lock = threading.Lock()
 
 
+class OwnLimitWait(float):
+    """Seconds until the user's own limits, which hold for all models, leave room for a call."""
+
+
 def log_of(base_url: str, credential: str) -> CallLog:
     """Return the log of this process's calls with a credential, for the user's own limits."""
     name = (base_url, hashlib.sha256(credential.encode()).hexdigest())
@@ -239,7 +243,8 @@ class LiveClient:
     def try_turn(self, model: str, params_bytes: int, max_tokens: int, most: int) -> Turn | float:
         """Return a permit for a call that may be sent now, or the seconds until the next attempt.
 
-        ``most`` bounds the concurrent calls if it is smaller than ``concurrency``.
+        They are an `OwnLimitWait` if no other call may be sent before, either. ``most`` bounds the
+        concurrent calls if it is smaller than ``concurrency``.
         """
         pace = self.pace(model)
         cost = pace.cost_of(params_bytes, max_tokens)
@@ -248,7 +253,7 @@ class LiveClient:
         if self.limits.any:
             counted = self.log.take(now, self.limits, params_bytes, max_tokens)
             if not isinstance(counted, Counted):
-                return counted
+                return OwnLimitWait(counted)
         found = pace.ask(now, cost, min(most, self._concurrency))
         if counted is not None:
             if isinstance(found, Turn):
