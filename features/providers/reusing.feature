@@ -13,6 +13,17 @@ Feature: What was answered before is not paid for again, where that is asked for
     And the costs of the runs together are what the API's bill comes to
     And the results came in order
 
+  Scenario: An answer that nobody has judged is judged before it is reused, and asked for again if it is wrong
+    Given an API
+    And a batch provider
+    When the actor is asked in vain for a Flat: "an invoice [[sandbox:invalid]]"
+    Then it fails as OutputValidationError with "This is not of the shape that was asked for (1)."
+    Given a batch provider with {"reuse": true, "validation_attempts": 2}
+    When the actor is asked for a Flat: "an invoice [[sandbox:invalid]]"
+    Then the answer is an object of Flat
+    And the answer took 2 turns
+    And the API has processed 2 requests, none twice
+
   Scenario: Large requests that were answered are looked at a few at a time
     Given a command's API
     And a command's file "asks.jsonl" of 60 prompts of 1000000 bytes, and one of 100

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from behave import then, use_step_matcher, when
@@ -57,9 +59,16 @@ def primed() -> list[int]:
 
 
 @when("{count:d} requests about each of the documents {names} are asked in a run, in turn")
-def _(context: Context, count: int, names: str) -> None:
-    context.run = context.actor.submit_sync(about(count, names.split()))
-    context.run.wait_sync()
+@when(
+    "{count:d} requests about each of the documents {names} are asked, number {long:d} a long one"
+)
+def _(context: Context, count: int, names: str, long: int | None = None) -> None:
+    requests = about(count, names.split())
+    if long is not None:
+        requests[long] = replace(requests[long], prompt="word " * 120_000)
+    context.run = context.actor.submit_sync(requests)
+    with suppress(cb.BudgetExceededError):
+        context.run.wait_sync()
     context.results = list(context.run.results_sync())
 
 

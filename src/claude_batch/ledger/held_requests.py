@@ -15,9 +15,11 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
+    BigInteger,
     Connection,
     and_,
     bindparam,
+    cast,
     delete,
     exists,
     func,
@@ -320,6 +322,10 @@ _CHUNK = 2000
 _HELD_AT_ONCE = 20_000
 """Requests of a run that one transaction reads, so that other writers do not wait long."""
 
+_ROWS = 1 << 36
+"""More than any row number; with the size of a request in front, which has 26 bits, it fits into 63
+bits."""
+
 _INSERT = insert(doubles)
 
 
@@ -367,7 +373,8 @@ def hold_doubles(ledger: Ledger, pairs: Iterable[Pair]) -> int:
 def take_answers(tx: Connection, pairs: Sequence[Pair]) -> None:
     """Copy other requests' answers to requests that were just stored, which makes these final.
 
-    A request whose answer was removed since it was found stays queued.
+    A request whose answer was removed since it was found stays queued. One whose run judges answers
+    goes on from an answer that was never judged.
     """
     if not pairs:
         return
@@ -377,7 +384,9 @@ def take_answers(tx: Connection, pairs: Sequence[Pair]) -> None:
     # A pair without its answer would hold the request for good as soon as it is tried again.
     if found := [pair for pair in pairs if pair[1] in there]:
         _remember(tx, found)
-        _answer(tx, requests.c.seq.in_([seq for seq, _ in found]))
+        mine = requests.c.seq.in_([seq for seq, _ in found])
+        _answer(tx, mine)
+        _judge_copies(tx, mine)
 
 
 def take_all_answers(ledger: Ledger, pairs: Iterable[Pair]) -> int:
@@ -406,9 +415,11 @@ def hold_back(ledger: Ledger, run_id: str) -> int:
     The run is not stored yet, so none of it can be packed. Each transaction is short.
     """
     mine = and_(requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED)
+    # The shortest, because a budget that has no room for it has none for the others.
+    shortest = func.min(cast(requests.c.size, BigInteger) * _ROWS + requests.c.seq) % _ROWS
     with ledger.write() as tx:
         first = (
-            select(func.min(requests.c.seq), requests.c.run_id, requests.c.prefix)
+            select(shortest, requests.c.run_id, requests.c.prefix)
             .where(mine, requests.c.prefix.is_not(None))
             .group_by(requests.c.run_id, requests.c.prefix)
             .having(func.count() > 1)
@@ -536,6 +547,27 @@ def _answer(tx: Connection, waiting: Any) -> bool:
     )
     transitions.copy_answer(tx, pairs, _original)
     return True
+
+
+def _judge_copies(tx: Connection, which: Any) -> None:
+    """Let requests that have just taken an answer go on from it, if nobody has judged it yet."""
+    strict = exists().where(
+        runs.c.id == requests.c.run_id, runs.c.converses, runs.c.validation_attempts > 1
+    )
+    its_run = runs.alias("its_run")
+    unjudged = list(
+        tx.scalars(
+            select(requests.c.seq)
+            .join(doubles, doubles.c.request_seq == requests.c.seq)
+            .join(_original, _original.c.seq == doubles.c.of_seq)
+            .join(its_run, its_run.c.id == _original.c.run_id)
+            .where(which, strict, its_run.c.validation_attempts <= 1)
+        )
+    )
+    if unjudged:
+        transitions.continue_copies(tx, requests.c.seq.in_(unjudged))
+        # If it is sent again, it is not answered by the same answer.
+        tx.execute(delete(doubles).where(doubles.c.request_seq.in_(unjudged)))
 
 
 def answer_lost_doubles(tx: Connection, batch_id: int) -> None:

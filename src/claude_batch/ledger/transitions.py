@@ -346,6 +346,11 @@ def copy_answer(tx: Connection, which: Condition, original: FromClause) -> int:
     )
 
 
+def continue_copies(tx: Connection, which: Condition) -> int:
+    """Take requests from a copied answer to the state in which it is judged."""
+    return _change(tx, which, state=RequestState.CONTINUING, finished=None)
+
+
 # Ends without an answer ---------------------------------------------------------------------------
 
 
