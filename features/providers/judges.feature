@@ -30,14 +30,19 @@ Feature: The program that asked judges the answers, whoever drives
     Then the answer took 2 turns
     And in the ledger the problems of the answers are ["not \\ud800", null]
 
-  Scenario: The answers of a run are judged together, and their next turns share a batch
+  Scenario Outline: The answers of a run are judged together, and their next turns share a batch: <whose> format
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
     And another process that drives the ledger
     And a batch provider with {"validation_attempts": 2}
-    When a run of 60 prompts is submitted for Picky
+    When a run of 60 prompts is submitted <of> Picky
     And the results are read in order, as Picky
     Then 60 results are answers and 0 are errors
     And in the ledger the sizes of the batches are [60, 60]
+
+    Examples:
+      | whose          | of       |
+      | the run's      | for      |
+      | each request's | each for |
 
   Scenario: While the program judges, the driver waits for it
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}

@@ -113,15 +113,19 @@ def _(context: Context, settings: dict[str, Any]) -> None:
 
 
 @when("a run of {count:d} prompt is submitted for {name:w}")
+@when("a run of {count:d} prompts is submitted {own:w} for {name:w}")
 @when("a run of {count:d} prompts is submitted for {name:w}")
-def _(context: Context, count: int, name: str) -> None:
+def _(context: Context, count: int, name: str, own: str = "") -> None:
     os.environ[shapes.Considered.FOLDER] = str(context.tmp)
-    _submit(context, count, getattr(shapes, name))
+    _submit(context, count, getattr(shapes, name), of_each=bool(own))
 
 
-def _submit(context: Context, count: int, shape: type[Any]) -> None:
-    prompts = [f"prompt {number}" for number in range(count)]
-    context.run = asyncio.run(context.actor.submit(prompts, output_format=shape))
+def _submit(context: Context, count: int, shape: type[Any], *, of_each: bool = False) -> None:
+    prompts: list[Any] = [f"prompt {number}" for number in range(count)]
+    if of_each:
+        prompts = [cb.ActorRequest(prompt, output_format=shape) for prompt in prompts]
+    whole = None if of_each else shape
+    context.run = asyncio.run(context.actor.submit(prompts, output_format=whole))
     context.run_id = context.run.id
 
 

@@ -116,16 +116,17 @@ def continuing(
 ) -> list[Record]:
     """Return the requests of a workspace that are between two turns, in order, without texts.
 
-    Columns of the request: ``seq``, ``run_id``, ``answered_by``, ``disposition``, ``turns``,
-    ``rejected``, ``goes_live`` (its next turn is a live call) and ``cancelled``. Columns of its
-    run: ``tools``, ``max_turns``, ``turn_linger``, ``linger`` and ``validation_attempts``. Columns
-    of the answer's verdict, if there is one: ``judged`` and ``problem``.
+    Columns of the request: ``seq``, ``run_id``, ``position``, ``answered_by``, ``disposition``,
+    ``turns``, ``rejected``, ``goes_live`` (its next turn is a live call) and ``cancelled``. Columns
+    of its run: ``tools``, ``max_turns``, ``turn_linger``, ``linger`` and ``validation_attempts``.
+    Columns of the answer's verdict, if there is one: ``judged`` and ``problem``.
     """
     return list(
         tx.execute(
             select(
                 requests.c.seq,
                 requests.c.run_id,
+                requests.c.position,
                 requests.c.answered_by,
                 results.c.disposition,
                 func.coalesce(conversations.c.turns, 0).label("turns"),

@@ -304,7 +304,7 @@ class Conversations:
             if standing.problem is None and row.judged:
                 standing.problem = row.problem
             elif standing.problem is None:
-                verdict = standing.judging or self._begin_judging(row.run_id, step)
+                verdict = standing.judging or self._begin_judging(row, step)
                 if verdict is None or not verdict.done() or self._is_void(verdict):
                     standing.state, standing.judging = "judging", verdict
                     return step
@@ -332,7 +332,7 @@ class Conversations:
 
     def _is_judged_elsewhere(self, row: Record, known: _Standing | None) -> bool:
         """Return whether an answer has to wait for the verdict of another process."""
-        if not self._is_without_verdict(row) or self._workbench.judge_of(row.run_id) is not None:
+        if not self._is_without_verdict(row) or self._workbench.judges(row.run_id):
             return False
         seen = self._judged[row.run_id]
         if seen == float("-inf"):
@@ -346,8 +346,7 @@ class Conversations:
         verdicts: list[Verdict] = []
         begun = time.monotonic()
         for row in page:
-            judge = self._workbench.judge_of(row.run_id)
-            if judge is None or not self._is_without_verdict(row):
+            if not (self._workbench.judges(row.run_id) and self._is_without_verdict(row)):
                 continue
             verdict = self._judging.pop((row.seq, row.answered_by), None)
             if verdict is None:
@@ -357,7 +356,7 @@ class Conversations:
                 if turn is None:  # the run was removed meanwhile
                     continue
                 check = Check(turn[0], message_of_line(turn[1]))
-                verdict = self._begin_judging(row.run_id, check)
+                verdict = self._begin_judging(row, check)
             if verdict is not None and (not verdict.done() or self._is_void(verdict)):
                 self._judging[row.seq, row.answered_by] = verdict
             elif verdict is not None:
@@ -376,13 +375,13 @@ class Conversations:
                 )
             verdicts.clear()
 
-    def _begin_judging(self, run_id: str, check: Check) -> judge_threads.Verdict | None:
+    def _begin_judging(self, row: Record, check: Check) -> judge_threads.Verdict | None:
         """Judge an answer; return None if too many functions wait for claude-batch."""
-        if self._workbench.judge_of(run_id) is not None:
-            judge = partial(self._judge, run_id, check)
+        judge = partial(self._judge, row.run_id, row.position, check)
+        if self._workbench.judge_of(row.run_id, row.position) is not None:
             return self._judges.begin(judge) if self._judges.has_room else None
         verdict: judge_threads.Verdict = Future()
-        verdict.set_result(self._judge(run_id, check))
+        verdict.set_result(judge())
         return verdict
 
     def _is_void(self, verdict: judge_threads.Verdict) -> bool:
@@ -393,9 +392,9 @@ class Conversations:
         ends = self.is_stopping() or self._workbench.is_closing
         return ends and self._judges.has_asked(verdict)
 
-    def _judge(self, run_id: str, check: Check) -> str | None:
+    def _judge(self, run_id: str, position: int, check: Check) -> str | None:
         try:
-            return check.problem(self._workbench.judge_of(run_id))
+            return check.problem(self._workbench.judge_of(run_id, position))
         except BaseException as error:
             # The answer is billed, so it is returned unchecked rather than lost.
             _log.warning("an answer cannot be validated: %s: %s", type(error).__name__, error)

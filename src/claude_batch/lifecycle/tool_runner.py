@@ -134,6 +134,7 @@ class Workbench:
         self._finder = finder
         self._given: dict[str, Tools] = {}
         self._judges: dict[str, Judge] = {}
+        self._own_judges: dict[str, Mapping[int, Judge]] = {}
         self._found: dict[str, Tools] = {}
         self._missing: dict[str, tuple[int, str]] = {}
         """For missing functions: the finder's count at the last search, and the reason."""
@@ -149,21 +150,37 @@ class Workbench:
         self.is_closing: bool = False
         """Whether this process leaves the ledger, and so starts no tool any more."""
 
-    def give(self, run_id: str, tools: Tools | None, judge: Judge | None) -> None:
-        """Register the functions and the judge that a caller in this process has for a run."""
+    def give(
+        self,
+        run_id: str,
+        tools: Tools | None,
+        judge: Judge | None,
+        own_judges: Mapping[int, Judge] | None = None,
+    ) -> None:
+        """Register the functions and the judge that a caller in this process has for a run.
+
+        ``own_judges`` are those of requests that have another one, by position.
+        """
         if tools is not None:
             self._given[run_id] = tools
         if judge is not None:
             self._judges[run_id] = judge
+        if own_judges:
+            self._own_judges[run_id] = own_judges
 
-    def judge_of(self, run_id: str) -> Judge | None:
-        """Return the judge that a caller in this process supplied for the run, or `None`."""
-        return self._judges.get(run_id)
+    def judge_of(self, run_id: str, position: int) -> Judge | None:
+        """Return the judge that a caller in this process supplied for a request, or `None`."""
+        own = self._own_judges.get(run_id, {})
+        return own.get(position) or self._judges.get(run_id)
+
+    def judges(self, run_id: str) -> bool:
+        """Return whether a caller in this process supplied a judge for any request of the run."""
+        return run_id in self._judges or run_id in self._own_judges
 
     @property
     def has_any(self) -> bool:
         """Whether this process runs any function while another process drives."""
-        return self.helps or bool(self._given or self._judges)
+        return self.helps or bool(self._given or self._judges or self._own_judges)
 
     def runs_undriven(self, run_id: str) -> bool:
         """Return whether this process runs a run's functions while another process drives."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import OutputFormat
 from claude_batch.actor.request import ActorRequest, is_unicode, json_context
-from claude_batch.actor.response import ActorResult
+from claude_batch.actor.response import ActorResult, judge_of
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope, InvalidRequestError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
@@ -188,6 +188,8 @@ class RunWriter:
         self.stamp: int = 0
         """The ledger-wide stamp of `finish`: a later result was answered after it."""
         self._now = self.ledger.now()
+        self._judging = process if drives and talk else None
+        """This process, if it can judge the answers of requests with a format of their own."""
         self.asked: NewRun = NewRun(
             kind="run",
             actor=actor,
@@ -413,7 +415,8 @@ class RunWriter:
             if self.rerun.queued or self.rerun.unfinished:
                 report_kept(run_id, enqueue.kept_settings(known, self._mode))
         if self._workbench is not None and self._talk is not None:
-            self._workbench.give(run_id, self._talk.tools, self._talk.judge)
+            own = {at: judge_of(output) for at, output in self.beside.outputs.items()}
+            self._workbench.give(run_id, self._talk.tools, self._talk.judge, own)
         return run_id
 
     def _count_for_budgets(self, scope: BudgetScope, names: list[str]) -> None:
@@ -444,13 +447,15 @@ class RunWriter:
                 enqueue.move_contexts(tx, self.run_id, known.id)
             enqueue.drop_run(tx, self.run_id)
             enqueue.ask_again(tx, known.id, self.asked, self.ledger.now())
-            if (judge := self.asked.judge) is not None:
-                workspace_id, now = self._workspace_id, self.ledger.now()
-                enqueue.add_judge(tx, known.id, judge, workspace_id=workspace_id, now=now)
             if self._output is not None:
                 # The caller may want the output elsewhere this time.
                 deliveries.set_output(tx, known.id, self._output)
             rerun = retries.rerun(tx, known.id, self._now)
+        judge = self._judging if self.beside.outputs else self.asked.judge
+        if judge is not None:
+            run_id = self.run_id if known is None else known.id
+            workspace_id, now = self._workspace_id, self.ledger.now()
+            enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
         return known, rerun, queries.last_stamp(tx)
 
     def report(self, engine: Engine) -> None:
