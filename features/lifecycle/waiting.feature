@@ -45,6 +45,16 @@ Feature: Callers and observers come and go while answers and events are on their
       | whose loop is busy while the answer comes and time ends  |
       | whose loop is closed before the answer comes             |
 
+  @every_python
+  Scenario: A cancellation is not lost if what the task awaits is there in the same moment
+    Given an API that takes 1 seconds for a batch
+    And a batch provider with {"linger": "50ms"}
+    Then a caller is cancelled in the pass of its loop in which what it awaits is there as follows
+      | awaits                     | ends      | paid |
+      | run.wait()                 | cancelled | 1    |
+      | run.results()              | cancelled | 1    |
+      | an SDK call with a timeout | cancelled | 1    |
+
   Scenario: A call that waits keeps few objects, because the garbage collector examines each of them
     Given an API
     And a batch provider with {"linger": "60s", "mode": "batch"}

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
@@ -196,6 +196,44 @@ def _(context: Context) -> None:
                 await asking
 
     asyncio.run(busy())
+
+
+@rule("a caller is cancelled in the pass of its loop in which what it awaits is there")
+def _(context: Context, awaits: str) -> dict[str, Any]:
+    """How its task ends, and how often the prompt was paid for once it is asked again."""
+    before = len(context.api.billing())
+
+    async def come_and_go() -> str:
+        asked, again = await _awaited(context, awaits)
+        answered = _answered() + 1
+        task = asyncio.ensure_future(asked)
+        await asyncio.sleep(0.1)
+        until(lambda: _answered() == answered)  # blocks the loop
+        time.sleep(0.3)  # noqa: ASYNC251 - until the engine has handed it over
+        task.cancel()
+        [outcome] = await asyncio.gather(task, return_exceptions=True)
+        await again()
+        return "cancelled" if isinstance(outcome, asyncio.CancelledError) else repr(outcome)
+
+    return {"ends": asyncio.run(come_and_go()), "paid": len(context.api.billing()) - before}
+
+
+async def _awaited(
+    context: Context, awaits: str
+) -> tuple[Coroutine[Any, Any, Any], Callable[[], Any]]:
+    """What the caller awaits, and what asks for the same again."""
+    if awaits == "an SDK call with a timeout":
+        client = cb.client(provider=context.provider)
+        messages = [{"role": "user", "content": awaits}]
+        create = client.messages.create
+        given: Any = {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": messages}
+        return create(**given, timeout=60), lambda: create(**given)
+    run = await context.actor.submit([awaits])
+
+    async def results() -> list[Any]:
+        return [result async for result in run.results()]
+
+    return (run.wait() if awaits == "run.wait()" else results()), results
 
 
 @when("a prompt is asked by a caller whose loop is closed before the answer comes")

@@ -240,8 +240,10 @@ class CallFuture:
         if seconds is None:
             await waiter
         else:
+            # Python 3.11's `wait_for` may lose a cancellation that arrives with the answer.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(waiter, seconds)
+                async with asyncio.timeout(seconds):
+                    await waiter
         return self.done()
 
     def on_loop(self) -> asyncio.Future[None]:

@@ -74,12 +74,20 @@ async def step_async(work: Generator[Pause | _T, Any, None]) -> AsyncIterator[_T
             if not isinstance(step, Pause):
                 yield step
                 continue
-            try:
-                value = await asyncio.wait_for(asyncio.wrap_future(step.future), step.seconds)
-            except TimeoutError:
-                value = TIMED_OUT
+            value = await _value(step)
     finally:
         work.close()
+
+
+async def _value(pause: Pause) -> Any:
+    # Not `asyncio.wait_for`: that of Python 3.11 may lose a cancellation that arrives together with
+    # the value.
+    waiting = asyncio.wrap_future(pause.future)
+    try:
+        await asyncio.wait([waiting], timeout=pause.seconds)
+        return waiting.result() if waiting.done() else TIMED_OUT
+    finally:
+        waiting.cancel()  # no effect if it is done
 
 
 def step_sync(work: Generator[Pause | _T, Any, None]) -> Iterator[_T]:
