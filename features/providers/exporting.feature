@@ -123,6 +123,21 @@ Feature: Results as files, from Python
     When a command runs: export RUN -o same.jsonl
     Then the files "answers.txt" and "same.jsonl" are the same
 
+  Scenario: A file system that does not answer in time is not taken for the end of a wait
+    Given an API
+    And a command's folder
+    And a batch provider
+    When a run of 1 prompts is submitted
+    And the run is waited for
+    Then the run's files are written where the file system does not answer in time as follows
+      | by           | raises                |
+      | export       | …Connection timed out |
+      | export_sync  | …Connection timed out |
+      | wait         | …Connection timed out |
+      | wait_sync    | …Connection timed out |
+      | results      | …Connection timed out |
+      | results_sync | …Connection timed out |
+
   Scenario: The results so far can be exported
     Given an API that takes 3600 seconds for a batch
     And a command's folder

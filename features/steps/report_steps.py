@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import errno
 import io
 import json
 import os
@@ -263,6 +264,27 @@ def _(context: Context, name: str, form: str | None = None) -> None:
 @then("{count:d} results are exported")
 def _(context: Context, count: int) -> None:
     assert context.exported == count, context.exported
+
+
+@rule("the run's files are written where the file system does not answer in time")
+def _(context: Context, by: str) -> dict[str, str]:
+    """The error of a network drive, which is a TimeoutError like that of a wait."""
+    run, slow = context.run, TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+    run.set_results_dir("kept")
+    ways: dict[str, Callable[[], Any]] = {
+        "export": lambda: asyncio.run(run.export("answers.jsonl")),
+        "export_sync": lambda: run.export_sync("answers.jsonl"),
+        "wait": lambda: asyncio.run(run.wait()),
+        "wait_sync": run.wait_sync,
+        "results": lambda: asyncio.run(_listed(run.results())),
+        "results_sync": lambda: list(run.results_sync()),
+    }
+    fails = {name: mock.Mock(side_effect=slow) for name in ("export_run", "write_folder")}
+    with mock.patch.multiple("claude_batch.providers.run", **fails):
+        try:
+            return {"raises": f"nothing: {ways[by]()!r}"}
+        except OSError as error:
+            return {"raises": str(error)}
 
 
 @then("nothing of the ledger is left to deliver")

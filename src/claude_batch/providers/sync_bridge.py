@@ -81,7 +81,7 @@ async def step_async(work: Generator[Pause | _T, Any, None]) -> AsyncIterator[_T
 
 async def _value(pause: Pause) -> Any:
     # Not `asyncio.wait_for`: that of Python 3.11 may lose a cancellation that arrives together with
-    # the value.
+    # the value, and a `TimeoutError` of the work itself would look like the end of the pause.
     waiting = asyncio.wrap_future(pause.future)
     try:
         await asyncio.wait([waiting], timeout=pause.seconds)
@@ -106,7 +106,8 @@ def step_sync(work: Generator[Pause | _T, Any, None]) -> Iterator[_T]:
             try:
                 value = step.future.result(step.seconds)
             except TimeoutError:
+                # The work itself may raise it too, as for a file system that does not answer.
+                value = step.future.result() if step.future.done() else TIMED_OUT
                 step.future.cancel()
-                value = TIMED_OUT
     finally:
         work.close()
