@@ -187,6 +187,23 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
       create a new one
       """
 
+  Scenario: A thread that outlives the main thread is answered as before
+    Given an API
+    Then a thread that outlives the main thread asks as follows
+      | asks                                                    | prints          | complains |
+      | actor.respond_sync("a").via                             | batch           |           |
+      | [r.ok for r in actor.respond_all_sync(["b", "c"])]      | [True, True]    |           |
+      | actor.submit_sync(["d"]).wait_sync().finished           | True            |           |
+      | [r.ok for r in actor.submit_sync(["e"]).results_sync()] | [True]          |           |
+
+  Scenario: A reader that comes after the end of the engine is told that the provider is closed
+    Given an API
+    And a batch provider
+    Then an engine that has closed is asked to read as follows
+      | by   | reads | error                                       |
+      | read |       | the provider is closed; create a new one    |
+      | look |       | the provider is closed; create a new one    |
+
   Scenario: A disk that is slower than the window leaves the end of an upload unsent
     Given an API
     And a batch provider with {"arm_window": 0.1}

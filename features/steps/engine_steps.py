@@ -250,6 +250,33 @@ def _(context: Context, prompts: list[str]) -> dict[str, int]:
     }
 
 
+_OUTLIVES = """
+import asyncio, sys, threading, time, claude_batch as cb
+c = cb.ActorConfiguration(
+    name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+)
+actor = cb.Actor(c, cb.ClaudeBatchProvider(linger=0.05, poll_interval=0.05))
+def ask():
+    threading.main_thread().join()
+    print(eval(sys.argv[1]), flush=True)
+threading.Thread(target=ask).start()
+"""
+
+
+@rule("a thread that outlives the main thread asks")
+def _(asks: str) -> dict[str, str]:
+    done = programs.run(_OUTLIVES, asks)
+    # The end of the process shuts the thread's provider down, without a word.
+    return {"prints": done.stdout.strip(), "complains": done.stderr.strip().rpartition("\n")[2]}
+
+
+@rule("an engine that has closed is asked to read")
+def _(context: Context, by: str) -> dict[str, Any]:
+    entered = context.provider.opening().result()
+    context.provider.close()
+    return {"reads": getattr(entered.engine, by)(lambda: True).result()}
+
+
 @given("each call is stored while it is still being handed over")
 def _(context: Context) -> None:
     soon = EventLoopThread.soon

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Generator
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -53,6 +53,7 @@ from claude_batch.lifecycle.driver import Driver, SendingHold
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread, in_a_thread
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.reader_threads import ReaderThreads
 from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
 from claude_batch.lifecycle.seat import sweep
 from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
@@ -83,8 +84,13 @@ STOP_SECONDS = 90.0
 An abandoned call is lost: it may have been billed, and a second call would be billed again. Nearly
 all answers arrive within this time."""
 
+READERS = 4
+"""Most threads that use the ledger for callers at the same time."""
+
 LAST_SECONDS = 10.0
-"""Seconds that closing then waits for the last transactions."""
+"""Seconds that closing then waits for the last transactions.
+
+The end of the process first waits as long for the readers, which may be writing a file."""
 
 _engines: dict[str, Engine] = {}
 _engines_lock = threading.Lock()
@@ -140,7 +146,7 @@ class Engine:
         self.observers: Observers = Observers(ledger.location)
         self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
         self._watch_for_others = ledger.watch()
-        self._readers = ThreadPoolExecutor(4, thread_name_prefix="claude-batch-read")
+        self._readers = ReaderThreads(READERS, self._closed_error)
         self._watching: asyncio.Task[None] | None = None
         self._hold = SendingHold()
         self.functions: UserFunctions = UserFunctions()
@@ -200,9 +206,12 @@ class Engine:
 
     def _end(self) -> None:
         self.workbench.is_closing = True  # before a tool's call can be refused
+        self._readers.close()
         self._loop.close(self._finish, STOP_SECONDS + LAST_SECONDS)
         self.observers.close()
-        self._readers.shutdown(wait=False)
+
+    def _closed_error(self) -> EngineStoppedError:
+        return EngineStoppedError(closed_words(self.ledger.location))
 
     def open_door(self, base_url: str | None, api_key: str | None, *, drive: bool = True) -> Door:
         """Return the door (client and driver) for this base URL and credential.
@@ -285,7 +294,8 @@ class Engine:
 
     def _begin(self) -> None:
         self._watching = asyncio.create_task(self._watch(self._watch_for_others))
-        self._readers.submit(sweep, self.ledger, self.process)
+        with suppress(EngineStoppedError):  # closed before it has begun
+            self._readers.submit(lambda: sweep(self.ledger, self.process))
 
     def _fail_closed(self, door: Door | None = None) -> None:
         """Fail the callers of a door, or all, because the provider is closed."""
@@ -423,12 +433,15 @@ class Engine:
             raise self._failure
 
     def read(self, work: Callable[[], _T]) -> Future[_T]:
-        """Run a function that reads the ledger on one of the engine's reader threads."""
+        """Run a function that reads the ledger on one of the engine's reader threads.
+
+        Raises `EngineStoppedError` if the engine is closed.
+        """
         return self._readers.submit(work)
 
     def look(self, work: Callable[[], _T]) -> Future[_T]:
         """Run a function that only reads the ledger there; see `Ledger.patiently`."""
-        return self._readers.submit(self.ledger.patiently, work)
+        return self._readers.submit(lambda: self.ledger.patiently(work))
 
     def do(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
         """Run a coroutine that uses a door's client on the engine's event loop."""
@@ -511,7 +524,7 @@ class Engine:
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
-        call.future.settle(EngineStoppedError(closed_words(self.ledger.location)))
+        call.future.settle(self._closed_error())
 
     async def _read_documents(self, call: Call) -> None:
         """Bound a call with documents for its budget, on a thread, and queue it again."""
@@ -521,7 +534,7 @@ class Engine:
                     files = tokens_of_files(self.ledger)
                     call.bound = await in_a_thread(bound_of, call.encoded.params, files)
         except asyncio.CancelledError:
-            call.future.settle(EngineStoppedError(closed_words(self.ledger.location)))
+            call.future.settle(self._closed_error())
             raise
         except Exception as error:
             call.future.settle(_not_stored(error))
@@ -722,6 +735,7 @@ def shutdown_all() -> None:
     for engine in engines:
         engine.workbench.is_closing = True  # a tool of one may ask another, which ends first
     for engine in engines:
+        engine._readers.close(LAST_SECONDS)  # pyright: ignore[reportPrivateUsage]
         engine._end()  # pyright: ignore[reportPrivateUsage]
 
 
