@@ -48,3 +48,19 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | actor.estimate_sync(["a", "\ud800"])                                      | InvalidRequestError: request at position 1: the params cannot be written as JSON                           |
       | actor.respond_sync("")                                                    | InvalidRequestError: the prompt is empty                                                                   |
     And in the ledger the counts of runs are [0]
+
+  Scenario: A synchronous method that would block the event loop of its own answer
+    Then another actor is asked on an event loop of claude-batch as follows
+      | by                                                    | awaits | outcome |
+      | the source of a live run                              | no     | ActorConfigurationError: this code runs on an event loop of claude-batch (claude-live)…such as `respond` instead of `respond_sync` |
+      | the source of a live run                              | yes    | Sandbox answer… |
+      | middleware of a live provider                         | no     | MiddlewareError: …this code runs on an event loop of claude-batch (claude-live)…; nothing was sent for it |
+      | middleware of a live provider                         | yes    | Sandbox answer…"outer"… |
+      | middleware                                            | no     | MiddlewareError: …this code runs on an event loop of claude-batch (claude-batch-middleware-loop)…; nothing was sent for it |
+      | middleware                                            | yes    | Sandbox answer…"outer"… |
+      | a callback of LangChain                               | no     | ActorConfigurationError: this code runs on an event loop of claude-batch (claude-batch-langchain-loop)… |
+      | a callback of LangChain                               | yes    | Sandbox answer…"outer"… |
+      | a tool that asks an actor with asynchronous tools     | no     | The tools gave: ActorConfigurationError: this code runs on an event loop of claude-batch (claude-batch-tools)… |
+      | a tool that asks an actor with asynchronous tools     | yes    | The tools gave: The tools gave: little |
+      | a tool that asks a live actor with asynchronous tools | no     | The tools gave: ActorConfigurationError: this code runs on an event loop of claude-batch (claude-batch-tools)… |
+      | a tool that asks an actor without tools               | no     | The tools gave: Sandbox answer… |

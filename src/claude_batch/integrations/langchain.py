@@ -202,6 +202,7 @@ class BatchedChatAnthropic(ChatAnthropic):
         return_exceptions: bool,
         arguments: dict[str, Any],
     ) -> Iterator[tuple[int, Any]]:
+        _loop.check_blocking()  # a callback of another batch may call this
         # Each coroutine runs in a copy of this thread's context, which holds LangChain's tracers.
         futures = [_loop.run(each) for each in self._asked(calls, inputs, config, arguments)]
         try:

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from claude_batch.core.errors import EngineStoppedError
+from claude_batch.core.errors import ActorConfigurationError, EngineStoppedError
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -103,6 +103,15 @@ class EventLoopThread:
                 self._loop.call_soon_threadsafe(work, *arguments)
             return not self._closed
 
+    def check_blocking(self) -> None:
+        """Raise `ActorConfigurationError` on the loop's own thread, which must not wait for it."""
+        if threading.current_thread() is self._thread:
+            raise ActorConfigurationError(
+                f"this code runs on an event loop of claude-batch ({self._name}). A synchronous "
+                "method would block that loop, which its own answer needs. Await the asynchronous "
+                "method here, such as `respond` instead of `respond_sync`"
+            )
+
     def run(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
         """Start a coroutine from any thread; cancelling the future cancels the coroutine.
 
@@ -179,6 +188,20 @@ class SharedEventLoop:
             if self._thread is None or not self._thread.alive:
                 self._thread = EventLoopThread(self._name)
             return self._thread.run(work)
+
+    def check_blocking(self) -> None:
+        """Raise `ActorConfigurationError` if the caller runs on this loop, and would block it."""
+        if (thread := self._thread) is not None:
+            thread.check_blocking()
+
+    def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run a coroutine, and wait for its result; see `check_blocking` and `wait_for`."""
+        try:
+            self.check_blocking()
+        except ActorConfigurationError:
+            work.close()
+            raise
+        return wait_for(self.run(work))
 
     def abandon(self) -> None:
         """Drop a blocked event loop; later work gets a new one."""

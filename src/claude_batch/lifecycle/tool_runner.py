@@ -237,6 +237,15 @@ _loop = SharedEventLoop("claude-batch-tools")
 """One event loop for all asynchronous tools, so that they can share objects bound to it."""
 
 
+def check_blocking(tools: Tools | None) -> None:
+    """Raise `ActorConfigurationError` if waiting for a conversation would block its own tools.
+
+    That is so in an asynchronous tool, if ``tools``, those of the conversation, have one too.
+    """
+    if tools and any(tool.is_async for tool in tools.values()):
+        _loop.check_blocking()
+
+
 _on_ask: ContextVar[Callable[[], None] | None] = ContextVar("on_ask", default=None)
 """In a tool's function, or one that judges: what is called when it asks claude-batch."""
 

@@ -42,7 +42,7 @@ from claude_batch.lifecycle.calls import Alone
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
-from claude_batch.lifecycle.tool_runner import Talk
+from claude_batch.lifecycle.tool_runner import Talk, check_blocking
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.money import Estimate, prices_of
 from claude_batch.providers.document_upload import Uploads
@@ -625,6 +625,7 @@ class ClaudeBatchProvider(Opened):
         send_meanwhile: bool = True,
     ) -> Run | None:
         check_requests(requests)
+        check_blocking(talk_of(actor).tools)
         mode = self._mode(actor, settings)
         with self._holding(mode, requests, send_meanwhile):
             writer = self._writer(

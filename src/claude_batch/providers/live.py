@@ -53,6 +53,7 @@ from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import from_environment
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
+from claude_batch.lifecycle.tool_runner import check_blocking
 from claude_batch.money import prices_of
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
 from claude_batch.providers.live_conversation import converse_live
@@ -224,7 +225,8 @@ class ClaudeProvider(Closing):
     ) -> ActorResponse:
         """Run `respond` synchronously, with or without an event loop (a running one is blocked)."""
         asked = ActorRequest.of(request, key=key)
-        return wait_for(self._start(self._whole(actor, asked, self._ask)))
+        _check_blocking(actor)
+        return wait_for(self._start(self._whole(actor, asked, self._ask), blocks=True))
 
     # Many calls -----------------------------------------------------------------------------------
 
@@ -287,6 +289,7 @@ class ClaudeProvider(Closing):
         A plain iterable is read in the calling thread, an asynchronous one on the provider's loop.
         """
         check_requests(requests)
+        _check_blocking(actor)
         many = _Many(self, actor)
         source = self._as_sync(requests) if isinstance(requests, AsyncIterable) else iter(requests)
         window: deque[concurrent.futures.Future[ActorResult]] = deque()
@@ -301,7 +304,7 @@ class ClaudeProvider(Closing):
                     if request is _END:
                         exhausted = True
                     else:
-                        window.append(many.start(request))
+                        window.append(many.start(request, blocks=True))
                 if not window:
                     if fault is not None:
                         raise fault
@@ -326,7 +329,7 @@ class ClaudeProvider(Closing):
         async def pull() -> RequestLike:
             return await anext(source, _END)
 
-        while (request := wait_for(self._start(pull()))) is not _END:
+        while (request := wait_for(self._start(pull(), blocks=True))) is not _END:
             yield request
 
     def create_chat_model(self, model: str, temperature: float | None = None, **kwargs: Any) -> Any:
@@ -362,7 +365,10 @@ class ClaudeProvider(Closing):
 
     # One call -------------------------------------------------------------------------------------
 
-    def _start(self, call: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
+    def _start(
+        self, call: Coroutine[Any, Any, _T], *, blocks: bool = False
+    ) -> concurrent.futures.Future[_T]:
+        """Start a call on the provider's own loop; ``blocks``: the caller waits on its thread."""
         try:
             with self._lock:
                 if self._closed:
@@ -372,6 +378,8 @@ class ClaudeProvider(Closing):
                 if self._thread is None or not self._thread.alive:
                     # Not alive: a fork left the thread and the sockets with the parent process.
                     self._thread, self._live = EventLoopThread("claude-live", closed=_CLOSED), None
+                if blocks:
+                    self._thread.check_blocking()
                 return self._thread.run(call)
         except BaseException:
             call.close()
@@ -598,14 +606,17 @@ class _Many:
             )
         )
 
-    def start(self, request: RequestLike) -> concurrent.futures.Future[ActorResult]:
-        """Start a call from any thread."""
+    def start(
+        self, request: RequestLike, *, blocks: bool = False
+    ) -> concurrent.futures.Future[ActorResult]:
+        """Start a call from any thread; ``blocks``: the caller waits on its thread."""
         return self._provider._start(  # pyright: ignore[reportPrivateUsage]
             self.result(
                 request,
                 self._next_position(),
                 self._provider._ask,  # pyright: ignore[reportPrivateUsage]
-            )
+            ),
+            blocks=blocks,
         )
 
     def _next_position(self) -> int:
@@ -644,6 +655,11 @@ class _Many:
             answered=response.answered,
             context=context,
         )
+
+
+def _check_blocking(actor: ActorConfiguration) -> None:
+    toolset = actor.toolset
+    check_blocking(None if toolset is None else toolset.tools)
 
 
 async def _as_async(requests: Requests) -> AsyncGenerator[RequestLike, None]:

@@ -27,7 +27,7 @@ from claude_batch.actor.middleware import Middlewares, Passage, Step
 from claude_batch.actor.request import ActorRequest, RequestLike
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import InvalidRequestError, MiddlewareError
-from claude_batch.lifecycle.event_loop_thread import SharedEventLoop, wait_for
+from claude_batch.lifecycle.event_loop_thread import SharedEventLoop
 
 # Threads ------------------------------------------------------------------------------------------
 
@@ -417,5 +417,8 @@ _loop = SharedEventLoop("claude-batch-middleware-loop")
 
 
 def wait_on_a_loop(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine on the shared loop of callers without one, and wait for it."""
-    return wait_for(_loop.run(work))
+    """Run a coroutine on the shared loop of callers without one, and wait for it.
+
+    Raises `ActorConfigurationError` on that loop, where the caller can await it.
+    """
+    return _loop.wait(work)

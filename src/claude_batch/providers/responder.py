@@ -21,7 +21,7 @@ from claude_batch.lifecycle.calls import Alone
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers
-from claude_batch.lifecycle.tool_runner import Talk, note_asking
+from claude_batch.lifecycle.tool_runner import Talk, check_blocking, note_asking
 from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.providers.document_upload import CallDocuments
 from claude_batch.providers.entrance import Entered, Entrance
@@ -119,6 +119,7 @@ class Responder:
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> ActorResponse:
         """Send one request and wait for its answer on this thread; Ctrl-C withdraws it."""
+        check_blocking(self._in_common(actor)[2].tools)
         runner = self._middleware_runner
         if runner is None:
             answer = self.ask(actor, asked, keep, settings).answer()
