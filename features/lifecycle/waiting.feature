@@ -55,6 +55,17 @@ Feature: Callers and observers come and go while answers and events are on their
       | run.results()              | cancelled | 1    |
       | an SDK call with a timeout | cancelled | 1    |
 
+  @every_python
+  Scenario: Calls that wait on all threads of asyncio hold up neither new runs nor closing
+    Given an API
+    And a batch provider
+    Then a provider is used while all threads of asyncio wait for something else as follows
+      | by                  | raises            | ends |
+      | aclose              |                   | yes  |
+      | submit              |                   | yes  |
+      | respond_all         |                   | yes  |
+      | an input that fails | ZeroDivisionError | yes  |
+
   Scenario: A call that waits keeps few objects, because the garbage collector examines each of them
     Given an API
     And a batch provider with {"linger": "60s", "mode": "batch"}

@@ -10,7 +10,8 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
@@ -196,6 +197,49 @@ def _(context: Context) -> None:
                 await asking
 
     asyncio.run(busy())
+
+
+@rule("a provider is used while all threads of asyncio wait for something else")
+def _(context: Context, by: str, raises: str) -> dict[str, bool]:
+    provider = cb.ClaudeBatchProvider(**QUICK)
+    context.add_cleanup(provider.close)
+    actor, given_up = cb.Actor(context.actor.configuration, provider), threading.Event()
+
+    async def prompts() -> AsyncIterator[str]:
+        yield by
+        raise ZeroDivisionError
+
+    async def use() -> None:
+        if by == "respond_all":
+            results = actor.respond_all([by], results_dir=context.tmp / by)
+            assert [result.ok async for result in results] == [True]
+        elif by == "submit":
+            await (await actor.submit([by], results_dir=context.tmp / by)).wait()
+        elif by == "an input that fails":
+            await actor.submit(prompts())
+        else:
+            await actor.respond("opens the ledger")
+            await provider.aclose()
+
+    async def while_all_wait() -> None:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as threads:
+            loop.set_default_executor(threads)
+            waiting = asyncio.ensure_future(asyncio.to_thread(given_up.wait))
+            try:
+                async with asyncio.timeout(10):
+                    await use()
+            finally:
+                given_up.set()
+                await waiting
+
+    try:
+        asyncio.run(while_all_wait())
+    except ZeroDivisionError as error:
+        return {"ends": type(error).__name__ == raises}
+    except TimeoutError:
+        return {"ends": False}
+    return {"ends": not raises}
 
 
 @rule("a caller is cancelled in the pass of its loop in which what it awaits is there")

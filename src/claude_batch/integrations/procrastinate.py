@@ -158,7 +158,7 @@ class _Tasks:
                 change.cancel()
         finally:
             # Waits for a POST or a live call in progress, whose outcome must be known.
-            await asyncio.to_thread(provider.close)
+            await provider.aclose()
 
     def _offers_tools(self) -> bool:
         for place in self._tools:

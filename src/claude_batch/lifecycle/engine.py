@@ -43,6 +43,7 @@ from claude_batch.lifecycle.budget_room import (
     tokens_of_files,
 )
 from claude_batch.lifecycle.calls import Alone, Call, CallStore, without_repeated
+from claude_batch.lifecycle.daemon_threads import DaemonThreads
 from claude_batch.lifecycle.doors import (
     Door,
     halted_error,
@@ -53,7 +54,6 @@ from claude_batch.lifecycle.driver import Driver, SendingHold
 from claude_batch.lifecycle.event_loop_thread import EventLoopThread, in_a_thread
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
-from claude_batch.lifecycle.reader_threads import ReaderThreads
 from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
 from claude_batch.lifecycle.seat import sweep
 from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
@@ -146,7 +146,9 @@ class Engine:
         self.observers: Observers = Observers(ledger.location)
         self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
         self._watch_for_others = ledger.watch()
-        self._readers = ReaderThreads(READERS, self._closed_error)
+        self._readers = DaemonThreads(
+            READERS, "claude-batch-read", closed=closed_words(ledger.location)
+        )
         self._watching: asyncio.Task[None] | None = None
         self._hold = SendingHold()
         self.functions: UserFunctions = UserFunctions()
@@ -209,9 +211,6 @@ class Engine:
         self._readers.close()
         self._loop.close(self._finish, STOP_SECONDS + LAST_SECONDS)
         self.observers.close()
-
-    def _closed_error(self) -> EngineStoppedError:
-        return EngineStoppedError(closed_words(self.ledger.location))
 
     def open_door(self, base_url: str | None, api_key: str | None, *, drive: bool = True) -> Door:
         """Return the door (client and driver) for this base URL and credential.
@@ -524,7 +523,7 @@ class Engine:
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
-        call.future.settle(self._closed_error())
+        call.future.settle(EngineStoppedError(closed_words(self.ledger.location)))
 
     async def _read_documents(self, call: Call) -> None:
         """Bound a call with documents for its budget, on a thread, and queue it again."""
@@ -534,7 +533,7 @@ class Engine:
                     files = tokens_of_files(self.ledger)
                     call.bound = await in_a_thread(bound_of, call.encoded.params, files)
         except asyncio.CancelledError:
-            call.future.settle(self._closed_error())
+            call.future.settle(EngineStoppedError(closed_words(self.ledger.location)))
             raise
         except Exception as error:
             call.future.settle(_not_stored(error))

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextvars import copy_context
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -237,3 +238,26 @@ async def in_a_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwarg
     except RuntimeError:
         return work(*args, **kwargs)
     return await running
+
+
+async def in_own_thread(work: Callable[[], _T]) -> _T:
+    """Run a function on a thread of its own, which the end of the process waits for.
+
+    Not on the default executor's, because its threads may all wait for answers. A caller that is
+    cancelled leaves the function running.
+    """
+    future: Future[_T] = Future()
+    future.set_running_or_notify_cancel()  # from now on, cancelling it has no effect
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            future.set_result(context.run(work))
+        except BaseException as error:
+            future.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="claude-batch-once", daemon=False).start()
+    except RuntimeError:  # no thread can start at the end of the process
+        run()
+    return await asyncio.wrap_future(future)

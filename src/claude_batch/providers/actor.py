@@ -28,7 +28,7 @@ from claude_batch.core.errors import ActorConfigurationError, InvalidRequestErro
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
-from claude_batch.providers.sync_bridge import Closing
+from claude_batch.providers.sync_bridge import Closing, beside_the_loop
 
 if TYPE_CHECKING:
     from claude_batch.money import Estimate
@@ -398,7 +398,7 @@ class Actor(Closing):
         actor, output = asked._shaped(output_format)
         prepare = _preparing(output, None, results_dir)
         run = await submit(actor, requests, label=label, new=new, **given)
-        await asyncio.to_thread(prepare, run)
+        await beside_the_loop(lambda: prepare(run))
         return run
 
     def submit_sync(

@@ -41,6 +41,7 @@ from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.lifecycle.calls import Alone
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.event_loop_thread import in_own_thread
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.tool_runner import Talk, check_blocking
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
@@ -66,6 +67,7 @@ from claude_batch.providers.responder import NOTHING_BESIDE, Responder, talk_of
 from claude_batch.providers.result_cursor import merge, merge_sync
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
+from claude_batch.providers.sync_bridge import beside_the_loop
 from claude_batch.wire.encoding import EncodedRequest
 
 if TYPE_CHECKING:
@@ -373,7 +375,7 @@ class ClaudeBatchProvider(Opened):
         refused: list[ActorResult] = []
         run = await self._store(actor, requests, settings, new=new, refused=refused)
         if run is not None and prepare is not None:
-            await asyncio.to_thread(prepare, run)
+            await beside_the_loop(lambda: prepare(run))
         results = None if run is None else run.results(ordered=ordered)
         if refused and self.middleware_runner is not None:
             await self.middleware_runner.finish(actor.name, refused)
@@ -543,8 +545,8 @@ class ClaudeBatchProvider(Opened):
         engine, _ = await asyncio.wrap_future(self._entrance.opening())
         mode = self._mode(actor, settings)
         with self._holding(mode, requests):
-            writer = await asyncio.to_thread(
-                self._writer, actor, mode, label, output, refused=refused
+            writer = await beside_the_loop(
+                lambda: self._writer(actor, mode, label, output, refused=refused)
             )
             runner = self.middleware_runner
 
@@ -598,7 +600,7 @@ class ClaudeBatchProvider(Opened):
                     await prepare()
                 run_id = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
             except BaseException:
-                await asyncio.shield(asyncio.to_thread(writer.abort))
+                await in_own_thread(writer.abort)
                 raise
             if run_id is None:
                 return None

@@ -7,10 +7,15 @@ never waits itself; `step_async` and `step_sync` do the waiting, each in its own
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Iterator
+import os
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
+
+from claude_batch.lifecycle.daemon_threads import DaemonThreads
+from claude_batch.lifecycle.event_loop_thread import in_own_thread
 
 # Closing ------------------------------------------------------------------------------------------
 
@@ -30,7 +35,7 @@ class Closing:
         """Run `close` without blocking the event loop."""
         # A task cancelled just before receives its cancellation in the loop's next iteration.
         await asyncio.sleep(0)
-        await asyncio.to_thread(self.close)
+        await in_own_thread(self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -45,9 +50,35 @@ class Closing:
         await self.aclose()
 
 
-# Waiting ------------------------------------------------------------------------------------------
+# Work beside the event loop -----------------------------------------------------------------------
 
 _T = TypeVar("_T")
+
+THREADS = 8
+"""Most threads of the process that do such work at the same time."""
+
+
+def _renew_threads() -> None:
+    global _threads
+    _threads = DaemonThreads(THREADS, "claude-batch-beside")
+
+
+_threads: DaemonThreads
+_renew_threads()
+os.register_at_fork(after_in_child=_renew_threads)
+
+
+async def beside_the_loop(work: Callable[[], _T]) -> _T:
+    """Run a function that may block on a thread, in the caller's context.
+
+    It must not wait for answers. `asyncio.to_thread` has no thread left if the program has as many
+    calls waiting there as asyncio has threads.
+    """
+    context = copy_context()
+    return await asyncio.wrap_future(_threads.submit(lambda: context.run(work)))
+
+
+# Waiting ------------------------------------------------------------------------------------------
 
 TIMED_OUT: Any = object()
 """The value that a generator receives if a pause ended by its timeout."""

@@ -1,8 +1,8 @@
-"""Threads on which an engine reads and writes its ledger for callers.
+"""Threads that run functions for callers, as those that read a ledger.
 
 `concurrent.futures.ThreadPoolExecutor` refuses work as soon as the main thread has ended, although
-other threads of the program may still ask. These threads are daemons, and take work until the
-engine closes.
+other threads of the program may still ask. These threads are daemons, and take work until they are
+closed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,22 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from claude_batch.core.errors import EngineStoppedError
+
 _T = TypeVar("_T")
 
 
-class ReaderThreads:
+class DaemonThreads:
     """Runs functions in the order in which they are submitted. Thread-safe."""
 
-    def __init__(self, most: int, refused: Callable[[], Exception]) -> None:
-        """Start at most ``most`` threads, when needed; ``refused`` makes the error once closed."""
+    def __init__(self, most: int, name: str, *, closed: str = "the threads have ended") -> None:
+        """Start at most ``most`` threads, when needed.
+
+        ``closed`` is the message for work that comes after `close`.
+        """
         self._most = most
-        self._refused = refused
+        self._name = name
+        self._words = closed
         self._ready = threading.Condition()
         self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._threads = 0
@@ -31,11 +37,11 @@ class ReaderThreads:
         self._closed = False
 
     def submit(self, work: Callable[[], _T]) -> Future[_T]:
-        """Run a function on a thread; raise the error of `__init__` if this is closed."""
+        """Run a function on a thread. Raises `EngineStoppedError` after `close`."""
         future: Future[_T] = Future()
         with self._ready:
             if self._closed:
-                raise self._refused()
+                raise EngineStoppedError(self._words)
             self._queue.append((future, work))
             if len(self._queue) > self._idle and self._threads < self._most:
                 self._start()
@@ -48,7 +54,7 @@ class ReaderThreads:
 
     def _start(self) -> None:
         try:
-            threading.Thread(target=self._work, name="claude-batch-read", daemon=True).start()
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
         except RuntimeError:  # no thread can start at the end of the process
             return
         self._threads += 1
