@@ -414,9 +414,10 @@ def parse_problems(arguments: list[str]) -> Iterator[str]:
 
 def _check_extras(wanted: list[str]) -> Iterator[str]:
     extras = _project()["optional-dependencies"]
+    tools = {line.partition(">=")[0] for line in extras["dev"]}
     for each in wanted:
         found = re.fullmatch(r"\.(?:\[([\w,]+)\])?", each)
-        if each == "-e":
+        if each == "-e" or each in tools:
             continue
         if each.startswith("claude-batch"):
             yield f"{each} is on no registry: it is installed in a copy of the repository"
