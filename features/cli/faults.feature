@@ -22,6 +22,22 @@ Feature: A wrong command ends with one clear message and a documented exit code
       provider: acme
       model: claude-haiku-4-5
       """
+    And a command's file "tx/terms.md"
+      """
+      No refunds.
+      """
+    And a command's file "tx/cited.jsonl"
+      """
+      {"prompt": "Any refunds?", "documents": ["terms.md"]}
+      """
+    And a command's file "tx/reader.yaml"
+      """
+      name: tests/reader
+      provider: anthropic
+      model: claude-haiku-4-5
+      batch_processing: true
+      documents: [terms.md]
+      """
     When a command runs: <words>
     Then the command line exits with 2 and says
       """
@@ -50,9 +66,16 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl -o actor.yaml            | actor.yaml: is read by this command                         |
       | run actor.yaml asks.jsonl --ledger l.db -o l.db    | l.db: is a file of the ledger, which holds what was paid for |
       | run actor.yaml asks.jsonl --ledger l.db -o l.db-wal | l.db-wal: is a file of the ledger                          |
+      | run actor.yaml asks.jsonl --ledger sqlite:///l.db -o l.db | l.db: is a file of the ledger, which holds what was paid for |
+      | run actor.yaml tx/cited.jsonl -o tx/terms.md       | tx/terms.md: is read by this command, and would be replaced by the answers; name another with -o. Nothing was sent |
+      | submit actor.yaml tx/cited.jsonl --skip-invalid -o tx/terms.md | tx/terms.md: is read by this command            |
+      | run tx/reader.yaml asks.jsonl -o tx/terms.md       | tx/terms.md: is read by this command                        |
       | run actor.yaml asks.jsonl --deadline 2020-01-01T00:00Z | the deadline 2020-01-01T00:00:00+00:00 is in the past   |
       | run actor.yaml asks.jsonl --base-url localhost:80  | an API's URL begins with http:// or https:// and a host; correct --base-url |
       | export run-x --ledger l.db -o l.db                 | l.db: is a file of the ledger                               |
+      | results run-x --ledger sqlite:///l.db -o l.db      | l.db: is a file of the ledger                               |
+      | doctor --live --yes --ledger l.db -o l.db          | l.db: is a file of the ledger, which holds what was paid for; name another with -o. Nothing was sent |
+      | doctor --live --yes -o no/report.md                | no/report.md: cannot be written: No such file or directory. Nothing was sent |
       | run actor.yaml asks.jsonl -o no/out.jsonl          | no/out.jsonl: cannot be written: No such file or directory. Nothing was sent |
       | run actor.yaml asks.jsonl --poll-interval soon     | Invalid value for '--poll-interval'                         |
       | run actor.yaml asks.jsonl --poll-interval 49ms     | error: --poll-interval: Input should be greater than or equal to 0.05 |

@@ -91,6 +91,10 @@ def doctor_command(
     for name in () if live else ("yes", "model", "wait", "output"):
         if given(name) is not ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name} needs --live")
+    if output is not None:
+        from claude_batch.cli.run_delivery import check_writable
+
+        check_writable(output, default_ledger(settings["ledger"]))
     findings = _check(settings)
     if not as_json:
         _show(findings)
@@ -107,7 +111,7 @@ def doctor_command(
             for line in report.summary():
                 print_line(line)
         if output is not None:
-            _write(Path(output), report)
+            _write(output, report)
     if as_json:
         print_json(values)
     raise SystemExit(code)
@@ -273,21 +277,21 @@ def _left_behind(recording: Recording, base_url: str) -> Iterator[str]:
         )
 
 
-def _write(path: Path, report: Report) -> None:
+def _write(output: str, report: Report) -> None:
     import msgspec
 
-    from claude_batch.core.temporary_files import replacing
+    from claude_batch.providers.export import is_special, replacing
 
-    if path.suffix == ".json":
+    if Path(output).suffix == ".json":
         content = msgspec.json.format(msgspec.json.encode(report.to_dict()))
     else:
         content = report.markdown().encode()
     try:
-        with replacing(path, mode=0o644) as stream:
+        with open(output, "wb") if is_special(output) else replacing(output) as stream:
             stream.write(content)
     except OSError as error:
-        raise BadOutput(f"{path}: cannot be written: {error.strerror}") from None
-    say(f"the report is in {path}; it contains no key, no id and no text of an answer")
+        raise BadOutput(f"{output}: cannot be written: {error.strerror}") from None
+    say(f"the report is in {output}; it contains no key, no id and no text of an answer")
 
 
 # Actors' files ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from decimal import Decimal
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from claude_batch.actor.configuration import ActorConfiguration
+    from claude_batch.actor.request import ActorRequest
     from claude_batch.cli.inputs import Inputs
     from claude_batch.money import Estimate
     from claude_batch.providers.batch import ClaudeBatchProvider
@@ -407,7 +408,8 @@ def _ask(
     actor, inputs = asked.actor_and_inputs()
     output = None if output == "-" else output
     if output is not None or (wait and results_dir is None):
-        check_writable(output, options.location, [*asked.arguments, *inputs.files])
+        common = [str(each.source) for each in actor.common_documents if each.is_path]
+        check_writable(output, options.location, [*asked.arguments, *inputs.files, *common])
     check_folder(results_dir)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     with parkable(), open_provider(options) as provider:
@@ -471,6 +473,17 @@ def storing() -> Generator[Callable[[int], None]]:
         yield show
 
 
+def _without_output(requests: Iterable[ActorRequest], output: str) -> Iterator[ActorRequest]:
+    """Yield requests; raise `BadOutput` if OUT is a document that one of them names."""
+    from claude_batch.actor.documents import documents_of
+    from claude_batch.cli.run_delivery import check_sources
+
+    for request in requests:
+        documents = documents_of(request.documents)
+        check_sources(output, (str(each.source) for each in documents if each.is_path))
+        yield request
+
+
 def _store(
     provider: ClaudeBatchProvider,
     actor: ActorConfiguration,
@@ -487,7 +500,7 @@ def _store(
         with storing() as on_stored:
             run = provider.store(
                 actor,
-                inputs,
+                inputs if output is None else _without_output(inputs, output),
                 label=label,
                 new=new,
                 budget_usd=budget_usd,

@@ -37,6 +37,7 @@ from claude_batch.core.errors import (
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import on_server
 from claude_batch.core.terminal import visible, visible_json
+from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.providers.export import (
     chunks,
     format_of,
@@ -363,24 +364,26 @@ def check_writable(output: str | None, ledger: str, sources: Iterable[str] = ())
 
 
 def _check_own_file(output: str, ledger: str, sources: Iterable[str]) -> None:
-    target, own = os.path.realpath(output), os.path.realpath(os.path.expanduser(ledger))
-    if (
-        not on_server(ledger)
-        and target.startswith(own)
-        and _OF_LEDGER.fullmatch(target[len(own) :])
-    ):
-        raise BadOutput(
-            f"{output}: is a file of the ledger, which holds what was paid for; name another with "
-            "-o. Nothing was sent"
-        )
-    # An output that does not exist replaces nothing.
-    if os.path.exists(output) and not is_special(output):
-        for source in sources:
-            if os.path.exists(source) and os.path.samefile(source, output):
-                raise BadOutput(
-                    f"{output}: is read by this command, and would be replaced by the answers; "
-                    "name another with -o. Nothing was sent"
-                )
+    if not on_server(ledger):
+        target, own = os.path.realpath(output), os.path.realpath(path_of(ledger))
+        if target.startswith(own) and _OF_LEDGER.fullmatch(target[len(own) :]):
+            raise BadOutput(
+                f"{output}: is a file of the ledger, which holds what was paid for; name another "
+                "with -o. Nothing was sent"
+            )
+    check_sources(output, sources)
+
+
+def check_sources(output: str, sources: Iterable[str]) -> None:
+    """Check that OUT is none of the files that the command reads. Raises `BadOutput`."""
+    if not os.path.exists(output) or is_special(output):
+        return  # it replaces nothing
+    for source in sources:
+        if os.path.exists(source) and os.path.samefile(source, output):
+            raise BadOutput(
+                f"{output}: is read by this command, and would be replaced by the answers; "
+                "name another with -o. Nothing was sent"
+            )
 
 
 def check_folder(folder: str | None) -> None:
