@@ -148,6 +148,63 @@ Feature: The cost of a run is estimated before it is sent
       """
     And the command line does not say: estimate
 
+  Scenario: What a known run sends again is confirmed first, and only that
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "one"
+      "two [[sandbox:canceled]]"
+      "three [[sandbox:canceled]]"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And the command line has caused 1 batches of 3 requests
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --confirm-above 0.001
+    Then the command line exits with 2 and says
+      """
+      estimate for the 2 of 3 requests that are sent: about $0.00
+      more than --confirm-above $0.001, and there is no terminal to confirm it on
+      Nothing was sent
+      """
+    And the command line does not say: sent again
+    And the command line has caused 1 batches of 3 requests
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --confirm-above 1
+    Then the command line exits with 1 and says
+      """
+      2 failed requests are sent again
+      """
+    And the command line has caused 2 batches of 5 requests
+
+  Scenario: What a known run has not sent yet is confirmed before a higher budget lets it go
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl --budget 0
+    Then the command line exits with 3
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --budget 5 --confirm-above 0
+    Then the command line exits with 2 and says
+      """
+      estimate: about $0.00
+      more than --confirm-above $0, and there is no terminal to confirm it on
+      """
+    And the command line has sent nothing
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --budget 5 --confirm-above 5
+    Then the command line exits with 0
+
+  Scenario: A known run that was parked before it was sent is not sent while its question is open
+    Given a command's API with {"faults": {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    Then the command line exits with 4
+    When the API has no faults any more
+    And a command's question "Send it? [y/N]:" is answered with n: run actor.yaml asks.jsonl -o out.jsonl --confirm-above 0
+    Then the process of the command has ended with 2, saying ", and was not confirmed. Nothing was sent"
+    And the command line has caused 0 batches of 0 requests
+    When a command's question "Send it? [y/N]:" is answered with y: run actor.yaml asks.jsonl -o out.jsonl --confirm-above 0
+    Then the process of the command has ended with 0, saying "finished: 2 succeeded of 2"
+    When a command runs: submit actor.yaml asks.jsonl --confirm-above 0
+    Then the command line exits with 0
+    And the command line does not say: estimate
+
   Scenario Outline: Each request of a large run counts for its confirmation: <what>
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 60 requests that use {"input_tokens": 10, "output_tokens": 20}

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -232,13 +232,20 @@ _COUNTED = {
 }
 
 
-def _estimate_line(found: Estimate, *, is_sampled: bool) -> str:
-    """Return an estimate in one line; ``is_sampled``: of a run of which only some was read."""
+def _estimate_line(found: Estimate, count: int, *, is_sampled: bool) -> str:
+    """Return an estimate in one line; ``is_sampled``: of a run of which only some was read.
+
+    ``count``: requests of the run, of which an earlier command may have sent others.
+    """
+    part = ""
+    if found.requests < count:
+        verb = "is" if found.requests == 1 else "are"
+        part = f" for the {found.requests:,} of {count:,} requests that {verb} sent"
     if len(found.unpriced) and not found.cost:
-        return "estimate: unknown, " + _unpriced(found)
+        return f"estimate{part}: unknown, {_unpriced(found)}"
     live = "live" if found.way == "live" else f"live {dollars(found.live_cost)}"
     words = (
-        f"estimate: about {dollars(found.cost)}, {_most(found, is_sampled)}; {live}; "
+        f"estimate{part}: about {dollars(found.cost)}, {_most(found, is_sampled)}; {live}; "
         f"tokens: {found.input_tokens:,} in ({_COUNTED[found.counted]}), "
         f"{found.output_expected:,} out"
     )
@@ -417,26 +424,42 @@ def _ask(
 
         def look(found: Estimate) -> None:
             is_sampled = confirm_above is None and found.requests > STORED_SAMPLE
-            say(_estimate_line(found, is_sampled=is_sampled))
+            count = inputs.count - inputs.skipped
+            say(_estimate_line(found, count, is_sampled=is_sampled))
             if confirm_above is not None:
                 _confirm(found, confirm_above)
 
-        run = _store(
-            provider,
-            actor,
-            inputs,
-            output,
-            label=label,
-            new=new,
-            budget_usd=budget_usd,
-            look=look,
-            # A question about a sample would not be asked if the dear requests are not in it.
-            estimate_all=confirm_above is not None,
-        )
+        with nullcontext() if confirm_above is None else _unsent_if_refused(provider):
+            run = _store(
+                provider,
+                actor,
+                inputs,
+                output,
+                label=label,
+                new=new,
+                budget_usd=budget_usd,
+                look=look,
+                # A question about a sample would not be asked if the dear requests are not in it.
+                estimate_all=confirm_above is not None,
+            )
         run.set_forms(forms)
         if wait:
             return wait_and_deliver(provider, run, output, options)
         return _submit(provider, run, options)
+
+
+@contextmanager
+def _unsent_if_refused(provider: ClaudeBatchProvider) -> Generator[None]:
+    """Send nothing inside the block, and nothing at all if it raises an exception.
+
+    The input may be that of an earlier run, whose unsent requests are waiting in the ledger.
+    """
+    with provider.sending_held():
+        try:
+            yield
+        except BaseException:
+            provider.close()
+            raise
 
 
 LINES_APART = 1.0

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, case, exists, func, or_, select, update
 
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import OPEN, BatchState, RequestState
 from claude_batch.ledger import run_deadlines, transitions
 from claude_batch.ledger.collected_batches import fetch_soon
 from claude_batch.ledger.conversations import (
@@ -207,6 +207,27 @@ def rerun(tx: Connection, run_id: str, now: float) -> Rerun:
         cancelling=cancelled and left > 0,
         stamp=last_stamp(tx),
     )
+
+
+def to_send(tx: Connection, run_id: str) -> list[int]:
+    """Return the positions of a run's unsent requests, or of those that `rerun` queues, in order.
+
+    If batches of a cancelled run have not ended, these are all open requests, because those that do
+    not run are queued again.
+    """
+    cancelled = tx.scalar(select(runs.c.cancelled).where(runs.c.id == run_id)) is not None
+    if not unfinished(tx, run_id):
+        chosen = _failed_in_passing()
+    elif cancelled:
+        chosen = requests.c.state.in_(OPEN)
+    else:
+        unsent = select(batches.c.id).where(batches.c.state == BatchState.PACKED)
+        chosen = or_(
+            requests.c.state.in_([state for state in OPEN if state != RequestState.PACKED]),
+            and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
+        )
+    where = and_(requests.c.run_id == run_id, chosen)
+    return list(tx.scalars(select(requests.c.position).where(where).order_by(requests.c.position)))
 
 
 def _failures(tx: Connection, run_id: str) -> tuple[dict[str, int], dict[str, int]]:

@@ -466,8 +466,10 @@ class ClaudeBatchProvider(Opened):
         without it, the first such request raises and nothing is stored. ``on_stored`` is called
         repeatedly with the number of requests stored so far. ``spare_single``: a fault in one
         request's own messages does not fail the run. ``on_estimate`` receives the estimated cost of
-        a new run before anything is sent; if it raises, nothing is stored. The estimate comes from
-        a sample, unless ``estimate_all``: only then its highest cost holds for every request.
+        a new run, or of those requests of an earlier one that are not sent yet or are sent again;
+        if it raises, nothing is stored. The estimate comes from a sample, unless ``estimate_all``:
+        only then its highest cost holds for every request. Inside `sending_held`, nothing is sent
+        before it.
         ``run_key``: the same requests with another key are another run. ``send_meanwhile=False``:
         if the run has a budget, this process sends nothing until it is stored. The run may be an
         earlier one, which gets the budget only then. ``settings`` are as in `submit`.
@@ -653,9 +655,11 @@ class ClaudeBatchProvider(Opened):
                         on_invalid(error)
                     if writer.is_full:
                         writer.flush()
-                if on_estimate is not None and writer.count and (new or not writer.is_known()):
-                    prices = prices_of(self.settings.prices)
-                    on_estimate(stored_estimate(writer, prices, whole=estimate_all))
+                if on_estimate is not None:
+                    places = range(writer.count) if new else writer.to_send()
+                    if places:
+                        prices = prices_of(self.settings.prices)
+                        on_estimate(stored_estimate(writer, prices, places, whole=estimate_all))
                 run_id = writer.finish(new=new)
             except BaseException:
                 writer.abort()

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -358,6 +359,13 @@ class Opened(Closing):
         next process collects them.
         """
         self._entrance.close()
+
+    def sending_held(self) -> AbstractContextManager[None]:
+        """Return a block in which this process sends nothing of the ledger; it polls and collects.
+
+        If the block closes the provider, nothing is sent after it either.
+        """
+        return self._engine.sending_held()
 
     @property
     def contact(self) -> Contact:

@@ -262,8 +262,10 @@ class Estimation:
         return client
 
 
-def stored_estimate(writer: RunWriter, prices: Prices, *, whole: bool = False) -> Estimate:
-    """Estimate a stored run that is not sent yet, from a sample of its requests.
+def stored_estimate(
+    writer: RunWriter, prices: Prices, places: Sequence[int], *, whole: bool = False
+) -> Estimate:
+    """Estimate requests of a stored run by their positions, from a sample of them.
 
     ``whole``: from all of them, so that `Estimate.cost_most` holds for every request. Reading the
     documents of a run may take long.
@@ -272,9 +274,10 @@ def stored_estimate(writer: RunWriter, prices: Prices, *, whole: bool = False) -
     actor = writer.asked.actor
     estimator = Estimator(prices, writer.asked.mode, files=tokens_of_files(writer.ledger))
     if whole:
-        _add_all(estimator, writer.ledger, writer.run_id, writer.count)
+        _add_all(estimator, writer.ledger, writer.run_id, places)
     else:
-        _add_stored(estimator, writer.ledger, writer.run_id, writer.count)
+        _add_stored(estimator, writer.ledger, writer.run_id, places)
+    if not whole and len(places) == writer.count:  # the bytes of all requests are known
         share = writer.size / sum(load.size for load in estimator.loads.values())
         for load in estimator.loads.values():
             for name in ("size", "media_size", "media_tokens", "most_input"):
@@ -293,23 +296,25 @@ def expected_cost(
     """
     way = BatchProcessingMode.model_validate({"mode": mode})
     estimator = Estimator(prices, way, files=tokens_of_files(ledger))
-    _add_stored(estimator, ledger, run_id, requests)
+    _add_stored(estimator, ledger, run_id, range(requests))
     if not estimator.loads:
         return None
     found = estimator.estimate(rules_seen(ledger, actor, estimator.loads))
     return None if found.unpriced else found.cost
 
 
-def _add_all(estimator: Estimator, ledger: Ledger, run_id: str, requests: int) -> None:
-    for first in range(0, requests, STORED_SAMPLE):
-        places = range(first, min(first + STORED_SAMPLE, requests))
-        for body in ledger.query(lambda tx, at=places: cost_sums.params_at(tx, run_id, at)):
+def _add_all(estimator: Estimator, ledger: Ledger, run_id: str, places: Sequence[int]) -> None:
+    for first in range(0, len(places), STORED_SAMPLE):
+        some = places[first : first + STORED_SAMPLE]
+        for body in ledger.query(lambda tx, at=some: cost_sums.params_at(tx, run_id, at)):
             estimator.add(EncodedRequest(body, LaneHeaders()))
 
 
-def _add_stored(estimator: Estimator, ledger: Ledger, run_id: str, requests: int) -> None:
-    places = sorted({requests * each // STORED_SAMPLE for each in range(STORED_SAMPLE)})
-    bodies = ledger.query(lambda tx: cost_sums.params_at(tx, run_id, places))
+def _add_stored(estimator: Estimator, ledger: Ledger, run_id: str, places: Sequence[int]) -> None:
+    requests = len(places)
+    chosen = sorted({requests * each // STORED_SAMPLE for each in range(STORED_SAMPLE)})
+    sample = [places[each] for each in chosen]
+    bodies = ledger.query(lambda tx: cost_sums.params_at(tx, run_id, sample))
     for number, body in enumerate(bodies):
         # Each sampled request stands for those up to the next one.
         times = requests * (number + 1) // len(bodies) - requests * number // len(bodies)

@@ -372,10 +372,17 @@ class RunWriter:
             )
         return lane_id
 
-    def is_known(self) -> bool:
-        """Return whether the ledger has this run already; stores what was added, sends nothing."""
+    def to_send(self) -> Sequence[int]:
+        """Return the positions of the requests that are sent once `finish` was called.
+
+        Of a new run, these are all. Of a run that the ledger has already, they are those that are
+        not sent yet or that are sent again. Stores what was added, and sends nothing.
+        """
         self.flush()
-        return self._is_known(self._digest.hexdigest())
+        known = self.ledger.query(lambda tx: enqueue.run_by_digest(tx, self._digest.hexdigest()))
+        if known is None:
+            return range(self._count)
+        return self.ledger.query(lambda tx: retries.to_send(tx, known.id))
 
     def finish(self, *, new: bool = False) -> str | None:
         """Make the stored requests a run that can be sent, and return its id.
