@@ -383,6 +383,28 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And the command line's ledger has 0 runs
     And the command line has sent nothing
 
+  Scenario: An interrupt once the run is stored parks it, with the format that was asked for
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs, interrupted once the run is stored: submit actor.yaml asks.jsonl -o out.txt --format csv
+    Then the command line exits with 3 and says
+      """
+      parked; continue with: claude-batch resume RUN
+      """
+    And the command line does not say: nothing was stored
+    When a command runs: resume RUN
+    Then the command line exits with 0
+    And the rows of "out.txt" have
+      | id | says     |
+      | 1  | prompt 1 |
+      | 2  | prompt 2 |
+    When a command runs, interrupted once the run is stored: run actor.yaml asks.jsonl --confirm-above 5
+    Then the command line exits with 3 and says
+      """
+      parked; continue with: claude-batch resume RUN
+      """
+    And the command line's ledger has 1 runs
+
   Scenario: A second signal ends the process at once
     Then the command line leaves the process at a second signal, and gives handlers back
 

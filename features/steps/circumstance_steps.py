@@ -20,6 +20,8 @@ from staging import until
 
 import claude_batch as cb
 from claude_batch.cli import run_command, run_delivery
+from claude_batch.core import crash_points
+from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.states import RunState
 
 
@@ -35,6 +37,16 @@ def _interrupted_while_it_waits(_: Context) -> Iterator[None]:
 
     sending = mock.patch.object(cb.Run, "wait_until_sent_sync", interrupt)
     with mock.patch.object(run_delivery, "_wait", interrupt), sending:
+        yield
+
+
+@contextmanager
+def _interrupted_once_it_is_stored(_: Context) -> Iterator[None]:
+    def interrupt(reached: CrashPoint) -> None:
+        if reached is CrashPoint.AFTER_STORED:
+            signal.raise_signal(signal.SIGINT)
+
+    with mock.patch.object(crash_points, "on_reach", interrupt):
         yield
 
 
@@ -123,6 +135,7 @@ def _ten_at_a_time(_: Context) -> Iterator[None]:
 
 CIRCUMSTANCES: dict[str, Callable[[Context], AbstractContextManager[Any]]] = {
     "interrupted while it waits": _interrupted_while_it_waits,
+    "interrupted once the run is stored": _interrupted_once_it_is_stored,
     "interrupted where Python ignores what is raised": _interrupted_where_python_ignores_it,
     'interrupted while it reads the pipe "asks.jsonl"': _interrupted_while_it_reads_a_pipe,
     'whose pipe "slow.jsonl" gives the lines of "asks.jsonl" late': _reading_a_pipe_that_is_slow,

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.actor.request import ActorRequest
     from claude_batch.cli.inputs import Inputs
+    from claude_batch.ledger.deliveries import Forms
     from claude_batch.money import Estimate
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.export import Format
@@ -429,7 +430,8 @@ def _ask(
             if confirm_above is not None:
                 _confirm(found, confirm_above)
 
-        with nullcontext() if confirm_above is None else _unsent_if_refused(provider):
+        holding = nullcontext() if confirm_above is None else _unsent_if_refused(provider)
+        with holding, _parking(provider, options, forms) as stored:
             run = _store(
                 provider,
                 actor,
@@ -441,11 +443,32 @@ def _ask(
                 look=look,
                 # A question about a sample would not be asked if the dear requests are not in it.
                 estimate_all=confirm_above is not None,
+                on_kept=stored.append,
             )
-        run.set_forms(forms)
+            run.set_forms(forms)
         if wait:
             return wait_and_deliver(provider, run, output, options)
         return _submit(provider, run, options)
+
+
+@contextmanager
+def _parking(
+    provider: ClaudeBatchProvider, options: ProviderOptions, forms: Forms
+) -> Generator[list[str]]:
+    """Exit if the block is interrupted, and report whether the run is stored.
+
+    The block adds the id of the run to the list.
+    """
+    stored: list[str] = []
+    try:
+        yield stored
+    except KeyboardInterrupt:
+        if stored:
+            provider.open_run(stored[0]).set_forms(forms)
+            say(f"parked; {options.how_to_go_on(stored[0])}")
+        else:
+            say("interrupted while the input was read; nothing was stored or sent")
+        raise SystemExit(Exit.PARKED) from None
 
 
 @contextmanager
@@ -518,6 +541,7 @@ def _store(
     budget_usd: Decimal | None,
     look: Callable[[Estimate], None],
     estimate_all: bool,
+    on_kept: Callable[[str], None],
 ) -> Run:
     try:
         with storing() as on_stored:
@@ -529,6 +553,7 @@ def _store(
                 budget_usd=budget_usd,
                 on_estimate=look,
                 estimate_all=estimate_all,
+                on_kept=on_kept,
                 # `resume` may be typed in another directory.
                 output=None if output is None else os.path.abspath(output),
                 on_invalid=inputs.refuse,
@@ -541,9 +566,7 @@ def _store(
     except InvalidRequestError:
         # Each request's own error went to `refuse`; what remains is that there was no request.
         raise BadInput(inputs.nothing()) from None
-    except KeyboardInterrupt:
-        say("interrupted while the input was read; nothing was stored or sent")
-        raise SystemExit(Exit.PARKED) from None
+    on_kept(run.id)
     if inputs.skipped:
         say(f"skipped {inputs.skipped:,} of {inputs.count:,} items")
     status = run.status()

@@ -536,6 +536,12 @@ def finish_storing(
     _check_ours(finished.rowcount)
 
 
+def is_stored(tx: Connection, run_id: str) -> bool | None:
+    """Return whether a run was fully stored; None if it is gone."""
+    stored = tx.execute(select(runs.c.stored).where(runs.c.id == run_id)).first()
+    return None if stored is None else stored[0] is not None
+
+
 def drop_run(tx: Connection, run_id: str) -> None:
     """Remove a run that was never fully stored, and so never sent; any other run stays."""
     stored = tx.scalar(select(runs.c.stored).where(runs.c.id == run_id))

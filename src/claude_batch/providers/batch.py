@@ -456,6 +456,7 @@ class ClaudeBatchProvider(Opened):
         spare_single: bool = False,
         on_estimate: Callable[[Estimate], None] | None = None,
         estimate_all: bool = False,
+        on_kept: Callable[[str], None] | None = None,
         run_key: str | None = None,
         send_meanwhile: bool = True,
         **settings: Unpack[CallKeywords],
@@ -469,10 +470,11 @@ class ClaudeBatchProvider(Opened):
         a new run, or of those requests of an earlier one that are not sent yet or are sent again;
         if it raises, nothing is stored. The estimate comes from a sample, unless ``estimate_all``:
         only then its highest cost holds for every request. Inside `sending_held`, nothing is sent
-        before it.
-        ``run_key``: the same requests with another key are another run. ``send_meanwhile=False``:
-        if the run has a budget, this process sends nothing until it is stored. The run may be an
-        earlier one, which gets the budget only then. ``settings`` are as in `submit`.
+        before it. ``on_kept`` receives the run's id if the run is stored although the call raises,
+        for example `KeyboardInterrupt`. ``run_key``: the same requests with another key are another
+        run. ``send_meanwhile=False``: if the run has a budget, this process sends nothing until it
+        is stored. The run may be an earlier one, which gets the budget only then. ``settings`` are
+        as in `submit`.
         """
         run = self._store_sync(
             actor,
@@ -486,6 +488,7 @@ class ClaudeBatchProvider(Opened):
             spare_single=spare_single,
             on_estimate=on_estimate,
             estimate_all=estimate_all,
+            on_kept=on_kept,
             run_key=run_key,
             send_meanwhile=send_meanwhile,
         )
@@ -624,6 +627,7 @@ class ClaudeBatchProvider(Opened):
         spare_single: bool = False,
         on_estimate: Callable[[Estimate], None] | None = None,
         estimate_all: bool = False,
+        on_kept: Callable[[str], None] | None = None,
         refused: list[ActorResult] | None = None,
         run_key: str | None = None,
         send_meanwhile: bool = True,
@@ -661,13 +665,15 @@ class ClaudeBatchProvider(Opened):
                         prices = prices_of(self.settings.prices)
                         on_estimate(stored_estimate(writer, prices, places, whole=estimate_all))
                 run_id = writer.finish(new=new)
+                if run_id is None:
+                    return None
+                writer.report(self._engine)
+                return self._stored(writer, run_id)
             except BaseException:
+                if on_kept is not None and (kept := writer.kept()) is not None:
+                    on_kept(kept)
                 writer.abort()
                 raise
-            if run_id is None:
-                return None
-            writer.report(self._engine)
-            return self._stored(writer, run_id)
 
     def _holding(
         self, mode: BatchProcessingMode, requests: object, send_meanwhile: bool = True

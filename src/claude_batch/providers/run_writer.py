@@ -533,6 +533,17 @@ class RunWriter:
         if self._mode.prime and self._prefixed:
             held_requests.hold_back(self.ledger, self.run_id)
 
+    def kept(self) -> str | None:
+        """Return the id of the run if `finish` has stored it, even if it did not return."""
+
+        def find(tx: Transaction) -> str | None:
+            if (stored := enqueue.is_stored(tx, self.run_id)) is not None:
+                return self.run_id if stored else None
+            known = enqueue.run_by_digest(tx, self._digest.hexdigest())
+            return None if known is None else str(known.id)
+
+        return self.ledger.query(find)
+
     def abort(self) -> None:
         """Delete what was stored; nothing of it was sent."""
         with self.ledger.write() as tx:
