@@ -405,6 +405,25 @@ Feature: Later commands show, wait for, cancel and deliver a run
       """
     And the command line's ledger has 1 runs
 
+  Scenario Outline: An interrupt waits for live calls, and says what a second one costs: <verb>
+    Given a command's API with {"live_latency": 1}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs, interrupted once its live calls are sent: <verb> actor.yaml asks.jsonl -o out.jsonl --mode live
+    Then the command line exits with 3 and says
+      """
+      parking RUN; waiting for 2 live calls. An answer that comes after another interrupt is lost, and may be billed
+      parked; continue with: claude-batch resume RUN
+      """
+    And the command line does not say: batches continue
+    When a command runs: resume RUN
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "out.jsonl"
+    And the API has been paid 2 times, never twice for the same
+
+    Examples:
+      | verb   |
+      | run    |
+
   Scenario: A second signal ends the process at once
     Then the command line leaves the process at a second signal, and gives handlers back
 

@@ -23,6 +23,7 @@ from claude_batch.cli import run_command, run_delivery
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.states import RunState
+from claude_batch.lifecycle import engine
 
 
 class _Swallows:
@@ -48,6 +49,22 @@ def _interrupted_once_it_is_stored(_: Context) -> Iterator[None]:
 
     with mock.patch.object(crash_points, "on_reach", interrupt):
         yield
+
+
+@contextmanager
+def _interrupted_in_live_calls(_: Context) -> Iterator[None]:
+    def calls() -> int:
+        doors = [door for each in [*engine._engines.values()] for door in [*each._doors.values()]]
+        return sum(door.driver.live_calls for door in doors)
+
+    def interrupt() -> None:
+        until(lambda: calls() == 2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    yield
+    thread.join()
 
 
 @contextmanager
@@ -136,6 +153,7 @@ def _ten_at_a_time(_: Context) -> Iterator[None]:
 CIRCUMSTANCES: dict[str, Callable[[Context], AbstractContextManager[Any]]] = {
     "interrupted while it waits": _interrupted_while_it_waits,
     "interrupted once the run is stored": _interrupted_once_it_is_stored,
+    "interrupted once its live calls are sent": _interrupted_in_live_calls,
     "interrupted where Python ignores what is raised": _interrupted_where_python_ignores_it,
     'interrupted while it reads the pipe "asks.jsonl"': _interrupted_while_it_reads_a_pipe,
     'whose pipe "slow.jsonl" gives the lines of "asks.jsonl" late': _reading_a_pipe_that_is_slow,

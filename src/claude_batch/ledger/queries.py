@@ -471,6 +471,17 @@ def batches_of_run(tx: Connection, run_id: str) -> list[Record]:
     )
 
 
+def packed_requests(tx: Connection, run_id: str) -> dict[BatchState, int]:
+    """Return how many requests of a run wait for the outcome of batches, by the batches' state."""
+    rows = tx.execute(
+        select(batches.c.state, func.count())
+        .join(requests, requests.c.batch_id == batches.c.id)
+        .where(requests.c.run_id == run_id, requests.c.state == RequestState.PACKED)
+        .group_by(batches.c.state)
+    )
+    return {BatchState(state): count for state, count in rows}
+
+
 def requests_of_batches(tx: Connection, run_id: str) -> dict[BatchState, int]:
     """Return how many requests the batches that carry a run's requests hold, by their state."""
     rows = tx.execute(

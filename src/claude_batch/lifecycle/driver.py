@@ -196,6 +196,11 @@ class Driver:
             changed=self._turns_changed,
         )
 
+    @property
+    def live_calls(self) -> int:
+        """Return how many live calls of this process are under way; `stop` lets them end."""
+        return self._live.under_way
+
     def wake(self) -> None:
         """Check for work now, because something was queued, cancelled or resumed."""
         self._wake_send.set()

@@ -190,6 +190,11 @@ class LiveCalls:
         """Check for waiting requests now."""
         self._wake.set()
 
+    @property
+    def under_way(self) -> int:
+        """Return how many calls are under way in this process."""
+        return len(self._calls)
+
     async def run(self, seat: Seat) -> None:
         """Make calls until the driver stops, and await those in progress. Raises `Deposed`."""
         await self._work(seat, until_idle=False)

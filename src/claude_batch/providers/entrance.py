@@ -21,6 +21,7 @@ from claude_batch.core.errors import ActorConfigurationError, InvalidRequestErro
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import LedgerSettings, without_password
+from claude_batch.core.states import BatchState
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import conversations, cost_sums, deliveries, queries, uploaded_files
 from claude_batch.ledger.deliveries import Outstanding
@@ -366,6 +367,16 @@ class Opened(Closing):
         If the block closes the provider, nothing is sent after it either.
         """
         return self._engine.sending_held()
+
+    def packed_requests(self, run_id: str) -> dict[BatchState, int]:
+        """Return how many requests of a run are in batches or live calls, by the batches' state."""
+        return self._engine.ledger.query(lambda tx: queries.packed_requests(tx, run_id))
+
+    @property
+    def live_calls(self) -> int:
+        """Return how many live calls of this process are under way; `close` waits for them."""
+        entered = self._entrance.entered
+        return 0 if entered is None else entered.door.driver.live_calls
 
     @property
     def contact(self) -> Contact:
