@@ -423,6 +423,24 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Examples:
       | verb   |
       | run    |
+      | submit |
+
+  Scenario: A run in live calls is sent, and submit waits until they are answered
+    Given a command's API with {"live_latency": 0.5}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --mode live --live-concurrency 2
+    Then the command line exits with 0 and says
+      """
+      sent. Wait for the answers with: claude-batch resume RUN
+      """
+    And the command line does not say: not everything was sent
+    When a command runs: status RUN
+    Then the command line prints
+      """
+      RUN finished: 3 succeeded of 3
+      """
+    When a command runs: resume RUN
+    Then the command line has written 3 answers in order to "out.jsonl"
 
   Scenario: A second signal ends the process at once
     Then the command line leaves the process at a second signal, and gives handlers back

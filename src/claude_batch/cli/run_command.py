@@ -49,7 +49,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.quantities import count_of, dollars, nano_dollars, write_usd
 from claude_batch.core.settings import ENVIRONMENT_PREFIX
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import BatchState, RequestState
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -579,14 +579,38 @@ def _store(
     return run
 
 
+_CLAIMED = 5.0
+"""Seconds within which a call that the ledger has is made; after them, another process makes it."""
+
+
+def _wait_for_live_calls(provider: ClaudeBatchProvider, run: Run) -> None:
+    """Wait until no live call of the run is under way, because it is answered only here."""
+    from claude_batch.cli.run_delivery import LONGEST_REST, RESTS_PER_LOOK
+
+    seen = time.monotonic()
+    while True:
+        begun = time.monotonic()
+        if BatchState.LIVE not in provider.packed_requests(run.id):
+            return
+        looked = time.monotonic() - begun  # counting a large run is expensive
+        if provider.live_calls:
+            seen = begun
+        elif begun - seen > _CLAIMED:
+            return
+        time.sleep(min(LONGEST_REST, max(0.1, RESTS_PER_LOOK * looked)))
+
+
 def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
+    from claude_batch.cli.run_delivery import park
+    from claude_batch.ledger.live_calls import groups_live_calls
+
     with suppress(BadOutput):  # it is also printed on standard error
         print_line(run.id)
     try:
         run.wait_until_sent_sync()
+        _wait_for_live_calls(provider, run)
     except KeyboardInterrupt:
-        say(f"parked; {options.how_to_go_on(run.id)}")
-        return Exit.PARKED
+        return park(provider, run, options)
     except AccountHaltedError as error:
         say(f"halted: {error}")
         return Exit.HALTED
@@ -594,7 +618,10 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
     if status.held is not None:
         say(f"not everything was sent: {status.waiting_for}; {options.how_to_go_on(run.id)}")
         return Exit.PARKED
-    unsent = not status.batches or any(batch.batch_id is None for batch in status.batches)
+    batches = [batch for batch in status.batches if not groups_live_calls(batch.state)]
+    unsent = any(batch.batch_id is None for batch in batches) or (
+        not batches and RequestState.QUEUED in status.counts
+    )
     if unsent and not status.finished:
         why = provider.contact.last_failure or status.waiting_for
         say(f"not everything was sent: {why}; {options.how_to_go_on(run.id)}")
