@@ -44,6 +44,22 @@ Feature: Results are written as people want them
       | true | prompt 2 |
     And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
 
+  Scenario: A billed failure has its text, reason and cost in each format
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "one [[sandbox:refused]]"
+      "two [[sandbox:window]]"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And the command line's failures in "out.jsonl" have the fields id, ok, error, batch_id, attempt, text, stop_reason, cost_usd
+    When a command runs: results RUN -o out.csv
+    Then the rows of "out.csv" have
+      | id | ok    | says                            | stop_reason                   | cost_usd    | error_type                    |
+      | 1  | false |                                 | refusal                       | 0.000009500 | refusal                       |
+      | 2  | false | An answer that fills the window | model_context_window_exceeded | 0.000026500 | model_context_window_exceeded |
+
   Scenario: A folder gets one file a result, the API's own lines, and at last the summary
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl"

@@ -96,17 +96,24 @@ def csv_line(answer: Answer | Success, *, safe: bool = False) -> bytes:
             usage.output_tokens,
             usage.cache_read_input_tokens,
             usage.cache_creation_input_tokens,
-            None if answer.cost is None else cost_usd(answer.cost).decode(),
+            _cost_cell(answer),
             None,
             None,
         ]
     else:
         error = result_of(answer).error
         assert error is not None
-        row = [identifier, "false", *[None] * 8, error_type(error), str(error)]
+        text = reason = cost = None
+        if isinstance(error, AnswerError):  # it was answered and billed
+            text, reason, cost = error.text, error.stop_reason, _cost_cell(answer)
+        row = [identifier, "false", text, reason, *[None] * 5, cost, error_type(error), str(error)]
     via = answer.via if answer.state is RequestState.SUCCEEDED else None
     row += [answer.batch_id, answer.attempt, via]
     return csv_row(list(map(_as_text, row, CSV_COLUMNS)) if safe else row)
+
+
+def _cost_cell(answer: Answer | Success) -> str | None:
+    return None if answer.cost is None else cost_usd(answer.cost).decode()
 
 
 def _as_text(value: Any, column: str) -> Any:
