@@ -44,6 +44,24 @@ Feature: Results are written as people want them
       | true | prompt 2 |
     And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
 
+  Scenario: A repeated command changes the forms that it names, and no others
+    Given a command's API with {"latency": 3600}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.txt --format csv --results-dir kept
+    And a command runs: submit actor.yaml asks.jsonl
+    And the API's clock goes 2 hours on
+    And a command runs: resume RUN
+    Then the command line exits with 0
+    And the rows of "out.txt" have
+      | ok   | says     |
+      | true | prompt 1 |
+      | true | prompt 2 |
+    And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line has written 2 answers in order to "standard output"
+    When a command runs: run actor.yaml asks.jsonl -o out.txt
+    Then the command line has written 2 answers in order to "out.txt"
+
   Scenario: A billed failure has its text, reason and cost in each format
     Given a command's API
     And a command's file "asks.jsonl"

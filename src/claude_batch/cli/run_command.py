@@ -431,7 +431,7 @@ def _ask(
                 _confirm(found, confirm_above)
 
         holding = nullcontext() if confirm_above is None else _unsent_if_refused(provider)
-        with holding, _parking(provider, options, forms) as stored:
+        with holding, _parking(provider, options, output, forms) as stored:
             run = _store(
                 provider,
                 actor,
@@ -445,15 +445,15 @@ def _ask(
                 estimate_all=confirm_above is not None,
                 on_kept=stored.append,
             )
-            run.set_forms(forms)
+            _store_forms(run, output, forms)
         if wait:
-            return wait_and_deliver(provider, run, output, options)
+            return wait_and_deliver(provider, run, output, options, forms=forms)
         return _submit(provider, run, options)
 
 
 @contextmanager
 def _parking(
-    provider: ClaudeBatchProvider, options: ProviderOptions, forms: Forms
+    provider: ClaudeBatchProvider, options: ProviderOptions, output: str | None, forms: Forms
 ) -> Generator[list[str]]:
     """Exit if the block is interrupted, and report whether the run is stored.
 
@@ -464,11 +464,24 @@ def _parking(
         yield stored
     except KeyboardInterrupt:
         if stored:
-            provider.open_run(stored[0]).set_forms(forms)
+            _store_forms(provider.open_run(stored[0]), output, forms)
             say(f"parked; {options.how_to_go_on(stored[0])}")
         else:
             say("interrupted while the input was read; nothing was stored or sent")
         raise SystemExit(Exit.PARKED) from None
+
+
+def _store_forms(run: Run, output: str | None, forms: Forms) -> None:
+    """Store what was given of OUT's format and the folder; the rest stays as it was.
+
+    A new OUT without a format has that of its name.
+    """
+    before = run.forms()
+    if output is None and forms.output_format is None:
+        forms = forms._replace(output_format=before.output_format)
+    if forms.results_dir is None:
+        forms = forms._replace(results_dir=before.results_dir)
+    run.set_forms(forms)
 
 
 @contextmanager

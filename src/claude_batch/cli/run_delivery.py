@@ -144,8 +144,9 @@ def wait_and_deliver(
     options: ProviderOptions,
     *,
     write: bool = True,
+    forms: Forms | None = None,
 ) -> Exit:
-    """Wait for a run, show it, write its output once it is complete.
+    """Wait for a run, show it, write its output once it is complete; ``forms`` as in `deliver`.
 
     If the user interrupts, or the server never answers, the provider is closed and everything is
     parked. Raises `BadOutput`, and any unexpected exception.
@@ -154,7 +155,7 @@ def wait_and_deliver(
     try:
         with display() as shown:
             outcome = _wait(provider, run, shown)
-        return _conclude(provider, run, output, options, outcome, write=write)
+        return _conclude(provider, run, output, options, outcome, write=write, forms=forms)
     except KeyboardInterrupt:
         return park(provider, run, options)
 
@@ -183,6 +184,7 @@ def _conclude(
     outcome: RunStatus | BaseException,
     *,
     write: bool,
+    forms: Forms | None,
 ) -> Exit:
     """Report and write the outcome once waiting has ended; return its exit code."""
     error = outcome if isinstance(outcome, BaseException) else None
@@ -220,7 +222,7 @@ def _conclude(
             say(options.how_to_go_on(run.id))
             return Exit.PARKED
     if write:
-        deliver(provider, run, output)
+        deliver(provider, run, output, forms)
     say(f"{run.id} {status.state}: {counts_line(status)}")
     _say_failures(provider, status, options)
     if status.deadline is not None and status.deadline.outcome is not None:
