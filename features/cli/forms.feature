@@ -62,6 +62,24 @@ Feature: Results are written as people want them
     When a command runs: run actor.yaml asks.jsonl -o out.txt
     Then the command line has written 2 answers in order to "out.txt"
 
+  Scenario: The results so far go to a folder, too, and to no other place
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      "one"
+      "two [[sandbox:canceled]]"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: submit actor.yaml asks.jsonl --budget 0
+    Then the command line exits with 3
+    When a command runs: results RUN --results-dir kept
+    Then the command line exits with 3 and says
+      """
+      RUN is not finished
+      """
+    And the command line prints nothing but errors
+    And the folder "kept" has the files 000001.json, raw/results.jsonl
+
   Scenario: A billed failure has its text, reason and cost in each format
     Given a command's API
     And a command's file "asks.jsonl"

@@ -336,13 +336,29 @@ def _final(run: Run, read: Callable[[int], Iterator[_AnswerT]]) -> Iterator[_Ans
 
 
 def write_partial(
-    provider: ClaudeBatchProvider, run: Run, output: str | None, form: Format | None
+    provider: ClaudeBatchProvider,
+    run: Run,
+    output: str | None,
+    form: Format | None,
+    folder: str | None = None,
 ) -> None:
-    """Write a run's results so far, without marking it as delivered. Raises `BadOutput`."""
-    final = (answer for answer in provider.outputs(run.id) if answer.state.is_final)
-    whole = write_output(final, output, format_of(output, form))
-    if whole and output is not None:
-        say(f"wrote {output}")
+    """Write a run's results so far, without marking it as delivered. Raises `BadOutput`.
+
+    A ``folder`` gets no summary, because it is not complete.
+    """
+    whole = True
+    if output is not None or folder is None:
+        final = (answer for answer in provider.outputs(run.id) if answer.state.is_final)
+        whole = write_output(final, output, format_of(output, form))
+    if whole and folder is not None:
+        answers = (answer for answer in provider.answers(run.id) if answer.state.is_final)
+        try:
+            write_folder(answers, folder, None)
+        except OSError as error:
+            raise BadOutput(_unwritable_folder(folder, error)) from None
+    for written in (output, folder):
+        if whole and written is not None:
+            say(f"wrote {written}")
 
 
 def say_unfinished(run: Run, status: RunStatus) -> None:

@@ -153,7 +153,7 @@ def results_command(
         status = run.status()
         if not status.finished:
             if any(state.is_final for state in status.counts):
-                write_partial(provider, run, output, form)
+                write_partial(provider, run, output, form, results_dir)
             say(f"{run.id} is not finished: {status.waiting_for}")
             raise SystemExit(Exit.PARKED)
         deliver(provider, run, output, Forms(form, results_dir))

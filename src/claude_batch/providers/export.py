@@ -335,13 +335,14 @@ def make_folder(folder: str) -> None:
 def write_folder(
     answers: Iterable[Answer],
     folder: str,
-    summary: Mapping[str, Any],
+    summary: Mapping[str, Any] | None,
     output: OutputFormat[Any] | None = None,
 ) -> None:
     """Write every answer to its own file, then the raw lines, and the summary last.
 
     ``output`` parses the answers. Each file appears whole, and ``summary.json`` when all the others
-    are on disk. A file of another run that is already there stays, and a warning reports it.
+    are on disk. With ``summary`` None there is no such file, because the run is not finished. A
+    file of another run that is already there stays, and a warning reports it.
     """
     root = Path(folder)
     written = 0
@@ -357,8 +358,9 @@ def write_folder(
                 raw.write(answer.raw + b"\n")
     # One sync for all files: a flush for each would take longer than the writing.
     os.sync()
-    with temporary_files.replacing(last, mode=usual_mode(), sweep=True) as stream:
-        stream.write(pretty(msgspec.json.encode(summary)))
+    if summary is not None:
+        with temporary_files.replacing(last, mode=usual_mode(), sweep=True) as stream:
+            stream.write(pretty(msgspec.json.encode(summary)))
     with os.scandir(root) as entries:
         others = sum(_RESULT.fullmatch(entry.name) is not None for entry in entries) - written
     if others > 0:
