@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from claude_batch.cli.options import (
     DURATION,
@@ -177,6 +178,12 @@ def prune_command(
     Runs that are unfinished, not delivered or unknown are kept. A removed run is forgotten: the
     same requests make a new run, which is billed, and its costs disappear from the reports.
     """
+    source = click.get_current_context().get_parameter_source("older_than")
+    if runs and source is not ParameterSource.DEFAULT:
+        raise click.UsageError(
+            f"--older-than chooses runs by their age, and {', '.join(runs)} is named; leave out "
+            "one of them"
+        )
     require_ledger(options.location)
     with open_provider(options, drive=False) as provider:
         try:
