@@ -18,6 +18,7 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch status --json >&-                   | 2    | error: standard output is closed  |
       | claude-batch unknown >&-                         | 2    | error: standard output is closed  |
       | claude-batch status --watch >&-                  | 2    | error: standard output is closed  |
+      | claude-batch cost --by day >&-                   | 2    | error: standard output is closed  |
       | claude-batch show RUN 1 >&-                      | 2    | error: standard output is closed  |
       | claude-batch results RUN >&-                     | 2    | closed: there is nothing to write to; name a file with -o |
       | claude-batch run actor.yaml more.jsonl >&-       | 2    | name a file with -o. Nothing was sent |
@@ -28,6 +29,7 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch status \| true                      | 0    |                                   |
       | claude-batch status --json \| true               | 0    |                                   |
       | claude-batch status RUN \| true                  | 0    |                                   |
+      | claude-batch cost --by day \| true               | 0    |                                   |
       | claude-batch status --watch \| head -1           | 0    |                                   |
       | claude-batch show RUN 1 \| true                  | 0    |                                   |
       | claude-batch results RUN \| true                 | 0    | closed before all results were written; they are kept |
@@ -50,6 +52,7 @@ Feature: A closed output, or a reader that has gone, is no bug
       | command                                   | code | says                                      |
       | claude-batch status > /dev/full           | 2    | No space left on device                   |
       | claude-batch status --json > /dev/full    | 2    | No space left on device                   |
+      | claude-batch cost --by day > /dev/full    | 2    | No space left on device                   |
       | claude-batch status --watch > /dev/full   | 2    | No space left on device                   |
       | claude-batch show RUN 1 > /dev/full       | 2    | No space left on device                   |
       | claude-batch results RUN > /dev/full      | 2    | No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT |

@@ -13,7 +13,7 @@ from claude_batch.cli.options import (
     optional_run_argument,
     require_ledger,
 )
-from claude_batch.cli.user_messages import console, print_json, print_line, say
+from claude_batch.cli.user_messages import print_drawn, print_json, print_line, require_stdout, say
 from claude_batch.core.quantities import count_of, dollars, nano_dollars, roughly, write_usd
 from claude_batch.core.settings import default_ledger
 from claude_batch.core.terminal import cell
@@ -112,6 +112,7 @@ def cost_command(
     from claude_batch.providers.cost_report import cost_of, price_unpriced
     from claude_batch.providers.status import find_run_id
 
+    require_stdout()
     known = prices_of(prices)
     with existing_ledger(ledger) as store:
         if run_id is not None:
@@ -126,7 +127,7 @@ def cost_command(
     for line in _details(report):
         print_line(line)
     if by is not None:
-        console().print(_table(report.shares, by))
+        print_drawn(_table(report.shares, by))
 
 
 def _details(report: CostReport) -> list[str]:

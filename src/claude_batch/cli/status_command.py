@@ -25,13 +25,11 @@ from claude_batch.cli.options import (
 from claude_batch.cli.user_messages import (
     EXIT_CODES,
     Exit,
-    console,
-    forget_stdout,
+    print_drawn,
     print_json,
     print_line,
     require_stdout,
     say,
-    unwritable,
 )
 from claude_batch.core.quantities import count_of, dollars, format_time, roughly
 from claude_batch.core.settings import default_ledger, without_password
@@ -86,12 +84,7 @@ def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str |
     if as_json:
         print_json(report.to_dict())
     else:
-        try:
-            console().print(report.draw())
-        except BrokenPipeError:
-            forget_stdout()  # the reader has seen enough
-        except OSError as error:
-            raise unwritable(error) from None
+        print_drawn(report.draw())
 
 
 _output_option: Callable[[Any], Any] = click.option(

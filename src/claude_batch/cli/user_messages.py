@@ -28,7 +28,7 @@ from claude_batch.core.errors import (
 from claude_batch.core.terminal import encodable, visible, visible_json
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 # Messages -----------------------------------------------------------------------------------------
 
@@ -167,6 +167,17 @@ def console() -> Console:
     return Told(
         width=None if sys.stdout.isatty() else _WIDTH, highlight=False, markup=False, emoji=False
     )
+
+
+def print_drawn(what: RenderableType) -> None:
+    """Print a table on standard output. Raises `BadOutput`."""
+    require_stdout()
+    try:
+        console().print(what)
+    except BrokenPipeError:
+        forget_stdout()  # the reader has seen enough
+    except OSError as error:
+        raise unwritable(error) from None
 
 
 # Exit codes ---------------------------------------------------------------------------------------
