@@ -27,8 +27,13 @@ Feature: A signal that comes while a command begins ends it with one line, and n
       | SIGTERM | claude_batch.lifecycle.engine   | run actor.yaml asks.jsonl            |
       | SIGTERM | claude_batch.sandbox.server     | run --sandbox actor.yaml asks.jsonl  |
 
-  Scenario: A command that was started with Ctrl-C ignored goes on
+  Scenario Outline: A command that was started with Ctrl-C ignored goes on: at the import of <module>
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
-    When a command that ignores SIGINT gets SIGINT as it imports click: submit actor.yaml asks.jsonl
-    Then the process of the command has ended with 0, saying "is stored"
+    When a command that ignores SIGINT gets SIGINT as it imports <module>: run actor.yaml asks.jsonl
+    Then the process of the command has ended with 0, saying "finished: 2 succeeded of 2"
+
+    Examples: The second one is imported for the first call, when an interrupt would park the run
+      | module    |
+      | click     |
+      | httpcore2 |

@@ -89,10 +89,13 @@ or in the callback of a weak reference).
 
 @contextmanager
 def parkable() -> Generator[None]:
-    """Raise `KeyboardInterrupt` on the first Ctrl-C or SIGTERM; exit at once on the second."""
+    """Raise `KeyboardInterrupt` on the first Ctrl-C or SIGTERM; exit at once on the second.
+
+    A signal that the parent ignores stays ignored, as in `interrupts.begin`.
+    """
 
     def interrupt(*_: Any) -> None:
-        for number in SIGNALS:
+        for number, _handler in before:
             signal.signal(number, leave)
         _asked_to_park.set()
         raise KeyboardInterrupt
@@ -105,7 +108,10 @@ def parkable() -> Generator[None]:
         yield  # signals reach the main thread only
         return
     _asked_to_park.clear()
-    before = [(number, signal.signal(number, interrupt)) for number in SIGNALS]
+    handlers = [(number, signal.getsignal(number)) for number in SIGNALS]
+    before = [each for each in handlers if each[1] is not signal.SIG_IGN]
+    for number, _handler in before:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
