@@ -344,7 +344,8 @@ _OTHERS: tuple[Callable[[Any], Any], ...] = (
                  help="Ask for confirmation if the run can cost more. Without a terminal, refuse "
                       "the run."),
     click.option("--label", help="A name for the run, shown by `status`."),
-    click.option("--new", is_flag=True, help="Make a new run, although the same one exists."),
+    click.option("--new", is_flag=True,
+                 help="Make another run, although the same one exists; leave it out to continue."),
 )  # fmt: skip
 
 

@@ -198,7 +198,7 @@ Exit codes:
   0  every request succeeded
   1  some requests failed
   2  bad usage, input, output or ledger; nothing was sent, or everything is kept
-  3  parked, timed out or held by a budget; continue with the same command or `claude-batch resume`
+  3  parked, timed out or held by a budget; continue with `claude-batch resume`
   4  sending was halted by the account or for a restored ledger; nothing was marked failed
 If several apply, the highest counts."""
 
