@@ -79,12 +79,41 @@ Feature: Which call joins which request
       | A    | one    | no     |       |        |                                  |
       | B    | one    | no     |       | 2.5    |                                  |
       | C    | one    | no     | 1     |        | {"x-stainless-retry-count": "1"} |
-      | D    | one    | no     | 1     |        | {"x-stainless-retry-count": "2"} |
+      | D    | one    | no     | 1.2   |        | {"x-stainless-retry-count": "1"} |
+      | E    | one    | no     | 1.4   |        | {"x-stainless-retry-count": "2"} |
+      | F    | one    | no     | 1.6   |        | {"x-stainless-retry-count": "3"} |
     Then the calls have ended with
       | call | status | answered | request |
       | C    | 200    | yes      | 1       |
       | D    | 200    | yes      | 2       |
+      | E    | 200    | yes      | 1       |
+      | F    | 200    | yes      | 1       |
     And the API has been sent 2 requests
+
+  Scenario: Retries of equal calls that went away join one request each
+    Given a gateway over the sandbox with {"latency": 5}
+    When the gateway is called as follows
+      | call | prompt | stream | leaves | after | headers                          |
+      | A    | one    | no     | 1.5    |       |                                  |
+      | B    | one    | no     | 1.5    |       |                                  |
+      | C    | one    | no     | 1.5    |       |                                  |
+      | D    | one    | no     | 0.5    | 1.8   | {"x-stainless-retry-count": "1"} |
+      | E    | one    | no     | 0.5    | 1.8   | {"x-stainless-retry-count": "1"} |
+      | F    | one    | no     | 0.5    | 1.9   | {"x-stainless-retry-count": "1"} |
+    And the gateway is started again
+    And the gateway is called as follows
+      | call | prompt | stream | after | headers                          |
+      | G    | one    | no     |       | {"x-stainless-retry-count": "2"} |
+      | H    | one    | no     |       | {"x-stainless-retry-count": "2"} |
+      | I    | one    | no     | 0.1   | {"x-stainless-retry-count": "2"} |
+      | J    | one    | no     | I     | {"x-stainless-retry-count": "1"} |
+    Then the calls have ended with
+      | call | status | answered | request |
+      | G    | 200    | yes      | 1       |
+      | H    | 200    | yes      | 2       |
+      | I    | 200    | yes      | 3       |
+      | J    | 200    | yes      | 4       |
+    And the API has been sent 4 requests
 
   @both_backends
   Scenario: A retry joins the answer that was written as its caller gave up

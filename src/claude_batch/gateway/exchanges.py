@@ -45,15 +45,17 @@ class Exchange:
         digest: bytes,
         departure: Departure,
         on_taken: Callable[[Answer, bool], None],
+        retries: int = 0,
     ) -> None:
         """``departure``: what becomes of the request if all its callers go away.
 
         ``on_taken`` is called with the answer and with whether a caller has received it.
+        ``retries``: which retry its first call is; 0 for a first try.
         """
         self.future: CallFuture = future
         self.digest: bytes = digest
-        self.retries: int = 0
-        """How many retries have joined it."""
+        self.retries: int = retries
+        """Number of the last retry that waits for it; 0 for a first try."""
         self._departure: Departure = departure
         self._on_taken = on_taken
         self._calls: set[HeldCall] = set()
@@ -135,15 +137,17 @@ class Exchanges:
                 return
             await asyncio.sleep(_LOOK)
 
-    def of_retry(self, digest: bytes) -> Exchange | None:
-        """Return the exchange that the retry of a call joins, if there is one.
+    def of_retry(self, digest: bytes, retries: int) -> Exchange | None:
+        """Return the exchange that a call's retry with this number joins, if there is one.
 
-        Several equal calls may be waiting. Each retry is of one of them, so it joins the one that
-        the fewest retries have joined.
+        Several equal calls may be waiting. A retry is of one that has been tried less often. An
+        exchange that an equally late retry has joined, or made from an orphan, belongs to another
+        call.
         """
-        found = min(self._by_digest.get(digest, ()), key=lambda each: each.retries, default=None)
+        earlier = [each for each in self._by_digest.get(digest, ()) if each.retries < retries]
+        found = max(earlier, key=lambda each: each.retries, default=None)
         if found is not None:
-            found.retries += 1
+            found.retries = retries
         return found
 
     def add(self, exchange: Exchange) -> None:

@@ -88,7 +88,7 @@ class MessagesRoute:
         if gateway.is_ending:
             raise ending()
         if joins and wishes.retries:
-            found = gateway.exchanges.of_retry(digest)
+            found = gateway.exchanges.of_retry(digest, wishes.retries)
             if found is not None:
                 gateway.metrics.joined("retry")
                 return found, asked.stream
@@ -106,7 +106,7 @@ class MessagesRoute:
             keep=wishes.respond_async,
         )
         departure = "drop" if wishes.mode.on_disconnect == "drop" else "withdraw"
-        exchange = Exchange(future, digest, departure, gateway.acknowledge)
+        exchange = Exchange(future, digest, departure, gateway.acknowledge, wishes.retries)
         gateway.exchanges.add(exchange)
         return exchange, asked.stream
 

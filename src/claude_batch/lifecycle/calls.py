@@ -469,6 +469,8 @@ class CallStore:
                 continue
             orphan = waiting.popleft()
             taken.append(orphan.seq)
+            if call.retries:  # its answer is for no first retry of another call
+                flush.rejoined.append(orphan.seq)
             self._join(tx, call, orphan.seq, orphan.run_id, flush)
         single_calls.take_over(tx, taken, self._process)
         return left
