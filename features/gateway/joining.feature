@@ -166,6 +166,7 @@ Feature: Which call joins which request
       | C    | one    | no     | A     | {"idempotency-key": "k1"} |
       | D    | two    | no     | A     | {"idempotency-key": "k1"} |
       | E    | one    | no     | A     | {"idempotency-key": "k2"} |
+      | F    | one    | no     | A     | {"idempotency-key": "k1", "anthropic-beta": "b-1"} |
     Then the calls have ended with
       | call | status | end   | answered | error          | request |
       | A    | 200    | whole | yes      |                | 1       |
@@ -173,6 +174,7 @@ Feature: Which call joins which request
       | C    | 200    | whole | yes      |                | 1       |
       | D    | 409    | whole | no       | conflict_error | 2       |
       | E    | 200    | whole | yes      |                | 3       |
+      | F    | 409    | whole | no       | conflict_error | 2       |
     And the API has been sent 2 requests
 
   Scenario: A new call joins nothing

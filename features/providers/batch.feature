@@ -87,12 +87,21 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
     Then all 1 are answered
     And the API has processed 1 requests, none twice
 
-  Scenario: Other params under the same key are an error
+  Scenario Outline: <what> under the same key is an error
     Given an API
     And a batch provider
-    When "what?" is asked with the key "k1"
-    And "something else?" is asked with the key "k1"
+    When "what?" is asked with the key "k1" and {"betas": ["b-1", "a-1"]}
+    And "what?" is asked with the key "k1" and {"betas": ["a-1", "b-1"]}
+    Then all 1 are answered
+    When "<prompt>" is asked with the key "k1" and <options>
     Then every call fails with KeyConflictError
+    And the API has processed 1 requests, none twice
+
+    Examples:
+      | what                 | prompt          | options                                              |
+      | Another prompt       | something else? | {"betas": ["a-1", "b-1"]}                            |
+      | Another beta         | what?           | {"betas": ["a-1"]}                                   |
+      | Another user profile | what?           | {"betas": ["a-1", "b-1"], "user_profile_id": "up_1"} |
 
   Scenario: A caller that leaves once its request is sent leaves it to be answered
     Given an API

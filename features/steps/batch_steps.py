@@ -125,9 +125,11 @@ def _(context: Context, count: int, threads: int) -> None:
 
 
 @when('"{prompt}" is asked with the key "{key}"')
-def _(context: Context, prompt: str, key: str) -> None:
+@when('"{prompt}" is asked with the key "{key}" and {options:JsonObject}')
+def _(context: Context, prompt: str, key: str, options: dict[str, Any] | None = None) -> None:
     try:
-        context.outcomes = [context.actor.respond_sync(prompt, key=key)]
+        request = cb.ActorRequest(prompt, options=options)
+        context.outcomes = [context.actor.respond_sync(request, key=key)]
     except cb.ActorError as error:
         context.outcomes = [error]
 

@@ -6,7 +6,7 @@
     ├── ActorConfigurationError     an actor's YAML, a setting or a flag is wrong
     ├── ProviderNotFoundError       no provider of that name is registered
     ├── InvalidRequestError         a request that was refused before anything was sent
-    │   ├── KeyConflictError        the same key was used for other params
+    │   ├── KeyConflictError        the same key was used for other params or headers
     │   └── PreflightError          the API refuses what a run's requests have in common
     ├── AccountHaltedError          sending stopped for a reason of the account
     ├── BudgetExceededError         no budget has room for it
@@ -192,7 +192,7 @@ class InvalidRequestError(ActorError):
 
 
 class KeyConflictError(InvalidRequestError):
-    """The key is already used by a request with other params."""
+    """The key is already used by a request with other params or headers."""
 
 
 class PreflightError(InvalidRequestError):

@@ -33,6 +33,7 @@ from claude_batch.ledger.schema import (
     calls,
     conversations,
     former_members,
+    lanes,
     params,
     requests,
     runs,
@@ -311,16 +312,20 @@ def mark_taken(tx: Connection, seqs: Sequence[int], now: float, repeated: Collec
 def find_call(tx: Connection, actor: str, key: str) -> Record | None:
     """Return the call of that actor and key; None if it is new.
 
-    Columns: ``seq``, ``run_id`` and ``body``.
+    Columns: ``seq``, ``run_id``, ``body``, and those of its lane's headers.
     """
     return tx.execute(
         select(
             requests.c.seq,
             requests.c.run_id,
             func.coalesce(conversations.c.first_params, params.c.body).label("body"),
+            lanes.c.api_version,
+            lanes.c.betas,
+            lanes.c.user_profile,
         )
         .select_from(call_keys)
         .join(requests, requests.c.seq == call_keys.c.request_seq)
+        .join(lanes, lanes.c.id == requests.c.lane_id)
         .join(params, params.c.request_seq == requests.c.seq)
         .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
         .where(call_keys.c.actor == actor, call_keys.c.key == key)

@@ -31,7 +31,7 @@ from claude_batch.ledger import (
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import NewCall, Orphan, Tried
-from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.ledger.store import Ledger, Record, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.lifecycle.budget_room import bound_of, limits_of, reserve_call
 from claude_batch.lifecycle.observers import Observers
@@ -518,7 +518,7 @@ class CallStore:
                 single_calls.remember_call(tx, call.actor, call.key, pair[1].seq)
                 flush.waiting.append(pair)
             return
-        if known.body != call.encoded.params and not _asks_the_same(tx, known.seq, call):
+        if not _asks_the_same(tx, known, call):
             conflict = KeyConflictError(
                 f"the actor {call.actor} already has another request with this key; choose "
                 "another key",
@@ -739,9 +739,16 @@ class CallStore:
             )
 
 
-def _asks_the_same(tx: Transaction, seq: int, call: Call) -> bool:
-    """Return whether a call differs from a stored one only in how its documents are sent."""
-    identity = call.encoded.identity
-    return identity is not None and held_requests.digest_in(tx, seq) == single_calls.digest_of(
-        identity
-    )
+def _asks_the_same(tx: Transaction, known: Record, call: Call) -> bool:
+    """Return whether a call equals a stored one, however their documents are sent.
+
+    ``known`` is a row of `single_calls.find_call`. The key of the API is not compared.
+    """
+    encoded = call.encoded
+    if LaneHeaders.of_lane(known.api_version, known.betas, known.user_profile) != encoded.headers:
+        return False
+    if known.body == encoded.params:
+        return True
+    return encoded.identity is not None and held_requests.digest_in(
+        tx, known.seq
+    ) == single_calls.digest_of(encoded.identity)
