@@ -59,6 +59,17 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
     And the same run is submitted anew
     Then it is another run
 
+  Scenario: The same prompts for another user profile are another run
+    Given an API
+    And a batch provider
+    When a run of 2 prompts is submitted
+    And the same run is submitted with {"user_profile_id": "up_1"}
+    Then it is another run
+    When the same run is submitted with {"user_profile_id": "up_1"}
+    Then it is the same run
+    When the same run is submitted with {"user_profile_id": "up_2"}
+    Then it is another run
+
   Scenario: A killed process's run is finished by the next one
     Given an API
     When a process with {"linger": 0.3, "poll_interval": 0.05} asks a run of 50 prompts, and dies at before_pack

@@ -149,8 +149,11 @@ def _(context: Context, count: int) -> None:
 
 @when("the same run is submitted {again}")
 def _(context: Context, again: str) -> None:
+    """`again`, `anew`, or `with` options of each request."""
     context.first = context.run
-    context.run = asyncio.run(context.actor.submit(context.prompts, new=again == "anew"))
+    options = json.loads(again.removeprefix("with ")) if again.startswith("with ") else None
+    requests = [cb.ActorRequest(prompt, options=options) for prompt in context.prompts]
+    context.run = asyncio.run(context.actor.submit(requests, new=again == "anew"))
 
 
 def _asked(context: Context) -> list[Any]:

@@ -116,6 +116,16 @@ def _warn_of_margin(mode: BatchProcessingMode, now: float) -> None:
     )
 
 
+def _are_own(headers: LaneHeaders, request: str | ActorRequest) -> bool:
+    """Return whether a request's headers belong to its run's identity.
+
+    The identity already has the actor's user profile, and earlier runs are found without it here.
+    """
+    if headers.betas or headers.user_profile is None:
+        return bool(headers.betas)
+    return isinstance(request, ActorRequest) and "user_profile_id" in (request.options or ())
+
+
 class RunWriter:
     """Writes one run: call `add` for every request, then `finish`; `abort` leaves no trace."""
 
@@ -253,7 +263,7 @@ class RunWriter:
             self._keep_beside(request)
         self._count += 1
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
-        headers = repr(encoded.headers).encode() if encoded.headers.betas else b""
+        headers = repr(encoded.headers).encode() if _are_own(encoded.headers, request) else b""
         named = -1 if key is None else len(name)
         identity = encoded.identity
         asked = encoded.params if identity is None else identity
