@@ -68,18 +68,22 @@ Feature: The gateway keeps a call alive until its batch has ended
   Scenario: A later failure without streaming aborts the call, and the next one gets the true status
     Given a gateway over the sandbox with {"latency": 1, "max_attempts": 1}
     When the gateway is called as follows
-      | call | prompt                                    | after | stream | headers                            |
-      | A    | [[sandbox:errored:invalid_request_error]] |       | no     |                                    |
-      | B    | [[sandbox:errored:invalid_request_error]] | A     | no     | {"x-stainless-retry-count": "1"}   |
-      | C    | [[sandbox:errored:invalid_request_error]] | B     | yes    |                                    |
-      | D    | [[sandbox:errored:invalid_request_error]] | C     | no     | {"claude-batch-failure-ttl": "0"}  |
+      | call | prompt                                    | after | stream | headers                                                      |
+      | A    | [[sandbox:errored:invalid_request_error]] |       | no     |                                                              |
+      | B    | [[sandbox:errored:invalid_request_error]] | A     | no     | {"x-stainless-retry-count": "1"}                             |
+      | C    | [[sandbox:errored:invalid_request_error]] | B     | yes    |                                                              |
+      | D    | [[sandbox:errored:invalid_request_error]] | C     | no     | {"claude-batch-failure-ttl": "0"}                            |
+      | E    | [[sandbox:errored:invalid_request_error]] | D     | no     | {"claude-batch-new": "true"}                                 |
+      | F    | [[sandbox:errored:invalid_request_error]] | E     | no     | {"claude-batch-new": "true", "x-stainless-retry-count": "1"} |
     Then the calls have ended with
       | call | status | end     | error                 | signs | claude-batch-reused | request |
       | A    | 200    | aborted |                       | some  |                     | 1       |
       | B    | 400    | whole   | invalid_request_error | none  | true                | 1       |
       | C    | 400    | whole   | invalid_request_error | none  | true                | 1       |
       | D    | 200    | aborted |                       | some  |                     | 2       |
-    And the gateway's ledger holds 2 requests
+      | E    | 200    | aborted |                       | some  |                     | 3       |
+      | F    | 400    | whole   | invalid_request_error | none  | true                | 3       |
+    And the gateway's ledger holds 3 requests
 
   Scenario: The gateway ends while calls wait, and loses nothing
     Given a gateway over the sandbox with {"latency": 4, "hold": 1.5}

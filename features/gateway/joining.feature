@@ -160,12 +160,12 @@ Feature: Which call joins which request
   Scenario: An Idempotency-Key always joins its request
     Given a gateway over the sandbox
     When the gateway is called as follows
-      | call | prompt | stream | after | headers                   |
-      | A    | one    | no     |       | {"idempotency-key": "k1"} |
-      | B    | one    | yes    |       | {"idempotency-key": "k1"} |
-      | C    | one    | no     | A     | {"idempotency-key": "k1"} |
-      | D    | two    | no     | A     | {"idempotency-key": "k1"} |
-      | E    | one    | no     | A     | {"idempotency-key": "k2"} |
+      | call | prompt | stream | after | headers                                            |
+      | A    | one    | no     |       | {"idempotency-key": "k1"}                          |
+      | B    | one    | yes    |       | {"idempotency-key": "k1"}                          |
+      | C    | one    | no     | A     | {"idempotency-key": "k1"}                          |
+      | D    | two    | no     | A     | {"idempotency-key": "k1"}                          |
+      | E    | one    | no     | A     | {"idempotency-key": "k2"}                          |
       | F    | one    | no     | A     | {"idempotency-key": "k1", "anthropic-beta": "b-1"} |
     Then the calls have ended with
       | call | status | end   | answered | error          | request |
@@ -177,18 +177,29 @@ Feature: Which call joins which request
       | F    | 409    | whole | no       | conflict_error | 2       |
     And the API has been sent 2 requests
 
-  Scenario: A new call joins nothing
-    Given a gateway over the sandbox with {"latency": 1.5}
+  Scenario: A new call joins nothing, and its retries join it
+    Given a gateway over the sandbox with {"latency": 4}
     When the gateway is called as follows
-      | call | prompt | stream | leaves | after | headers                                                   |
-      | A    | one    | no     | 1      |       |                                                           |
-      | B    | one    | no     |        | A     | {"claude-batch-new": "true"}                              |
-      | C    | one    | no     |        | A     | {"claude-batch-new": "true", "idempotency-key": "k"}      |
+      | call | prompt | stream | leaves | after | headers                                                      |
+      | A    | one    | no     | 1      |       |                                                              |
+      | B    | one    | no     |        | A     | {"claude-batch-new": "true"}                                 |
+      | C    | one    | no     |        | A     | {"claude-batch-new": "true", "idempotency-key": "k"}         |
+      | D    | one    | no     | 1      | A     | {"claude-batch-new": "true"}                                 |
+      | E    | one    | no     |        | D     | {"claude-batch-new": "true", "x-stainless-retry-count": "1"} |
+      | F    | one    | no     |        | D     | {"claude-batch-new": "true", "x-stainless-retry-count": "1"} |
+      | G    | one    | no     |        | E     | {"claude-batch-new": "true", "x-stainless-retry-count": "1"} |
+      | H    | one    | no     |        | G     | {"claude-batch-new": "true", "x-stainless-retry-count": "1"} |
     Then the calls have ended with
       | call | status | end   | error                 | request |
       | A    | 200    | left  |                       | 1       |
       | B    | 200    | whole |                       | 2       |
       | C    | 400    | whole | invalid_request_error | 3       |
+      | D    | 200    | left  |                       | 4       |
+      | E    | 200    | whole |                       | 2       |
+      | F    | 200    | whole |                       | 4       |
+      | G    | 200    | whole |                       | 1       |
+      | H    | 200    | whole |                       | 5       |
+    And the API has been sent 4 requests
 
   Scenario: A request whose caller asks for it is cancelled with its caller
     Given a gateway over the sandbox with {"latency": 60, "cancel_latency": 0.1}

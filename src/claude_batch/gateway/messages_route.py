@@ -82,12 +82,11 @@ class MessagesRoute:
             asked = await asyncio.to_thread(read) if len(body) > _LARGE else read()
             del body, read
         digest = digest_of(caller, asked.encoded)
-        joins = not wishes.new and wishes.key is None
-        if joins and not wishes.retries:
+        if wishes.key is None and not wishes.new and not wishes.retries:
             await gateway.exchanges.departure(digest)
         if gateway.is_ending:
             raise ending()
-        if joins and wishes.retries:
+        if wishes.key is None and wishes.retries:
             found = gateway.exchanges.of_retry(digest, wishes.retries)
             if found is not None:
                 gateway.metrics.joined("retry")

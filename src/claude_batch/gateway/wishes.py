@@ -41,7 +41,7 @@ class Wishes(NamedTuple):
     key: str | None
     """Its Idempotency-Key."""
     new: bool
-    """Whether it joins no earlier request."""
+    """Whether it joins no earlier request. Its retries join it."""
     has_budget: bool
     """Whether the budget of ``mode`` is for this call alone."""
     failure_ttl: float

@@ -105,7 +105,9 @@ class Call:
     tenant: str = ""
     """Name of the caller, if callers with other names must not share requests with it."""
     new: bool = False
-    """Whether it is a request of its own, although an equal one may be waiting to be taken."""
+    """Whether it is a request of its own, although an equal one may be waiting to be taken.
+
+    Its retries join it, or get its failure, but take no answer that another caller has."""
     retries: int = 0
     """Which retry of a client's call it is; 0 for a first try."""
     bound: TokenBound | Unbounded | None = None
@@ -115,6 +117,11 @@ class Call:
     def group(self) -> _Group:
         """What the calls of one run share."""
         return (self.workspace.workspace_id, self.actor, self.mode, self.talk, self.apart)
+
+    @property
+    def joins_nothing(self) -> bool:
+        """Whether it joins no earlier request, and gets no earlier failure."""
+        return self.new and not self.retries
 
     @property
     def stays(self) -> bool:
@@ -341,7 +348,9 @@ class CallStore:
                     continue
                 fresh.setdefault(call.group, []).append(call)
             self._repeat_failures(tx, fresh, flush)
-            asking = [call for members in fresh.values() for call in members if not call.new]
+            asking = [
+                call for members in fresh.values() for call in members if not call.joins_nothing
+            ]
             orphans = self._orphans(tx, asking)
             tried = self._tried(tx, [call for call in asking if call.retries])
             for group, members in fresh.items():
@@ -420,7 +429,7 @@ class CallStore:
             for call in members:
                 lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
                 failed = known.get((lane_id, call.actor, digests.get(id(call), b"")))
-                if failed is None or call.new:
+                if failed is None or call.joins_nothing:
                     left.append(call)
                 elif call.failure_ttl and _is_within(call.failure_ttl, failed[-1].taken, now):
                     answer = queries.answer_of(tx, failed[-1].seq)
@@ -463,11 +472,12 @@ class CallStore:
         taken: list[int] = []
         for call in calls:
             lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
-            waiting = None if call.new else orphans.get((lane_id, _digest(call)))
+            waiting = None if call.joins_nothing else orphans.get((lane_id, _digest(call)))
             if not waiting:
                 left.append(call)
                 continue
-            orphan = waiting.popleft()
+            # The oldest may have been there before a new call was made.
+            orphan = waiting.pop() if call.new else waiting.popleft()
             taken.append(orphan.seq)
             if call.retries:  # its answer is for no first retry of another call
                 flush.rejoined.append(orphan.seq)
@@ -496,9 +506,14 @@ class CallStore:
         left: list[Call] = []
         for call in calls:
             name = self._lane(tx, group[0], call.encoded.headers, flush), call.actor, _digest(call)
-            equal = [each for each in tried if (each.lane_id, each.actor, each.digest) == name]
+            equal = [
+                each
+                for each in tried
+                if (each.lane_id, each.actor, each.digest) == name
+                and (each.taken is None or not call.new)
+            ]
             found = None
-            if call.retries and not call.new:
+            if call.retries:
                 found = single_calls.request_of_retry(equal, call.retries)
             if found is None:
                 left.append(call)

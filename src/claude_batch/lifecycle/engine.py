@@ -491,7 +491,8 @@ class Engine:
         seconds. ``apart``: the call has a run of its own, so that the budget of ``mode`` is for it
         alone, or shares one with calls of the same label. Calls of another ``tenant`` never share
         a request with it. ``new``: it takes over no earlier request or failure.
-        ``retries``: which retry of a client's call it is.
+        ``retries``: which retry of a client's call it is; it joins the try before, even with
+        ``new``.
         """
         call = Call(
             door,

@@ -266,8 +266,8 @@ class ClaudeBatchProvider(Opened):
         it. ``apart``: a run of its own, or the label of a run for such calls. Calls of different
         ``tenant`` share no request. With ``new``, the call takes over no earlier request.
         ``retries``: which retry of a client's call this is, so that it may join the request of the
-        try before. Never blocks: the first call opens the ledger on a separate thread. If
-        ``encoded`` is a function, it also runs on a separate thread.
+        try before, even with ``new``. Never blocks: the first call opens the ledger on a separate
+        thread. If ``encoded`` is a function, it also runs on a separate thread.
         """
         chosen = mode or resolve_mode(True, self.overrides)
         return self._responder.store(
