@@ -19,6 +19,14 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ActorRequest("a", documents=None)           | InvalidRequestError: `documents` must be a list, not NoneType              |
     And in the ledger the counts of runs are [0]
 
+  Scenario: A class is given in place of an object
+    Then these mistakes are refused
+      | expression                                         | error                                                                                                                     |
+      | cb.ClaudeBatchProvider(middleware=[cb.Middleware]) | TypeError: middleware: <class 'claude_batch.actor.middleware.Middleware'> is a class; give an object of it: Middleware() |
+      | cb.ClaudeProvider(middleware=[cb.Middleware])      | TypeError: middleware: <class 'claude_batch.actor.middleware.Middleware'> is a class; give an object of it: Middleware() |
+      | cb.ClaudeBatchProvider(observers=[cb.Middleware])  | TypeError: observers: <class 'claude_batch.actor.middleware.Middleware'> is a class; give an object of it: Middleware() |
+    And in the ledger the counts of runs are [0]
+
   Scenario: A value has no meaning
     When a run of these prompts is submitted
       | prompt |

@@ -200,8 +200,8 @@ class Middlewares:
     ) -> None:
         """The timeouts are durations that limit each ``after_response`` and ``post_process``.
 
-        Raises ``TypeError`` for an object with neither method, and `ActorConfigurationError` for an
-        invalid timeout.
+        Raises ``TypeError`` for a class and for an object with neither method, and
+        `ActorConfigurationError` for an invalid timeout.
         """
         self.timeout: float = _timeout("middleware_timeout", timeout)
         self.post_timeout: float = _timeout("post_process_timeout", post_process_timeout)
@@ -220,6 +220,10 @@ class Middlewares:
         if not isinstance(cast("object", middleware), Iterable):
             raise TypeError(f"middleware: {middleware!r} is not a list; give [{middleware!r}]")
         for each in middleware:
+            if isinstance(each, type):
+                raise TypeError(
+                    f"middleware: {each!r} is a class; give an object of it: {each.__name__}()"
+                )
             before: Any = getattr(each, "before_request", None)
             after: Any = getattr(each, "after_response", None)
             if not callable(before) and not callable(after):

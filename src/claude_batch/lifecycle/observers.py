@@ -37,6 +37,10 @@ def checked_observers(observers: Iterable[ObserverLike]) -> tuple[ObserverLike, 
         raise TypeError(f"observers: {observers!r} is not a list; give [{observers!r}]")
     found = tuple(observers)
     for observer in found:
+        if isinstance(observer, type):
+            raise TypeError(
+                f"observers: {observer!r} is a class; give an object of it: {observer.__name__}()"
+            )
         for name in ("wants", "carry"):
             if inspect.iscoroutinefunction(getattr(observer, name, None)):
                 raise TypeError(
