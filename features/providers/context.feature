@@ -14,6 +14,9 @@ Feature: A context travels beside a request, and comes back with its result
       | float("nan")                           | no   |
       | b"bytes"                               | no   |
       | object()                               | no   |
+      | Word.ONE                               | no   |
+      | {"a": [Number.ONE]}                    | no   |
+      | {Word.ONE: 1}                          | no   |
       | "\ud800"                               | no   |
 
   Scenario Outline: The context comes back, and is not sent: <who>, <how>

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -263,17 +263,31 @@ _FIELDS = frozenset(
 )
 
 
+_JSON_TYPES: Final = (str, int, float, bool, type(None))
+
+
 def json_context(context: object) -> bytes | None:
     """Return a context as JSON for the ledger; None if it is not a JSON value.
 
-    A value that would come back as another one (a tuple, a time, a mapping with numbers as keys) is
-    not a JSON value.
+    A value that would come back as another one (a tuple, a time, an `Enum`, a mapping with numbers
+    as keys) is not a JSON value.
     """
     try:
         encoded = msgspec.json.encode(context)
-        return encoded if msgspec.json.decode(encoded) == context else None
+        is_same = msgspec.json.decode(encoded) == context and _is_exact(context)
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
+    return encoded if is_same else None
+
+
+def _is_exact(value: object) -> bool:
+    """Return whether the texts and numbers in a value are of no other types, such as `IntEnum`."""
+    if isinstance(value, dict):
+        items = cast("dict[object, object]", value)
+        return all(type(name) is str for name in items) and all(map(_is_exact, items.values()))
+    if isinstance(value, list):
+        return all(map(_is_exact, cast("list[object]", value)))
+    return type(value) in _JSON_TYPES
 
 
 def _is_plain(key: str) -> bool:
