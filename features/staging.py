@@ -23,6 +23,10 @@ QUICK: dict[str, Any] = {"linger": 0.3, "poll_interval": 0.05}
 LIVE: dict[str, Any] = {"mode": "live", "live_concurrency": 2}
 
 
+class Markup(str):
+    """A text of a type of its own, as templates make it."""
+
+
 def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Wait for a condition with a deadline; returns what made it true."""
     end = time.monotonic() + seconds

@@ -112,7 +112,7 @@ Feature: A request and its actor become Messages params
     Given an actor made with {"model": "claude-3-haiku-20240307", "model_capabilities": {"structured_outputs": true}}
     Then the actor's request {"prompt": "a", "model": "claude-3-5-haiku-20241022", "response_format": {"type": "object"}} is refused with "claude-3-5-haiku-20241022"
 
-  Scenario Outline: a prompt is encoded to the same bytes as its params in full, with a key or without
+  Scenario Outline: a prompt is encoded to the same bytes as its params in full, with a key or without, of any type of text
     Given an actor made with <actor>
     Then each odd prompt of the actor has the bytes that its params have, with the defaults <defaults>
 

@@ -15,6 +15,7 @@ import parse
 import yaml
 from behave import given, register_type, then, use_step_matcher, when
 from behave.runner import Context
+from staging import Markup
 from tables import rule
 
 import claude_batch as cb
@@ -308,7 +309,10 @@ def _(context: Context, more: str) -> None:
                 results.append(str(error))
         assert results[0] == results[1], (prompt, results)
         if not isinstance(results[0], str):
-            assert encoder.encode({"id": 7, "prompt": prompt}) == results[0], prompt
+            own = Markup(prompt)
+            messages = [{"role": "user", "content": own}]
+            same = ({"id": 7, "prompt": prompt}, own, ActorRequest(own), {"messages": messages})
+            assert all(encoder.encode(each) == results[0] for each in same), prompt
         outcomes[isinstance(results[0], str)].add(prompt)
     assert all(outcomes), "some are encoded, and some cannot be"
 

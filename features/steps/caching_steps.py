@@ -11,7 +11,7 @@ import msgspec
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from sqlalchemy import select
-from staging import ledger_values
+from staging import Markup, ledger_values
 from tables import rule
 
 import claude_batch as cb
@@ -181,6 +181,7 @@ def long_actor() -> cb.ActorConfiguration:
         provider="anthropic",
         model="claude-haiku-4-5",
         system_prompt=LONG,
+        options={"metadata": {"user_id": Markup("u")}},
         batch_processing=True,
     )
 
@@ -188,7 +189,7 @@ def long_actor() -> cb.ActorConfiguration:
 @when("an actor with a long system prompt is asked {count:d} prompts in a run")
 def _(context: Context, count: int) -> None:
     actor = cb.Actor(long_actor(), context.provider)
-    prompts = [f"ask {number}" for number in range(count)]
+    prompts = [(str, Markup)[number % 2](f"ask {number}") for number in range(count)]
     run = actor.submit_sync(prompts)
     run.wait_sync()
     context.first, context.run = getattr(context, "run", None), run

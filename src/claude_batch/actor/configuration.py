@@ -32,6 +32,7 @@ from claude_batch.actor.documents import Document, documents_of, with_documents
 from claude_batch.actor.tools import Toolset, functions_in, toolset_of
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.wire.encoding import plain_text
 from claude_batch.wire.limits import CAPABILITIES
 from claude_batch.wire.schemas import close_objects, schema_fault
 
@@ -498,7 +499,7 @@ class ActorConfiguration(BaseModel):
             "parameters": self.parameters,
         }
         try:
-            return msgspec.json.encode(fields, order="deterministic")
+            return msgspec.json.encode(fields, enc_hook=plain_text, order="deterministic")
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ActorConfigurationError(
                 f"actor {self.name}: its options cannot be written as JSON: {error}"

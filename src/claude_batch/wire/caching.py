@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from claude_batch.wire.encoding import ITEM_OVERHEAD, EncodedRequest
+from claude_batch.wire.encoding import ITEM_OVERHEAD, EncodedRequest, plain_text
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_CACHE_POINTS, least_cached_tokens
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class _Message(msgspec.Struct):
 _decode_blocks = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_block = msgspec.json.Decoder(_Block).decode
 _decode_message = msgspec.json.Decoder(_Message).decode
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=plain_text).encode
 
 
 class _Level(NamedTuple):

@@ -368,7 +368,17 @@ class EncodedRequest(msgspec.Struct, frozen=True, gc=False):
     and uploaded files another time."""
 
 
-_encoder = msgspec.json.Encoder()
+def plain_text(value: object) -> str:
+    """Return the text of a subclass of `str`, which msgspec does not encode by itself.
+
+    Templates make such texts, and numpy. Raises ``TypeError`` for any other value.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=plain_text)
 _common_headers: dict[tuple[str, tuple[str, ...], str | None], LaneHeaders] = {}
 
 
