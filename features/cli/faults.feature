@@ -10,6 +10,11 @@ Feature: A wrong command ends with one clear message and a documented exit code
       {"id": "a", "prompt": "one"}
       {"id": "a", "prompt": "two"}
       """
+    And a command's file "numbered.jsonl"
+      """
+      {"prompt": "one"}
+      {"id": 1, "prompt": "two"}
+      """
     And a command's file "broken.yaml"
       """
       name: tests/asker
@@ -56,6 +61,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl --prompt-column q        | --prompt-column is for CSV files, and no input is one        |
       | run actor.yaml empty.jsonl                         | error: empty.jsonl: the input has no requests. Nothing was sent |
       | run actor.yaml doubled.jsonl                       | error: doubled.jsonl:2: request 'a': this key is used twice in the same run |
+      | run actor.yaml numbered.jsonl                      | error: numbered.jsonl:2: request '1': this key is used twice in the same run; a line without an `id` has its number as its key |
       | run actor.yaml nowhere.jsonl                       | error: nowhere.jsonl: no such file. Nothing was sent        |
       | run nowhere.yaml asks.jsonl                        | nowhere.yaml                                                |
       | run broken.yaml asks.jsonl                         | `claude-batch actors validate broken.yaml` lists all        |

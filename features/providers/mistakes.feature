@@ -72,3 +72,13 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | a tool that asks an actor with asynchronous tools     | yes    | The tools gave: The tools gave: little |
       | a tool that asks a live actor with asynchronous tools | no     | The tools gave: ActorConfigurationError: this code runs on an event loop of claude-batch (claude-batch-tools)… |
       | a tool that asks an actor without tools               | no     | The tools gave: Sandbox answer… |
+
+  Scenario: A key is the id of a request without a key, which is its number
+    Then these mistakes are refused
+      | expression                                                            | error                                                                                                              |
+      | actor.submit_sync(["a", {"id": "1", "prompt": "b"}])                  | InvalidRequestError: request '1': request 1 of the run has no key, so its id is 1 too; give one                    |
+      | actor.submit_sync([{"id": "k", "prompt": "a"}, "b", "c", {"id": 3, "prompt": "d"}]) | InvalidRequestError: request '3': request 3 of the run has no key, so its id is 3 too; give one      |
+      | actor.submit_sync([{"id": "2", "prompt": "a"}, "b"])                  | InvalidRequestError: request at position 1: it has no key, so its id is its number, 2, and another request has this key |
+      | asyncio.run(actor.submit([{"id": "2", "prompt": "a"}, "b"]))          | InvalidRequestError: request at position 1: it has no key, so its id is its number, 2, and another request has this key |
+      | changed.submit_sync(["a", {"id": "1", "prompt": "b"}])                | InvalidRequestError: request '1': request 1 of the run has no key                                                  |
+    And in the ledger the counts of runs are [0]

@@ -59,6 +59,23 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
     And the same run is submitted anew
     Then it is another run
 
+  Scenario: A key may be a number, unless a request without a key has it
+    Given an API
+    And a batch provider
+    When a run of these prompts is submitted
+      | key | prompt |
+      | 4   | one    |
+      | 2   | two    |
+      |     | three  |
+      | 01  | four   |
+      | 9   | five   |
+      |     | six    |
+    And the same run is submitted again
+    And the run is waited for
+    Then it is the same run
+    When the results are read in order
+    Then 6 results are answers and 0 are errors
+
   Scenario: The same prompts for another user profile are another run
     Given an API
     And a batch provider

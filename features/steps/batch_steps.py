@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 from collections import Counter
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -152,7 +153,7 @@ def _(context: Context, again: str) -> None:
     """`again`, `anew`, or `with` options of each request."""
     context.first = context.run
     options = json.loads(again.removeprefix("with ")) if again.startswith("with ") else None
-    requests = [cb.ActorRequest(prompt, options=options) for prompt in context.prompts]
+    requests = [replace(cb.ActorRequest.of(each), options=options) for each in context.prompts]
     context.run = asyncio.run(context.actor.submit(requests, new=again == "anew"))
 
 
@@ -160,7 +161,7 @@ def _asked(context: Context) -> list[Any]:
     """The prompts of the step's table, with keys if it has them."""
     if "key" not in context.table.headings:
         return [row["prompt"] for row in context.table]
-    return [cb.ActorRequest(row["prompt"], key=row["key"]) for row in context.table]
+    return [cb.ActorRequest(row["prompt"], key=row["key"] or None) for row in context.table]
 
 
 @when("a run of these prompts is submitted")

@@ -64,7 +64,9 @@ class ActorRequest:
     params: Mapping[str, Any] | None = None
     """Raw Messages params; only a missing model, ``max_tokens`` and ``system`` are filled in."""
     key: str | None = None
-    """The caller's own name for the request, unique in a run; the result carries it too."""
+    """The caller's own name for the request, unique in a run; the result carries it too.
+
+    Without a key, the id of a request in a run is its number, from 1."""
     documents: Sequence[DocumentLike] = ()
     """The request's documents: paths, bytes, URLs, ids of uploaded files, or `Document`."""
     citations: bool = False
