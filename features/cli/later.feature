@@ -183,6 +183,32 @@ Feature: Later commands show, wait for, cancel and deliver a run
       RUN is finished; there is nothing to cancel
       """
 
+  Scenario: cancel sends nothing of other runs, and leaves no request in a batch that waits
+    Given a command's API with {"latency": 60, "cancel_latency": 60}
+    And the next runs get the ids run-1a00000000 run-1b00000000 run-1c00000000
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's file "more.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    And a command runs: submit actor.yaml more.jsonl -o out.jsonl
+    And a command runs: submit actor.yaml more.jsonl --new
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: cancel run-1a
+    Then the command line exits with 0 and says
+      """
+      run-1a00000000 is cancelled; the results so far are kept
+      its batches end soon
+      """
+    And in the ledger the states of the batches are ["canceling", "packed"]
+    When a command runs: cancel run-1b
+    Then the command line exits with 0
+    And the command line does not say: its batches end soon
+    And in the ledger the states of the requests are ["packed", "packed", "canceled", "queued"]
+
   Scenario: status tells of a sending that is unknown, and of a run that is being cancelled
     Given a command's API with {"latency": 3600, "cancel_latency": 3600}
     And the API has the faults

@@ -68,7 +68,7 @@ def _forward_cancel(provider: ClaudeBatchProvider, run_id: str) -> Exit:
     """Ask the API to cancel; if another process drives the ledger, leave it to that process."""
     kept = f"{run_id} is marked as cancelled, but the cancel request has not reached the API yet"
     try:
-        drove = provider.advance_sync()
+        drove = provider.advance_sync(send=False)
     except ActorConfigurationError as error:
         say(f"{kept}: {error}")
         return Exit.USAGE

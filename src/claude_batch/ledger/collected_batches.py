@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from claude_batch.core.outcome import Disposition, Next, Reason
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import transitions
+from claude_batch.ledger import batch_contents, transitions
 from claude_batch.ledger.charges import charged_batches, settle
 from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
@@ -610,14 +610,19 @@ def _given_before(tx: Connection, batch_id: int) -> int:
 def cancel_run(tx: Connection, run_id: str, now: float) -> None:
     """Cancel a run.
 
-    Unsent requests end as ``canceled`` at once, the others when their batch ends.
+    Unsent requests end as ``canceled`` at once, also those of batches that wait to be sent. The
+    others end with their batch.
     """
     tx.execute(
         update(runs).where(runs.c.id == run_id, runs.c.cancelled.is_(None)).values(cancelled=now)
     )
     unsent = requests.c.state.in_((RequestState.QUEUED, RequestState.HELD))
     transitions.cancel(tx, and_(requests.c.run_id == run_id, unsent))
-    request_cancels(tx, select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id), now)
+    mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
+    packed = and_(batches.c.id.in_(mine), batches.c.state == BatchState.PACKED)
+    for batch_id in list(tx.scalars(select(batches.c.id).where(packed))):
+        batch_contents.withdraw_cancelled(tx, batch_id)
+    request_cancels(tx, mine, now)
 
 
 def cancel_request(tx: Connection, seq: int, now: float) -> None:

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -434,9 +434,14 @@ class Opened(Closing):
         self._door()
         self._engine.resume()
 
-    def advance_sync(self) -> bool:
-        """Run one pass over everything that is due; return False if another process drives."""
-        return self._engine.advance(self._door()).result()
+    def advance_sync(self, *, send: bool = True) -> bool:
+        """Run one pass over everything that is due; return False if another process drives.
+
+        Without ``send``, the pass sends no request; it only cancels, polls and collects.
+        """
+        engine, door = self._engine, self._door()
+        with nullcontext() if send else engine.sending_held():
+            return engine.advance(door).result()
 
     def prune(
         self, *, older_than: str | float = "30d", runs: Sequence[str] = (), dry_run: bool = False
