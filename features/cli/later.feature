@@ -257,11 +257,74 @@ Feature: Later commands show, wait for, cancel and deliver a run
     When a command runs: cancel RUN --base-url http://127.0.0.1:1
     Then the command line exits with 3 and says
       """
-      RUN is marked as cancelled, but the cancel request has not reached the API yet
-      Send it with: claude-batch resume RUN
+      RUN is marked as cancelled, but the cancel request has not reached the API yet: the run was sent to http://127.0.0.1:
+      but this command uses http://127.0.0.1:1. Send it with: claude-batch cancel RUN --base-url http://127.0.0.1:
       """
-    When a command runs: resume RUN
+    When the API has the faults
+      """
+      {"rules": [{"route": "list", "action": {"type": "drop_before"}}]}
+      """
+    And a command runs: cancel RUN
+    Then the command line exits with 3 and says
+      """
+      RUN is marked as cancelled, but the cancel request has not reached the API yet: http://127.0.0.1:
+      cannot be reached
+      Send it with: claude-batch cancel RUN
+      """
+    And in the ledger the states of the batches are ["in_progress"]
+    When the API has the faults
+      """
+      {"rules": [{"route": "cancel", "action": {"type": "error", "status": 529}}]}
+      """
+    And a command runs: cancel RUN
+    Then the command line exits with 3 and says
+      """
+      the cancel request has not reached the API yet: the API has not accepted it for 1 batch. Send it with
+      """
+    When the API has no faults any more
+    And a command runs: resume RUN
     Then the command line exits with 1
+
+  Scenario: A cancel with the key of another workspace is stored, and says that the batches run on
+    Given a command's API with {"latency": 60, "workspaces": {"sk-other": "wrkspc_other"}}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl --ledger other.db
+    And a command's key is changed to "sk-other"
+    And a command runs: cancel RUN --ledger other.db
+    Then the command line exits with 4 and says
+      """
+      RUN is marked as cancelled, but the cancel request has not reached the API yet: RUN waits in the workspace of another key (wrkspc_01SandboxDefault)
+      Send it with that key: claude-batch cancel RUN --ledger other.db
+      """
+    And the command line does not say: RUN is cancelled
+    When a command's key is changed to "sk-sandbox"
+    And a command runs: resume RUN --ledger other.db
+    Then the command line exits with 1
+
+  Scenario: A cancel of a sending with an unknown outcome is not said to have reached the API
+    Given a command's API with {"latency": 3600, "listed_after": 3600}
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: cancel RUN
+    Then the command line exits with 3 and says
+      """
+      RUN is marked as cancelled, but the cancel request has not reached the API yet: it is unknown whether the API accepted 2 requests; see `claude-batch unknown RUN`
+      """
+
+  Scenario: While another process drives the ledger, cancel leaves the request to that one
+    Given a command's API with {"latency": 60}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs, while another process waits for the run: cancel RUN
+    Then the command line exits with 0 and says
+      """
+      another process drives this ledger; it sends the cancel request
+      RUN is cancelled; the results so far are kept
+      """
 
   Scenario: advance has nothing to do where no ledger exists yet
     Given a command's API

@@ -15,7 +15,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -309,6 +309,9 @@ folder_option: Callable[[Any], Any] = click.option(
 _NEEDED_AGAIN = [row.name for row in PROVIDER_ROWS if row.flag]
 """Options that a later command needs again to find the same run and server."""
 
+_READING = ("budget", "status", "unknown")
+"""Commands in hints that have only the first of these flags, ``--ledger``."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderOptions:
@@ -318,8 +321,8 @@ class ProviderOptions:
     """The provider's keywords; None for those that were not given."""
     sandbox: bool = False
     """Whether everything happens in a sandbox that ends with the command."""
-    flags: str = ""
-    """The flags that a later command needs too, as they are typed but for a URL's password."""
+    typed: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The settings that a later command needs too, as they were typed but for a URL's password."""
 
     @property
     def location(self) -> str:
@@ -333,20 +336,28 @@ class ProviderOptions:
         given = self.settings.get(setting.name) or from_environment(setting.name)
         return given or setting.default
 
-    def command(self, verb: str, run_id: str) -> str:
-        """Return a command about a run, ready to be typed."""
-        return f"claude-batch {verb} {run_id}{self.flags}"
+    def command(self, verb: str, *words: str, base_url: str | None = None) -> str:
+        """Return a command for the same ledger and server, ready to be typed.
+
+        ``base_url`` is that of the server, if it is another one.
+        """
+        given = dict(self.typed)
+        if base_url is not None:
+            given["base_url"] = without_password(base_url)
+        accepted = ("ledger",) if verb in _READING else _NEEDED_AGAIN
+        flags = [
+            f"{_LIGHT[name].flags[0]} {shlex.quote(given[name])}"
+            for name in accepted
+            if name in given
+        ]
+        return " ".join(("claude-batch", verb, *words, *flags))
 
     def how_to_retry(self, run_id: str, *, retried: bool) -> str:
         """Return the hint on what to do about failures; ``retried``: `retry` sends some again."""
         if self.sandbox:
             return "the sandbox and its ledger were removed"
         again = f"; send them again with: {self.command('retry', run_id)}" if retried else ""
-        typed = shlex.split(self.flags)
-        flag = _LIGHT["ledger"].flags[0]
-        # `status` has none of the other flags.
-        there = f" {flag} {shlex.quote(typed[typed.index(flag) + 1])}" if flag in typed else ""
-        return f"see them with: claude-batch status {run_id}{there}{again}"
+        return f"see them with: {self.command('status', run_id)}{again}"
 
     def how_to_go_on(self, run_id: str) -> str:
         """Return the hint on how to continue a run."""
@@ -478,14 +489,13 @@ def _as_typed(
     return ActorConfigurationError(f"{written}{str(error).removeprefix(name)}")
 
 
-def _typed(context: click.Context) -> str:
-    words: list[str] = []
-    for name in _NEEDED_AGAIN:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            # Hints end up in logs, which must not have the password of a URL.
-            shown = without_password(context.params[name])
-            words += ["", _LIGHT[name].flags[0], shlex.quote(shown)]
-    return " ".join(words).replace("  ", " ")
+def _typed(context: click.Context) -> dict[str, str]:
+    # Hints end up in logs, which must not have the password of a URL.
+    return {
+        name: without_password(context.params[name])
+        for name in _NEEDED_AGAIN
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
 
 
 # The provider -------------------------------------------------------------------------------------

@@ -27,13 +27,19 @@ from claude_batch.cli.user_messages import (
     require_stdout,
     say,
 )
-from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorConfigurationError,
+    InvalidRequestError,
+)
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.settings import without_password
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import BatchState, RequestState
 
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
+    from claude_batch.providers.run import Run
+    from claude_batch.providers.status import RunStatus
     from claude_batch.providers.unknown_sendings import UnknownSending
 
 
@@ -54,29 +60,64 @@ def cancel_command(run_id: str, options: ProviderOptions) -> None:
             say(f"{run.id} is finished; there is nothing to cancel")
             return
         run.cancel_sync()
-        if not run.status().finished:
-            code = _forward_cancel(provider, run.id)
-            if code is not Exit.OK:
-                raise SystemExit(code)
-        status = run.status()
-        say(f"{run.id} is cancelled; the results so far are kept")
-        if not status.finished:
-            say(f"its batches end soon. Wait for them with: {options.command('resume', run.id)}")
+        code = Exit.OK if run.status().finished else _forward_cancel(provider, run, options)
+        if code is Exit.OK:
+            say(f"{run.id} is cancelled; the results so far are kept")
+            if not run.status().finished:
+                wait = options.command("resume", run.id)
+                say(f"its batches end soon. Wait for them with: {wait}")
+    raise SystemExit(code)
 
 
-def _forward_cancel(provider: ClaudeBatchProvider, run_id: str) -> Exit:
-    """Ask the API to cancel; if another process drives the ledger, leave it to that process."""
-    kept = f"{run_id} is marked as cancelled, but the cancel request has not reached the API yet"
+def _forward_cancel(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
+    """Ask the API to cancel a run's batches; if another process drives them, leave it to that one.
+
+    If not every batch could be asked for, report why, and how to repeat it.
+    """
+    kept = f"{run.id} is marked as cancelled, but the cancel request has not reached the API yet"
+    if provider.is_driven(run.id):
+        say("another process drives this ledger; it sends the cancel request")
+        return Exit.OK
+    there = run.outstanding().base_url
     try:
-        drove = provider.advance_sync(send=False)
+        here = provider.address.rstrip("/")
+        if there == here:
+            provider.advance_sync(send=False)
     except ActorConfigurationError as error:
         say(f"{kept}: {error}")
         return Exit.USAGE
-    if drove and not provider.contact.made:
+    # Another process may have taken the ledger over meanwhile.
+    unasked = provider.uncancelled(run.id)
+    if not unasked or provider.is_driven(run.id):
+        return Exit.OK
+    again = options.command("cancel", run.id)
+    if there != here:
+        why = f"the run was sent to {there}, but this command uses {here}"
+        again = options.command("cancel", run.id, base_url=there)
+    elif not provider.contact.made:
         why = provider.contact.last_failure or "sending is halted; see claude-batch status"
-        say(f"{kept}: {why}. Send it with: claude-batch resume {run_id}")
-        return Exit.PARKED
-    return Exit.OK
+    else:
+        try:
+            provider.check_key(run.id)
+        except AccountHaltedError as error:
+            say(f"{kept}: {error}. Send it with that key: {again}")
+            return Exit.HALTED
+        why = _why_uncancelled(run.status(), unasked)
+    say(f"{kept}: {why}. Send it with: {again}")
+    return Exit.PARKED
+
+
+def _why_uncancelled(status: RunStatus, unasked: int) -> str:
+    unknown = sum(each.requests for each in status.batches if each.state is BatchState.UNKNOWN)
+    if unknown:
+        return (
+            f"it is unknown whether the API accepted {count_of(unknown, 'request')}; see "
+            f"`claude-batch unknown {status.run_id}`"
+        )
+    notes = [each.note for each in status.batches if each.note is not None]
+    if notes:
+        return notes[0]
+    return f"the API has not accepted it for {count_of(unasked, 'batch', 'batches')}"
 
 
 @click.command("resume", epilog=EXIT_CODES)
@@ -102,9 +143,10 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
         code = Exit.OK
         for left in found:
             if not left.finished and left.base_url != (here := provider.address.rstrip("/")):
+                go_on = options.command("resume", left.id, base_url=left.base_url)
                 say(
                     f"{left.id} was sent to {left.base_url}, but this command uses {here}. "
-                    f"Continue with: claude-batch resume {left.id} --base-url {left.base_url}"
+                    f"Continue with: {go_on}"
                 )
                 code = max(code, Exit.PARKED)
                 continue
@@ -211,9 +253,10 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         left = run.outstanding()
         here = provider.address.rstrip("/")
         if left.base_url != here:
+            again = options.command("retry", left.id, base_url=left.base_url)
             say(
                 f"{left.id} was sent to {left.base_url}, but this command uses {here}. Nothing "
-                f"was changed. Repeat it with --base-url {left.base_url}"
+                f"was changed. Repeat it with: {again}"
             )
             raise SystemExit(Exit.USAGE)
         try:

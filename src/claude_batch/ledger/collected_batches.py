@@ -673,6 +673,20 @@ def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
     )
 
 
+def uncancelled(tx: Connection, run_id: str) -> int:
+    """Return how many batches of a run are to be cancelled, and the API may not know it yet."""
+    mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
+    unasked = batches.c.state.in_(
+        (BatchState.SUBMITTING, BatchState.UNKNOWN, BatchState.IN_PROGRESS)
+    )
+    # `Polling.cancel_requested` leaves this if the API did not accept it.
+    refused = and_(batches.c.state == BatchState.CANCELING, batches.c.note.is_not(None))
+    query = select(func.count()).where(
+        batches.c.id.in_(mine), batches.c.cancel_requested.is_not(None), or_(unasked, refused)
+    )
+    return tx.scalar(query) or 0
+
+
 def _is_to_cancel() -> ColumnElement[bool]:
     return and_(
         batches.c.state == BatchState.IN_PROGRESS,

@@ -23,14 +23,23 @@ from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import LedgerSettings, without_password
 from claude_batch.core.states import BatchState
 from claude_batch.core.user_functions import UserFunctions
-from claude_batch.ledger import conversations, cost_sums, deliveries, queries, uploaded_files
+from claude_batch.ledger import (
+    collected_batches,
+    conversations,
+    cost_sums,
+    deliveries,
+    halts,
+    queries,
+    uploaded_files,
+)
 from claude_batch.ledger.deliveries import Outstanding
 from claude_batch.ledger.queries import Answer, Success
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import count_under_way
-from claude_batch.lifecycle.doors import Door
+from claude_batch.lifecycle.doors import Door, other_key_error
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine, closed_words
+from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.money import prices_of
 from claude_batch.providers.cost_report import price_unpriced
 from claude_batch.providers.status import require_run
@@ -428,6 +437,27 @@ class Opened(Closing):
         """Return the runs that are unfinished or whose output is not written yet, oldest first."""
         with self._engine.ledger.read() as tx:
             return deliveries.outstanding_runs(tx)
+
+    def is_driven(self, run_id: str) -> bool:
+        """Return whether any process drives the workspace of a run."""
+        ledger = self._engine.ledger
+        with ledger.read() as tx:
+            workspace_id = queries.run_row(tx, run_id).workspace_id
+        return seat_is_taken(ledger, workspace_id)
+
+    def uncancelled(self, run_id: str) -> int:
+        """Return how many batches of a cancelled run the API has not been asked to cancel yet."""
+        with self._engine.ledger.read() as tx:
+            return collected_batches.uncancelled(tx, run_id)
+
+    def check_key(self, run_id: str) -> None:
+        """Raise `AccountHaltedError` if a run waits in the workspace of another key."""
+        own = self._door().workspace_id
+        with self._engine.ledger.read() as tx:
+            theirs = halts.workspace_row(tx, queries.run_row(tx, run_id).workspace_id)
+            ours = halts.workspace_row(tx, own)
+        if theirs.id != ours.id:
+            raise other_key_error(run_id, theirs.name, ours.name)
 
     def resume(self) -> None:
         """Drive the ledger, and lift a halt of this key's workspace."""
