@@ -127,6 +127,17 @@ Feature: What failed in a run is asked again on order, and nothing else
     And the output "out.jsonl" has the states succeeded, succeeded, succeeded
     And the API was asked for 3 and then 3 requests, and paid once for each of 3
 
+  Scenario: A run that is not finished and has no failed request is not said to be done
+    Given a command's API with {"latency": 3600}
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --ledger other.db
+    And a command runs: retry RUN --ledger other.db
+    Then the command line exits with 3 and says
+      """
+      RUN has no failed request to retry; nothing was changed
+      RUN is not finished: 5 requests have no result yet
+      continue with: claude-batch resume RUN --ledger other.db
+      """
+
   Scenario: What was lost is not asked again, since it may have been paid for
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And the run's first request is lost

@@ -240,7 +240,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
     paid for: `--only missing` first fetches the results again, free of charge. It sends only what
     is still missing, which may then be paid for twice.
     """
-    from claude_batch.cli.run_delivery import parkable, wait_and_deliver
+    from claude_batch.cli.run_delivery import parkable, say_unfinished, wait_and_deliver
     from claude_batch.providers.reruns import parse_only
 
     try:
@@ -292,8 +292,11 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
                     f"{have} no result and may have been paid for; --only missing fetches the "
                     "results again first"
                 )
-            failed = status.failed
-            raise SystemExit(Exit.FAILED if failed else Exit.OK)
+            if not status.finished:
+                say_unfinished(run, status)
+                say(options.how_to_go_on(left.id))
+                raise SystemExit(Exit.PARKED)
+            raise SystemExit(Exit.FAILED if status.failed else Exit.OK)
         if retried.queued:
             again = count_of(retried.queued, "request is", "requests are")
             say(f"{left.id}: {again} sent again")
