@@ -185,7 +185,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
 
   Scenario: cancel sends nothing of other runs, and leaves no request in a batch that waits
     Given a command's API with {"latency": 60, "cancel_latency": 60}
-    And the next runs get the ids run-1a00000000 run-1b00000000 run-1c00000000
+    And the next runs get the ids run-1a00000000 run-1b00000000
     And a command's file "asks.jsonl" of 2 prompts
     And a command's file "more.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl
@@ -193,8 +193,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
       """
       {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
       """
-    And a command runs: submit actor.yaml more.jsonl -o out.jsonl
-    And a command runs: submit actor.yaml more.jsonl --new
+    And a command runs: submit actor.yaml more.jsonl
     And the API has no faults any more
     And a command's ledger may send at once
     And a command runs: cancel run-1a
@@ -207,7 +206,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     When a command runs: cancel run-1b
     Then the command line exits with 0
     And the command line does not say: its batches end soon
-    And in the ledger the states of the requests are ["packed", "packed", "canceled", "queued"]
+    And in the ledger the states of the requests are ["packed", "packed", "canceled"]
 
   Scenario: status tells of a sending that is unknown, and of a run that is being cancelled
     Given a command's API with {"latency": 3600, "cancel_latency": 3600}
@@ -384,6 +383,68 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 0
     And the command line has written 1 answers in order to "one.jsonl"
     And the command line has written 2 answers in order to "two.jsonl"
+
+  Scenario Outline: An earlier run does not replace the output that a later one has written: <verb>
+    Given a command's API with {"latency": 0.5}
+    And the next runs get the ids run-1a00000000 run-1b00000000 run-1c00000000
+    And a command's file "typo.jsonl"
+      """
+      "propmt 1"
+      "propmt 2"
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml typo.jsonl -o out.jsonl --ledger my.db
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl --ledger my.db --max-wait 0.1s
+    Then the command line exits with 3 and says
+      """
+      run-1a00000000 was to write out.jsonl too; this run has that path now. 2 requests have no result yet, and may still be sent and paid for, unless you run: claude-batch cancel run-1a00000000 --ledger my.db. Its answers: claude-batch results run-1a00000000 --ledger my.db -o OUT
+      """
+    When a command repeats every <verb> --ledger my.db until it exits with 0
+    Then the command line has written 2 answers in order to "out.jsonl"
+    When a command runs: results run-1a --ledger my.db -o typo-out.jsonl
+    Then the command line exits with 0
+    And the command line has written to "typo-out.jsonl"
+      | id | ok  | says     |
+      | 1  | yes | propmt 1 |
+      | 2  | yes | propmt 2 |
+    # Asked for again, it is the later one.
+    When a command runs: run actor.yaml typo.jsonl -o out.jsonl --ledger my.db
+    Then the command line exits with 0
+    And the command line does not say: was to write
+    And the command line has written to "out.jsonl"
+      | id | ok  | says     |
+      | 1  | yes | propmt 1 |
+      | 2  | yes | propmt 2 |
+
+    Examples:
+      | verb    |
+      | advance |
+      | resume  |
+
+  Scenario: A command that waits does not replace the output that another command asked for meanwhile
+    Given a command's API
+    And the next runs get the ids run-1a00000000 run-1b00000000
+    And a command's file "typo.jsonl"
+      """
+      "propmt 1"
+      """
+    And a command's file "asks.jsonl" of 1 prompts
+    When at the point before_delivery a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: run actor.yaml typo.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      out.jsonl: is written by run-1b00000000 now, which was asked for later. The results are kept. Write them with: claude-batch results run-1a00000000 -o OUT
+      """
+    And the command line has written 1 answers in order to "out.jsonl"
+
+  Scenario: Runs whose output is no file all keep it
+    Given a command's API with {"latency": 60}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o /dev/null
+    And a command runs: submit actor.yaml asks.jsonl -o /dev/null --new
+    Then the command line exits with 0
+    And the command line does not say: was to write
+    And in the ledger the outputs of the runs are ["/dev/null", "/dev/null"]
 
   Scenario Outline: A later command polls as it says, also batches that are at the API: <words>
     Given a command's API with {"latency": 0.5}

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from claude_batch.actor.configuration import ActorConfiguration
     from claude_batch.actor.request import ActorRequest
     from claude_batch.cli.inputs import Inputs
-    from claude_batch.ledger.deliveries import Forms
+    from claude_batch.ledger.deliveries import Displaced, Forms
     from claude_batch.money import Estimate
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.export import Format
@@ -424,6 +424,8 @@ def _ask(
     with parkable(), open_provider(options) as provider:
         from claude_batch.providers.estimation import STORED_SAMPLE
 
+        displaced: list[Displaced] = []
+
         def look(found: Estimate) -> None:
             is_sampled = confirm_above is None and found.requests > STORED_SAMPLE
             count = inputs.count - inputs.skipped
@@ -445,7 +447,10 @@ def _ask(
                 # A question about a sample would not be asked if the dear requests are not in it.
                 estimate_all=confirm_above is not None,
                 on_kept=stored.append,
+                displaced=displaced.append,
             )
+            for each in displaced:
+                say(_displaced_line(each, output or "", options))
             _store_forms(run, output, forms)
         if wait:
             return wait_and_deliver(provider, run, output, options, forms=forms)
@@ -497,6 +502,18 @@ def _unsent_if_refused(provider: ClaudeBatchProvider) -> Generator[None]:
         except BaseException:
             provider.close()
             raise
+
+
+def _displaced_line(run: Displaced, output: str, options: ProviderOptions) -> str:
+    """Return the line about an earlier run that would have replaced this run's output."""
+    line = f"{run.run_id} was to write {output} too; this run has that path now"
+    if run.unfinished:
+        have = count_of(run.unfinished, "request has", "requests have")
+        line += (
+            f". {have} no result yet, and may still be sent and paid for, unless you run: "
+            f"{options.command('cancel', run.run_id)}"
+        )
+    return f"{line}. Its answers: {options.command('results', run.run_id)} -o OUT"
 
 
 LINES_APART = 1.0
@@ -556,6 +573,7 @@ def _store(
     look: Callable[[Estimate], None],
     estimate_all: bool,
     on_kept: Callable[[str], None],
+    displaced: Callable[[Displaced], None],
 ) -> Run:
     try:
         with storing() as on_stored:
@@ -574,6 +592,7 @@ def _store(
                 on_stored=on_stored,
                 spare_single=inputs.skips,
                 send_meanwhile=False,
+                on_displaced=displaced,
             )
     except PreflightError as error:
         raise BadInput(str(error)) from None

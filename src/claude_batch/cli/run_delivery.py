@@ -295,6 +295,8 @@ def deliver(
         return provider.outputs(run.id, start=start)
 
     try:
+        if forms is None and output is not None:
+            _check_own_output(run, output)
         if output is not None or folder is None:
             whole = write_output(_final(run, outputs), output, format_of(output, form))
         if whole and folder is not None:
@@ -310,6 +312,12 @@ def deliver(
     for written in (output, folder):
         if written is not None:
             say(f"wrote {written}")
+
+
+def _check_own_output(run: Run, output: str) -> None:
+    taker = run.output_taker(os.path.abspath(output))
+    if taker is not None:
+        raise BadOutput(f"{output}: is written by {taker} now, which was asked for later")
 
 
 def _write_folder(provider: ClaudeBatchProvider, run: Run, folder: str) -> None:

@@ -8,6 +8,7 @@ batch that was ever ours.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, and_, delete, func, or_, select, union, union_all, update
@@ -135,6 +136,45 @@ def set_forms(tx: Connection, run_id: str, forms: Forms) -> None:
 def set_output(tx: Connection, run_id: str, output: str | None) -> None:
     """Store the output path that the command continuing the run was given."""
     tx.execute(update(runs).where(runs.c.id == run_id).values(output=output))
+
+
+class Displaced(NamedTuple):
+    """A run whose output path a later run has taken."""
+
+    run_id: str
+    unfinished: int
+    """Number of its requests without a final state."""
+
+
+def take_output(
+    tx: Connection, run_id: str, output: str, *, keeps: Callable[[str | None], bool]
+) -> list[Displaced]:
+    """Take an output path from the other runs that have not been delivered; return those runs.
+
+    Each of them would later replace the output of ``run_id``. ``keeps`` returns whether a run keeps
+    its path, from the process that stored it.
+    """
+    query = select(runs.c.id, runs.c.process, runs.c.request_count, _finished.label("finished"))
+    others = tx.execute(
+        query.where(
+            runs.c.output == output,
+            runs.c.id != run_id,
+            runs.c.stored.is_not(None),
+            runs.c.delivered.is_(None),
+        ).order_by(runs.c.created, runs.c.id)
+    ).all()
+    taken = [row for row in others if not keeps(row.process)]
+    for row in taken:
+        set_output(tx, row.id, None)
+    return [Displaced(row.id, row.request_count - row.finished) for row in taken]
+
+
+def taker_of(tx: Connection, run_id: str, output: str) -> str | None:
+    """Return the run that has taken this output path from ``run_id``; None if none has."""
+    if tx.scalar(select(runs.c.output).where(runs.c.id == run_id)) is not None:
+        return None
+    takers = select(runs.c.id).where(runs.c.output == output, runs.c.stored.is_not(None))
+    return tx.scalar(takers.order_by(runs.c.delivered.is_not(None), runs.c.created.desc()).limit(1))
 
 
 # Pruned runs --------------------------------------------------------------------------------------

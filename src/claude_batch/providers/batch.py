@@ -36,6 +36,7 @@ from claude_batch.core.settings import default_ledger, from_environment, resolve
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.ledger import halts, queries, single_calls
+from claude_batch.ledger.deliveries import Displaced
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.lifecycle.calls import Alone
@@ -459,6 +460,7 @@ class ClaudeBatchProvider(Opened):
         on_kept: Callable[[str], None] | None = None,
         run_key: str | None = None,
         send_meanwhile: bool = True,
+        on_displaced: Callable[[Displaced], None] | None = None,
         **settings: Unpack[CallKeywords],
     ) -> Run:
         """Store a run without waiting for its submission; the ledger's driver sends it.
@@ -473,8 +475,9 @@ class ClaudeBatchProvider(Opened):
         before it. ``on_kept`` receives the run's id if the run is stored although the call raises,
         for example `KeyboardInterrupt`. ``run_key``: the same requests with another key are another
         run. ``send_meanwhile=False``: if the run has a budget, this process sends nothing until it
-        is stored. The run may be an earlier one, which gets the budget only then. ``settings`` are
-        as in `submit`.
+        is stored. The run may be an earlier one, which gets the budget only then. ``on_displaced``
+        is called for each run that was to write ``output`` and has not: this run has the path now.
+        ``settings`` are as in `submit`.
         """
         run = self._store_sync(
             actor,
@@ -491,6 +494,7 @@ class ClaudeBatchProvider(Opened):
             on_kept=on_kept,
             run_key=run_key,
             send_meanwhile=send_meanwhile,
+            on_displaced=on_displaced,
         )
         assert run is not None
         return run
@@ -631,6 +635,7 @@ class ClaudeBatchProvider(Opened):
         refused: list[ActorResult] | None = None,
         run_key: str | None = None,
         send_meanwhile: bool = True,
+        on_displaced: Callable[[Displaced], None] | None = None,
     ) -> Run | None:
         check_requests(requests)
         check_blocking(talk_of(actor).tools)
@@ -668,6 +673,9 @@ class ClaudeBatchProvider(Opened):
                 if run_id is None:
                     return None
                 writer.report(self._engine)
+                if on_displaced is not None:
+                    for each in writer.displaced.values():
+                        on_displaced(each)
                 return self._stored(writer, run_id)
             except BaseException:
                 if on_kept is not None and (kept := writer.kept()) is not None:

@@ -537,6 +537,10 @@ class Run(Closing):
         """Store the formats and folder of the run's output, for the process that writes it."""
         self._engine.ledger.apply(lambda tx: deliveries.set_forms(tx, self.id, forms))
 
+    def output_taker(self, output: str) -> str | None:
+        """Return the id of a later run that writes this output path instead, or None."""
+        return self._engine.ledger.query(lambda tx: deliveries.taker_of(tx, self.id, output))
+
     def mark_delivered(self) -> None:
         """Mark the run as delivered, so that `status` shows nothing outstanding.
 

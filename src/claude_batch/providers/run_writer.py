@@ -24,8 +24,10 @@ from claude_batch.core.errors import ActorConfigurationError, BudgetScope, Inval
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.quantities import format_duration
+from claude_batch.core.settings import on_server
 from claude_batch.ledger import deliveries, enqueue, held_requests, queries, reservations, retries
 from claude_batch.ledger.budgets import budgets_of
+from claude_batch.ledger.deliveries import Displaced
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.retries import Rerun
 from claude_batch.ledger.single_calls import digest_of
@@ -40,6 +42,7 @@ from claude_batch.lifecycle.budget_room import (
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.tool_runner import Talk, Workbench
 from claude_batch.money import Prices, prices_of
+from claude_batch.providers.export import is_special
 from claude_batch.providers.middleware_runner import Refusal
 from claude_batch.providers.preflight import Preflight
 from claude_batch.providers.reruns import report_kept, report_rerun
@@ -197,6 +200,8 @@ class RunWriter:
         self._has_contexts = False
         self.rerun: Rerun | None = None
         """What the run held that `finish` has found; None for a new run."""
+        self.displaced: dict[str, Displaced] = {}
+        """The runs, by id, from which `finish` has taken the output path."""
         self._found = ""
         self.stamp: int = 0
         """The ledger-wide stamp of `finish`: a later result was answered after it."""
@@ -457,6 +462,8 @@ class RunWriter:
         run_id = self.run_id if known is None else str(known.id)
         self._count_for_budgets("actor", actors)
         self._count_for_budgets("run", [] if self._mode.budget is None else [run_id])
+        for each in self.displaced.values():
+            _log.warning("%s was to write %s too; %s has it now", each.run_id, self._output, run_id)
         if self.rerun is not None:
             self._found = run_id
             report_rerun(run_id, self.rerun)
@@ -499,12 +506,22 @@ class RunWriter:
                 # The caller may want the output elsewhere this time.
                 deliveries.set_output(tx, known.id, self._output)
             rerun = retries.rerun(tx, known.id, self._now)
+        run_id = self.run_id if known is None else known.id
         judge = self._judging if self.beside.outputs else self.asked.judge
         if judge is not None:
-            run_id = self.run_id if known is None else known.id
             workspace_id, now = self._workspace_id, self.ledger.now()
             enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
+        if self._output is not None and not is_special(self._output):
+            taken = deliveries.take_output(tx, run_id, self._output, keeps=self._keeps_output)
+            # The transaction may run again after its COMMIT, and then finds nothing to take.
+            self.displaced.update((each.run_id, each) for each in taken)
         return known, rerun, queries.last_stamp(tx)
+
+    def _keeps_output(self, process: str | None) -> bool:
+        # On a server, the same path may be another file, on another machine. A command that waits
+        # there for its run writes it.
+        on_a_server = on_server(self.ledger.location)
+        return on_a_server and process is not None and self.ledger.is_alive(process)
 
     def report(self, engine: Engine) -> None:
         """Notify the engine, and for a new run the observers, that the run waits to be sent."""
