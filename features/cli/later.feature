@@ -314,6 +314,35 @@ Feature: Later commands show, wait for, cancel and deliver a run
       RUN is marked as cancelled, but the cancel request has not reached the API yet: it is unknown whether the API accepted 2 requests; see `claude-batch unknown RUN`
       """
 
+  Scenario: Lost requests of a cancelled run are sent again on order, once nothing of it is open
+    Given a command's API with {"listed_after": 3600}
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: cancel RUN
+    And a command runs: unknown RUN --resubmit
+    Then the command line exits with 2 and says
+      """
+      RUN was cancelled, and its batches have not ended. Nothing was sent again. Requests with an unknown outcome end with: claude-batch unknown RUN --give-up
+      """
+    When a command runs: unknown RUN --give-up
+    Then the command line exits with 0 and says
+      """
+      2 requests of RUN ended without an answer
+      Send them again with: claude-batch unknown RUN --resubmit
+      """
+    When a command runs: unknown RUN --resubmit
+    Then the command line exits with 0 and says
+      """
+      2 requests of RUN queued again
+      """
+    When a command runs: resume RUN
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "out.jsonl"
+
   Scenario: While another process drives the ledger, cancel leaves the request to that one
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts

@@ -34,7 +34,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.settings import without_password
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import BatchState, RequestState, RunState
 
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
@@ -173,7 +173,6 @@ def advance_command(options: ProviderOptions) -> None:
     is still in progress, it exits with 3.
     """
     from claude_batch.cli.run_delivery import deliver, parkable
-    from claude_batch.core.states import RunState
     from claude_batch.providers.progress import counts_line
 
     if not is_there(options.location):
@@ -330,7 +329,7 @@ def unknown_command(
     usually decided within `--settling`; if another client's batch looks alike, when that batch has
     ended. To decide at once for a RUN, use --resubmit or --give-up.
     """
-    from claude_batch.providers.status import find_run_id
+    from claude_batch.providers.status import find_run_id, status_of
     from claude_batch.providers.unknown_sendings import decide_unknown, unknown_sendings
 
     if resubmit and give_up:
@@ -347,6 +346,14 @@ def unknown_command(
             run_id = find_run_id(store, run_id)
         if decision is not None and run_id is not None:
             count = decide_unknown(store, run_id, resubmit=decision == "resubmit")
+            status = status_of(store, run_id)
+            if resubmit and not count and status.state is RunState.CANCELLING:
+                say(
+                    f"{run_id} was cancelled, and its batches have not ended. Nothing was sent "
+                    "again. Requests with an unknown outcome end with: claude-batch unknown "
+                    f"{run_id} --give-up"
+                )
+                raise SystemExit(Exit.USAGE)
             _print_decision(run_id, decision, count)
             return
         found = unknown_sendings(store, run_id)

@@ -539,7 +539,10 @@ def _remember(tx: Connection, mine: ColumnElement[bool], sendings: ColumnElement
 
 
 def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
-    """Queue a run's lost requests again, at the risk of paying twice; return their number."""
+    """Queue a run's lost requests again, at the risk of paying twice; return their number.
+
+    A cancelled run, which has ended, is open again then.
+    """
     # A collected batch may still bring the line of the earlier sending. A live call brings nothing
     # more, but a budget that is set later counts what it may have cost.
     collected = and_(batches.c.state == BatchState.COLLECTED, batches.c.remote_id.is_not(None))
@@ -557,7 +560,7 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     count = transitions.ask_again(tx, lost, due=now, forgive=False)
     if count:
         # The delivered output shows "lost"; the new answers require another delivery.
-        tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None))
+        tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
         run_deadlines.renew(tx, run_id, now)
     return count
 

@@ -90,7 +90,8 @@ def _lost(row: Record, reason: str) -> UnknownSending:
 def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> int:
     """Send a run's unknown and lost requests again, or end the unknown ones as lost.
 
-    Returns how many requests it affected. Sending them again may pay for them twice.
+    Returns how many requests it affected. Sending them again may pay for them twice. While a
+    cancellation of the run is in progress, nothing is sent again.
     """
     settle_interrupted(ledger)
     with ledger.write() as tx:
@@ -101,7 +102,8 @@ def _resubmit(tx: Transaction, run_id: str) -> int:
     now = now_in(tx)
     undecided = unknown_batches.undecided(tx, run_id)
     count = sum(unknown_batches.resubmit(tx, row.id, now=now, run_id=run_id) for row in undecided)
-    if queries.run_row(tx, run_id).cancelled is None:
+    # While a cancellation is in progress, its other requests would be sent again too.
+    if queries.run_row(tx, run_id).cancelled is None or not queries.unfinished(tx, run_id):
         count += unknown_batches.resubmit_lost(tx, run_id, now)
     return count
 
