@@ -343,6 +343,38 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 0
     And the command line has written 2 answers in order to "out.jsonl"
 
+  Scenario: What a command says to type names the ledger that was typed
+    Given a command's API with {"latency": 0.3}
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's folder named "gone"
+    When a command runs: submit actor.yaml asks.jsonl -o gone/out.jsonl --ledger my.db
+    And a command runs: status RUN --ledger my.db
+    Then the command line prints
+      """
+      resume --ledger my.db`
+      """
+    When a command runs: results RUN --ledger my.db
+    Then the command line exits with 3 and says
+      """
+      no process drives it; continue with `claude-batch resume --ledger my.db`
+      """
+    When a command runs: run actor.yaml asks.jsonl --new --ledger my.db --budget 0.000001
+    Then the command line exits with 3 and says
+      """
+      raise it with `claude-batch budget RUN USD --ledger my.db`
+      """
+    When a command runs: submit actor.yaml asks.jsonl --new --ledger my.db --base-url http://127.0.0.1:1
+    And a command runs: resume RUN --ledger my.db
+    Then the command line exits with 3 and says
+      """
+      Continue with: claude-batch resume RUN --ledger my.db --base-url http://127.0.0.1:1
+      """
+    When a command runs: retry RUN --ledger my.db
+    Then the command line exits with 2 and says
+      """
+      Repeat it with: claude-batch retry RUN --ledger my.db --base-url http://127.0.0.1:1
+      """
+
   Scenario: While another process drives the ledger, cancel leaves the request to that one
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts

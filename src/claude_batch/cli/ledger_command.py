@@ -18,6 +18,7 @@ from claude_batch.cli.options import (
     open_provider,
     option,
     provider_options,
+    reading_options,
     require_ledger,
     run_argument,
 )
@@ -67,10 +68,11 @@ def show_command(as_json: bool, ledger: str | None) -> None:
         print_line(f"{name.replace('_', ' ')}: {value}")
     for worker in facts.workers:
         print_line(worker_line(worker))
+    recover = reading_options(ledger).command("ledger", "recover")
     if facts.high_water == "above":
-        say("it is behind its high-water mark; recover it with: claude-batch ledger recover")
+        say(f"it is behind its high-water mark; recover it with: {recover}")
     elif facts.waiting_to_be_recovered:
-        say("its recovery has not ended yet; continue it with: claude-batch ledger recover")
+        say(f"its recovery has not ended yet; continue it with: {recover}")
 
 
 @ledger_group.command("backup", epilog=EXIT_CODES)
@@ -156,7 +158,8 @@ def recover_command(force: bool, even_if_whole: bool, options: ProviderOptions) 
 
     require_ledger(options.location)
     with open_provider(options, drive=False) as provider:
-        raise SystemExit(_print(recover_ledger(provider, force=force, even_if_whole=even_if_whole)))
+        found = recover_ledger(provider, force=force, even_if_whole=even_if_whole)
+        raise SystemExit(_print(found, options))
 
 
 @ledger_group.command("prune", epilog=EXIT_CODES)
@@ -240,12 +243,13 @@ def confirm_key_command(run_id: str, options: ProviderOptions) -> None:
         say(f"the key already belongs to the workspace of {found}; nothing was changed")
 
 
-def _print(found: Recovered) -> Exit:
+def _print(found: Recovered, options: ProviderOptions) -> Exit:
+    again = options.command("ledger", "recover")
     if found.was_whole:
         say(
             "the ledger has every sending that its high-water mark counts: there is nothing to "
             "recover. If it was restored together with its mark, or used after it was restored "
-            "without one: claude-batch ledger recover --even-if-whole"
+            f"without one: {options.command('ledger', 'recover', '--even-if-whole')}"
         )
         return Exit.OK
     for batch_id, count in found.adopted.items():
@@ -264,14 +268,15 @@ def _print(found: Recovered) -> Exit:
             f"{roughly(max(1, found.wait))}"
         )
     if not found.done:
-        say("nothing is sent until every batch is known; then repeat: claude-batch ledger recover")
+        say(f"nothing is sent until every batch is known; then repeat: {again}")
         return Exit.PARKED
-    say("the ledger is recovered and may send again. Continue with: claude-batch resume")
+    resume = options.command("resume")
+    say(f"the ledger is recovered and may send again. Continue with: {resume}")
     if found.lost:
         say(
             f"{count_of(found.lost, 'request')} may have been sent live since the copy was made. "
             "The API keeps no list of live calls, so they are lost. Send them again with: "
-            "claude-batch unknown RUN --resubmit"
+            f"{options.command('unknown', 'RUN', '--resubmit')}"
         )
     if found.elsewhere:
         say(

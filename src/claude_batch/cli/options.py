@@ -309,8 +309,10 @@ folder_option: Callable[[Any], Any] = click.option(
 _NEEDED_AGAIN = [row.name for row in PROVIDER_ROWS if row.flag]
 """Options that a later command needs again to find the same run and server."""
 
-_READING = ("budget", "status", "unknown")
+_READING = ("budget", "cost", "status", "unknown")
 """Commands in hints that have only the first of these flags, ``--ledger``."""
+
+_COMMAND = re.compile("`claude-batch ([^`]+)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,13 +346,20 @@ class ProviderOptions:
         given = dict(self.typed)
         if base_url is not None:
             given["base_url"] = without_password(base_url)
-        accepted = ("ledger",) if verb in _READING else _NEEDED_AGAIN
+        accepted = ("ledger",) if verb.split()[0] in _READING else _NEEDED_AGAIN
         flags = [
             f"{_LIGHT[name].flags[0]} {shlex.quote(given[name])}"
             for name in accepted
             if name in given
         ]
         return " ".join(("claude-batch", verb, *words, *flags))
+
+    def completed(self, message: str) -> str:
+        """Return a message of the library, its commands with the flags that were typed.
+
+        The library writes commands in backticks, and knows no flags.
+        """
+        return _COMMAND.sub(lambda found: f"`{self.command(found[1])}`", message)
 
     def how_to_retry(self, run_id: str, *, retried: bool) -> str:
         """Return the hint on what to do about failures; ``retried``: `retry` sends some again."""
@@ -364,6 +373,11 @@ class ProviderOptions:
         if self.sandbox:
             return "the sandbox and its ledger were removed"
         return f"continue with: {self.command('resume', run_id)}"
+
+
+def reading_options(ledger: str | None) -> ProviderOptions:
+    """Return the options of the running command, which reads a ledger and has no provider."""
+    return ProviderOptions({"ledger": ledger}, typed=_typed(click.get_current_context()))
 
 
 def run_options(command: _F) -> _F:

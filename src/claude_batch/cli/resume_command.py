@@ -15,6 +15,7 @@ from claude_batch.cli.options import (
     option,
     optional_run_argument,
     provider_options,
+    reading_options,
     require_ledger,
     run_argument,
 )
@@ -95,14 +96,16 @@ def _forward_cancel(provider: ClaudeBatchProvider, run: Run, options: ProviderOp
         why = f"the run was sent to {there}, but this command uses {here}"
         again = options.command("cancel", run.id, base_url=there)
     elif not provider.contact.made:
-        why = provider.contact.last_failure or "sending is halted; see claude-batch status"
+        why = provider.contact.last_failure or (
+            f"sending is halted; see {options.command('status')}"
+        )
     else:
         try:
             provider.check_key(run.id)
         except AccountHaltedError as error:
             say(f"{kept}: {error}. Send it with that key: {again}")
             return Exit.HALTED
-        why = _why_uncancelled(run.status(), unasked)
+        why = options.completed(_why_uncancelled(run.status(), unasked))
     say(f"{kept}: {why}. Send it with: {again}")
     return Exit.PARKED
 
@@ -193,10 +196,10 @@ def advance_command(options: ProviderOptions) -> None:
             run = provider.open_run(left.id)
             status = run.status()
             if status.halt is not None:
-                say(f"{status.run_id}: {status.waiting_for}")
+                say(f"{status.run_id}: {options.completed(status.waiting_for)}")
                 code = max(code, Exit.HALTED)
             elif status.state is RunState.HELD:
-                say(f"{status.run_id}: {status.waiting_for}")
+                say(f"{status.run_id}: {options.completed(status.waiting_for)}")
                 code = max(code, Exit.PARKED)
             elif (missing := provider.missing_tools(left.id)) is not None:
                 say(
@@ -206,7 +209,7 @@ def advance_command(options: ProviderOptions) -> None:
                 code = max(code, Exit.PARKED)
             elif status.finished:
                 try:
-                    deliver(provider, run, status.output)
+                    deliver(provider, run, status.output, options)
                 except BadOutput as error:
                     say(f"error: {error}")
                     code = max(code, Exit.USAGE)
@@ -264,10 +267,10 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
             say(f"error: {error}")
             raise SystemExit(Exit.USAGE) from None
         for batch_id, reason in retried.refused.items():
+            resubmit = options.command("unknown", left.id, "--resubmit")
             say(
                 f"the results of batch {batch_id} cannot be fetched ({reason}), so its requests "
-                "are not sent again. To send them without a look at the results: claude-batch "
-                f"unknown {left.id} --resubmit"
+                f"are not sent again. To send them without a look at the results: {resubmit}"
             )
         if retried.found:
             say(f"found {count_of(retried.found, 'missing result')}, at no further cost")
@@ -339,6 +342,7 @@ def unknown_command(
         raise click.UsageError(
             f"--{decision} needs a RUN, because it applies to the requests of one run"
         )
+    options = reading_options(ledger)
     if decision is None:
         require_stdout()
     with existing_ledger(ledger) as store:
@@ -348,13 +352,13 @@ def unknown_command(
             count = decide_unknown(store, run_id, resubmit=decision == "resubmit")
             status = status_of(store, run_id)
             if resubmit and not count and status.state is RunState.CANCELLING:
+                end = options.command("unknown", run_id, "--give-up")
                 say(
                     f"{run_id} was cancelled, and its batches have not ended. Nothing was sent "
-                    "again. Requests with an unknown outcome end with: claude-batch unknown "
-                    f"{run_id} --give-up"
+                    f"again. Requests with an unknown outcome end with: {end}"
                 )
                 raise SystemExit(Exit.USAGE)
-            _print_decision(run_id, decision, count)
+            _print_decision(run_id, decision, count, options)
             return
         found = unknown_sendings(store, run_id)
     if as_json:
@@ -366,20 +370,20 @@ def unknown_command(
         print_line(_words(sending))
 
 
-def _print_decision(run_id: str, decision: str, count: int) -> None:
+def _print_decision(run_id: str, decision: str, count: int, options: ProviderOptions) -> None:
     if not count:
         say(f"{run_id} has no unknown requests; nothing was changed")
     elif decision == "resubmit":
         say(
             f"{count_of(count, 'request')} of {run_id} queued again. Requests that the API had "
             "accepted are paid for twice. If no process drives the ledger, send them with: "
-            f"claude-batch resume {run_id}"
+            f"{options.command('resume', run_id)}"
         )
     else:
         say(
             f"{count_of(count, 'request')} of {run_id} ended without an answer. Requests that the "
             "API had accepted are paid for. Send them again with: "
-            f"claude-batch unknown {run_id} --resubmit"
+            f"{options.command('unknown', run_id, '--resubmit')}"
         )
 
 

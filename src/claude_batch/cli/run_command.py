@@ -645,18 +645,19 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
     except KeyboardInterrupt:
         return park(provider, run, options)
     except AccountHaltedError as error:
-        say(f"halted: {error}")
+        say(f"halted: {options.completed(str(error))}")
         return Exit.HALTED
     status = run.status()
+    waits = options.completed(status.waiting_for)
     if status.held is not None:
-        say(f"not everything was sent: {status.waiting_for}; {options.how_to_go_on(run.id)}")
+        say(f"not everything was sent: {waits}; {options.how_to_go_on(run.id)}")
         return Exit.PARKED
     batches = [batch for batch in status.batches if not groups_live_calls(batch.state)]
     unsent = any(batch.batch_id is None for batch in batches) or (
         not batches and RequestState.QUEUED in status.counts
     )
     if unsent and not status.finished:
-        why = provider.contact.last_failure or status.waiting_for
+        why = provider.contact.last_failure or waits
         say(f"not everything was sent: {why}; {options.how_to_go_on(run.id)}")
         return Exit.PARKED
     if held := status.counts.get(RequestState.HELD):

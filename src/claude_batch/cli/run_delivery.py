@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -160,7 +161,7 @@ def wait_and_deliver(
     run.results_dir = None  # `deliver` writes it, after the output
     try:
         with display() as shown:
-            outcome = _wait(provider, run, shown)
+            outcome = _wait(provider, run, shown, options)
         return _conclude(provider, run, output, options, outcome, write=write, forms=forms)
     except KeyboardInterrupt:
         return park(provider, run, options)
@@ -195,13 +196,13 @@ def _conclude(
     """Report and write the outcome once waiting has ended; return its exit code."""
     error = outcome if isinstance(outcome, BaseException) else None
     if isinstance(error, AccountHaltedError):
-        say(f"halted: {error}")
+        say(f"halted: {options.completed(str(error))}")
         if error.reason == "credentials":
             say(f"check the key in the variable {options.key_variable}")
         say(options.how_to_go_on(run.id))
         return Exit.HALTED
     if isinstance(error, BudgetExceededError):
-        say(f"held: {error}")
+        say(f"held: {options.completed(str(error))}")
         say(cost_line(run.cost()))
         return Exit.PARKED
     if isinstance(error, LedgerError) and error.fault in ("damaged", "version"):
@@ -223,12 +224,13 @@ def _conclude(
     status = run.status() if isinstance(outcome, BaseException) else outcome
     if error is not None:
         say(f"timed out: {error}")
-        say(f"so far: {counts_line(status)}; {status.waiting_for or 'every request has ended'}")
+        waits = options.completed(status.waiting_for) or "every request has ended"
+        say(f"so far: {counts_line(status)}; {waits}")
         if not status.finished:
             say(options.how_to_go_on(run.id))
             return Exit.PARKED
     if write:
-        deliver(provider, run, output, forms)
+        deliver(provider, run, output, options, forms)
     say(f"{run.id} {status.state}: {counts_line(status)}")
     _say_failures(provider, status, options)
     if status.deadline is not None and status.deadline.outcome is not None:
@@ -248,7 +250,9 @@ def _say_failures(
         say(options.how_to_retry(status.run_id, retried=may_be_retried(status)))
 
 
-def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> RunStatus | BaseException:
+def _wait(
+    provider: ClaudeBatchProvider, run: Run, shown: Display, options: ProviderOptions
+) -> RunStatus | BaseException:
     """Wait until a run has ended; return its status, or the exception that ended the wait."""
     waiting = _Waiting(run)
     waiting.start()
@@ -273,13 +277,19 @@ def _wait(provider: ClaudeBatchProvider, run: Run, shown: Display) -> RunStatus 
                 return _NoTools(missing)
             status = run.status()
             if not status.finished:  # its end is reported once, with the output
-                shown.show(status, trouble, run.progress(status))
+                progress = run.progress(status)
+                waits = options.completed(status.waiting_for)
+                shown.show(replace(status, waiting_for=waits), trouble, progress)
             seen, again = version, begun + LONGEST_LOOK
             waiting.join(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
 
 
 def deliver(
-    provider: ClaudeBatchProvider, run: Run, output: str | None, forms: Forms | None = None
+    provider: ClaudeBatchProvider,
+    run: Run,
+    output: str | None,
+    options: ProviderOptions,
+    forms: Forms | None = None,
 ) -> None:
     """Write a finished run's output and mark the run as delivered.
 
@@ -302,9 +312,8 @@ def deliver(
         if whole and folder is not None:
             _write_folder(provider, run, folder)
     except BadOutput as error:
-        raise BadOutput(
-            f"{error}. The results are kept. Write them with: claude-batch results {run.id} -o OUT"
-        ) from None
+        again = options.command("results", run.id)
+        raise BadOutput(f"{error}. The results are kept. Write them with: {again} -o OUT") from None
     if not whole:
         return
     reach(CrashPoint.AFTER_RENAME_BEFORE_DELIVERED)

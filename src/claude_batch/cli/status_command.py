@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from claude_batch.cli.options import (
     open_provider,
     option,
     optional_run_argument,
+    reading_options,
     require_ledger,
     require_value,
     run_argument,
@@ -74,7 +76,7 @@ def status_command(run_id: str | None, watch: bool, as_json: bool, ledger: str |
 
     store = Ledger(location)
     try:
-        reader = StatusReader(store, run_id)
+        reader = StatusReader(store, run_id, reading_options(ledger).completed)
         if watch:
             watch_status(store, reader)
             return
@@ -134,7 +136,10 @@ def results_command(
     from claude_batch.ledger.deliveries import Forms
 
     output = None if output == "-" else output
-    options = ProviderOptions({"ledger": ledger, "base_url": base_url, "api_key_env": api_key_env})
+    options = replace(
+        reading_options(ledger),
+        settings={"ledger": ledger, "base_url": base_url, "api_key_env": api_key_env},
+    )
     if output is not None or results_dir is None:
         check_writable(output, options.location)
     require_ledger(options.location)
@@ -142,18 +147,18 @@ def results_command(
         run = provider.open_run(run_id)
         check_folder(results_dir)  # it makes the folder, so only for a run that exists
         if refetch:
-            _refetch(run)
+            _refetch(run, options)
         status = run.status()
         if not status.finished:
             if any(state.is_final for state in status.counts):
                 write_partial(provider, run, output, form, results_dir)
-            say(f"{run.id} is not finished: {status.waiting_for}")
+            say(f"{run.id} is not finished: {options.completed(status.waiting_for)}")
             raise SystemExit(Exit.PARKED)
-        deliver(provider, run, output, Forms(form, results_dir))
+        deliver(provider, run, output, options, Forms(form, results_dir))
         raise SystemExit(Exit.FAILED if status.failed else Exit.OK)
 
 
-def _refetch(run: Run) -> None:
+def _refetch(run: Run, options: ProviderOptions) -> None:
     fetched = run.fetch_missing()
     for batch_id, reason in fetched.refused.items():
         say(f"the results of batch {batch_id} cannot be fetched: {reason}")
@@ -164,7 +169,7 @@ def _refetch(run: Run) -> None:
         left = count_of(fetched.missing, "result")
         say(
             f"still missing: {left} of {run.id}. To send these requests again, which may be paid "
-            f"for twice: claude-batch retry {run.id} --only missing"
+            f"for twice: {options.command('retry', run.id, '--only missing')}"
         )
     elif not fetched.found:
         say(f"{run.id} has no missing results that could be fetched again")
@@ -194,7 +199,7 @@ def export_command(
     )
 
     output = None if output == "-" else output
-    options = ProviderOptions({"ledger": ledger})
+    options = reading_options(ledger)
     check_writable(output, options.location)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,8 +79,14 @@ class StatusReport:
 class StatusReader:
     """Reads the status of a run, or of the newest runs, each time in one transaction."""
 
-    def __init__(self, ledger: Ledger, run_id: str | None) -> None:
-        """``run_id`` may be a unique prefix of one; None for the newest runs."""
+    def __init__(
+        self, ledger: Ledger, run_id: str | None, completed: Callable[[str], str] = str
+    ) -> None:
+        """``run_id`` may be a unique prefix of one; None for the newest runs.
+
+        ``completed`` adds the flags that were typed to the commands in a message.
+        """
+        self._completed = completed
         self._ledger = ledger
         self._run_id = run_id
         self._progress: ProgressReader | None = None
@@ -93,13 +99,17 @@ class StatusReader:
         with self._ledger.read() as tx:
             if self._run_id is None:
                 statuses = all_statuses_in(self._ledger, tx, finished=self._finished)
+                statuses = [self._with_flags(status) for status in statuses]
                 return StatusReport(tuple(statuses), workers=workers)
-            status = status_in(self._ledger, tx, self._run_id)
+            status = self._with_flags(status_in(self._ledger, tx, self._run_id))
             if self._progress is None:
                 self._progress = ProgressReader(self._ledger, status.run_id)
             progress = self._progress.read_in(tx, status)
             cost = cost_in(tx, status.run_id, counts=status.counts)
         return StatusReport((status,), progress, cost, workers)
+
+    def _with_flags(self, status: RunStatus) -> RunStatus:
+        return replace(status, waiting_for=self._completed(status.waiting_for))
 
     def is_over(self, report: StatusReport) -> bool:
         """Return whether nothing more will change by itself."""
