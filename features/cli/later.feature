@@ -434,6 +434,33 @@ Feature: Later commands show, wait for, cancel and deliver a run
       | id | ok | says                   |
       | 1  | no | invalid_request_error: |
 
+  Scenario: resume checks the output of a run before it sends anything, and does without it for the others
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's folder named "gone"
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o gone/out.jsonl
+    And a command's folder named "gone" is removed
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: resume RUN
+    Then the command line exits with 2 and says
+      """
+      out.jsonl: cannot be written: No such file or directory. Nothing was sent
+      """
+    And in the ledger the sizes of the batches at the API are []
+    When a command runs: resume
+    Then the command line exits with 2 and says
+      """
+      warning: RUN goes on, but /
+      error: /
+      The results are kept. Write them with: claude-batch results RUN -o OUT
+      """
+    And in the ledger the sizes of the batches at the API are [2]
+
   Scenario: resume without a run waits for all that are unfinished, oldest first
     Given a command's API with {"latency": 0.5}
     And a command's file "asks.jsonl" of 1 prompts

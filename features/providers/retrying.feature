@@ -138,6 +138,17 @@ Feature: What failed in a run is asked again on order, and nothing else
       continue with: claude-batch resume RUN --ledger other.db
       """
 
+  Scenario: A retry whose output cannot be written sends nothing
+    Given a command's folder named "gone"
+    When a command runs: run actor.yaml asks.jsonl -o gone/out.jsonl
+    And a command's folder named "gone" is removed
+    And a command runs: retry RUN
+    Then the command line exits with 2 and says
+      """
+      out.jsonl: cannot be written: No such file or directory. Nothing was sent
+      """
+    And the API was asked for 5 requests, and paid once for each of 2
+
   Scenario: What was lost is not asked again, since it may have been paid for
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And the run's first request is lost

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,6 +98,11 @@ def _(context: Context, name: str, count: int) -> None:
 @given('a command\'s folder named "{name}"')
 def _(context: Context, name: str) -> None:
     Path(name).mkdir()
+
+
+@when('a command\'s folder named "{name}" is removed')
+def _(context: Context, name: str) -> None:
+    shutil.rmtree(name)
 
 
 @given("a command's environment has {name} = {value}")

@@ -38,6 +38,7 @@ from claude_batch.core.settings import without_password
 from claude_batch.core.states import BatchState, RequestState, RunState
 
 if TYPE_CHECKING:
+    from claude_batch.ledger.deliveries import Outstanding
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.run import Run
     from claude_batch.providers.status import RunStatus
@@ -141,6 +142,9 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
         if not found:
             say("there is no unfinished run")
             return
+        for left in found:
+            if not left.finished:
+                _check_output(provider, left, options, alone=run_id is not None)
         if any(not left.finished for left in found):
             provider.resume()
         code = Exit.OK
@@ -164,6 +168,23 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             if provider.closed:  # it was parked: no other run is waited for either
                 break
     raise SystemExit(code)
+
+
+def _check_output(
+    provider: ClaudeBatchProvider, left: Outstanding, options: ProviderOptions, *, alone: bool
+) -> None:
+    """Check a run's output before anything is sent. Raises `BadOutput` for a run that is ``alone``.
+
+    Otherwise it is a warning, because the other runs have to go on.
+    """
+    from claude_batch.cli.run_delivery import NOTHING_SENT, check_stored_output
+
+    try:
+        check_stored_output(provider.open_run(left.id), left.output, options.location)
+    except BadOutput as error:
+        if alone:
+            raise
+        say(f"warning: {left.id} goes on, but {str(error).removesuffix(NOTHING_SENT)}")
 
 
 @click.command("advance", epilog=EXIT_CODES)
@@ -242,7 +263,12 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
     paid for: `--only missing` first fetches the results again, free of charge. It sends only what
     is still missing, which may then be paid for twice.
     """
-    from claude_batch.cli.run_delivery import parkable, say_unfinished, wait_and_deliver
+    from claude_batch.cli.run_delivery import (
+        check_stored_output,
+        parkable,
+        say_unfinished,
+        wait_and_deliver,
+    )
     from claude_batch.providers.reruns import parse_only
 
     try:
@@ -253,6 +279,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
     with parkable(), open_provider(options) as provider:
         run = provider.open_run(run_id)
         left = run.outstanding()
+        check_stored_output(run, left.output, options.location)
         here = provider.address.rstrip("/")
         if left.base_url != here:
             again = options.command("retry", left.id, base_url=left.base_url)

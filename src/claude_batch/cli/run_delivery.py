@@ -398,6 +398,10 @@ _OF_LEDGER = re.compile(r"(?:-wal|-shm|-journal|\.seat-.*)?")
 """What follows the name of a ledger's file in the names of its own files."""
 
 
+NOTHING_SENT = ". Nothing was sent"
+"""The end of each message about an output that was checked in advance."""
+
+
 def check_writable(output: str | None, ledger: str, sources: Iterable[str] = ()) -> None:
     """Check that OUT can be written, before anything is paid for. Raises `BadOutput`.
 
@@ -442,6 +446,13 @@ def check_sources(output: str, sources: Iterable[str]) -> None:
                 f"{output}: is read by this command, and would be replaced by the answers; "
                 "name another with -o. Nothing was sent"
             )
+
+
+def check_stored_output(run: Run, output: str | None, ledger: str) -> None:
+    """Check that the output that a run was started with can be written. Raises `BadOutput`."""
+    if output is not None:
+        check_writable(output, ledger)
+    check_folder(run.forms().results_dir)
 
 
 def check_folder(folder: str | None) -> None:
