@@ -21,7 +21,7 @@ from typing import Literal
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.outcome import Disposition
-from claude_batch.core.states import RequestState, Stop
+from claude_batch.core.states import RequestState
 from claude_batch.ledger import conversations, transitions
 from claude_batch.ledger.conversations import ToolResult, Verdict
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
@@ -221,7 +221,7 @@ class Conversations:
             if seat is None:
                 self._judge_for_driver(page)
                 # The driver may not have the functions, and then does not know which may run again.
-                ends = [each for each in ends if each[1].stopped is Stop.TOOL_INTERRUPTED]
+                ends = [each for each in ends if each[1].is_by_interruption]
             self._end(seat, ends)
             if len(page) < PAGE:
                 break

@@ -110,6 +110,11 @@ class End(NamedTuple):
     note: str = ""
     """Why it stopped, in words."""
 
+    @property
+    def is_by_interruption(self) -> bool:
+        """Whether a tool was interrupted, which only a process with the tools can tell."""
+        return self.stopped is Stop.TOOL_INTERRUPTED
+
 
 Step: TypeAlias = NextTurn | ToolCalls | Check | End
 Reply: TypeAlias = Answer | list[ToolOutcome] | Interrupted | str | None
