@@ -290,12 +290,14 @@ def deliver(
     output: str | None,
     options: ProviderOptions,
     forms: Forms | None = None,
+    *,
+    is_just_named: bool = False,
 ) -> None:
     """Write a finished run's output and mark the run as delivered.
 
     ``forms`` sets the formats; by default those stored with the run. With a folder for the results
-    and no output, nothing goes to standard output. Raises `BadOutput`; the results stay in the
-    ledger.
+    and no output, nothing goes to standard output. Raises `BadOutput`, also if another run has
+    taken the output over, unless it ``is_just_named``; the results stay in the ledger.
     """
     reach(CrashPoint.BEFORE_DELIVERY)
     form, folder = run.forms() if forms is None else forms
@@ -305,7 +307,7 @@ def deliver(
         return provider.outputs(run.id, start=start)
 
     try:
-        if forms is None and output is not None:
+        if output is not None and not is_just_named:
             _check_own_output(run, output)
         if output is not None or folder is None:
             whole = write_output(_final(run, outputs), output, format_of(output, form))

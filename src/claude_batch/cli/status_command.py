@@ -154,7 +154,8 @@ def results_command(
                 write_partial(provider, run, output, form, results_dir)
             say(f"{run.id} is not finished: {options.completed(status.waiting_for)}")
             raise SystemExit(Exit.PARKED)
-        deliver(provider, run, output, options, Forms(form, results_dir))
+        forms = Forms(form, results_dir)
+        deliver(provider, run, output, options, forms, is_just_named=True)
         raise SystemExit(Exit.FAILED if status.failed else Exit.OK)
 
 
