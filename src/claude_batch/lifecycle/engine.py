@@ -155,6 +155,7 @@ class Engine:
         """The functions of the user that this process asks; providers may add to them."""
         self._loop = EventLoopThread("claude-batch-engine")
         self._loop.soon(self._begin)
+        self._readers.submit(lambda: sweep(self.ledger, self.process))
 
     # Opening and closing ---------------------------------------------------------------------
 
@@ -293,8 +294,6 @@ class Engine:
 
     def _begin(self) -> None:
         self._watching = asyncio.create_task(self._watch(self._watch_for_others))
-        with suppress(EngineStoppedError):  # closed before it has begun
-            self._readers.submit(lambda: sweep(self.ledger, self.process))
 
     def _fail_closed(self, door: Door | None = None) -> None:
         """Fail the callers of a door, or all, because the provider is closed."""
