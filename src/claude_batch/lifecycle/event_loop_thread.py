@@ -240,8 +240,10 @@ async def in_a_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwarg
     return await running
 
 
-async def in_own_thread(work: Callable[[], _T]) -> _T:
-    """Run a function on a thread of its own, which the end of the process waits for.
+async def in_own_thread(
+    work: Callable[[], _T], *, name: str = "claude-batch-once", daemon: bool = False
+) -> _T:
+    """Run a function on a thread of its own; the end of the process waits for it unless ``daemon``.
 
     Not on the default executor's, because its threads may all wait for answers. A caller that is
     cancelled leaves the function running.
@@ -257,7 +259,7 @@ async def in_own_thread(work: Callable[[], _T]) -> _T:
             future.set_exception(error)
 
     try:
-        threading.Thread(target=run, name="claude-batch-once", daemon=False).start()
+        threading.Thread(target=run, name=name, daemon=daemon).start()
     except RuntimeError:  # no thread can start at the end of the process
         run()
     return await asyncio.wrap_future(future)

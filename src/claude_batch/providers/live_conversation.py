@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
-from contextvars import copy_context
+from functools import partial
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.response import ActorResponse
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.states import RequestState
+from claude_batch.lifecycle.event_loop_thread import in_own_thread
 from claude_batch.lifecycle.tool_runner import ToolOutput, Tools, run_call
 from claude_batch.providers.mapping import answer_error
 from claude_batch.wire.conversation import (
@@ -72,21 +71,8 @@ async def _problem(check: Check, judge: Callable[[bytes], str | None] | None) ->
     """
     if judge is None:
         return check.problem(None)
-    future: Future[str | None] = Future()
-    future.set_running_or_notify_cancel()  # from now on, cancelling it has no effect
-    context = copy_context()
-
-    def run() -> None:
-        try:
-            future.set_result(context.run(check.problem, judge))
-        except BaseException as error:
-            future.set_exception(error)
-
-    try:
-        threading.Thread(target=run, name="claude-batch-judge", daemon=True).start()
-    except RuntimeError:  # no thread can start at the end of the process
-        run()
-    return await asyncio.wrap_future(future)
+    judging = partial(check.problem, judge)
+    return await in_own_thread(judging, name="claude-batch-judge", daemon=True)
 
 
 async def _run(tools: Tools, use: ToolUse) -> ToolOutcome:
