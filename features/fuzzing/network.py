@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 from typing import Any, Self
 
-from claude_batch.lifecycle.batch_list import split_lines
+from claude_batch.lifecycle.polling import split_lines
 from claude_batch.wire.batches_client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import LaneHeaders
 from fuzzing import bodies

@@ -21,8 +21,8 @@ from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import collected_batches, deliveries, halts
 from claude_batch.ledger.retries import StillCancelling, send_missing
-from claude_batch.lifecycle import seat
 from claude_batch.lifecycle.calls import Call, CallStore
+from claude_batch.lifecycle.leader_lock import settle_interrupted
 from claude_batch.lifecycle.waiters import CallFuture, Receipts
 from claude_batch.money import prices_of
 from claude_batch.providers.cost_report import set_budget
@@ -281,8 +281,9 @@ class LifecycleMachine(RuleBasedStateMachine):
     @rule(pick=PICK, resubmit=st.booleans())
     def decide(self, pick: int, resubmit: bool) -> None:
         # The lock by which a command sees whether anybody drives is none here.
-        with patch.object(seat, "seat_is_taken", lambda *_: self.process.seat is not None):
-            seat.settle_interrupted(self.process.ledger)
+        ledger = self.process.ledger
+        with patch.object(ledger, "seat_is_taken", lambda _: self.process.seat is not None):
+            settle_interrupted(ledger)
             runs = self._undecided_runs()
             run_id = runs[pick % len(runs)]
             if resubmit:

@@ -25,7 +25,7 @@ import claude_batch as cb
 from claude_batch.ledger.schema import runs
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import engine
-from claude_batch.lifecycle.event_loop_thread import EventLoopThread
+from claude_batch.lifecycle.threads import EventLoopThread
 
 
 def configuration() -> cb.ActorConfiguration:

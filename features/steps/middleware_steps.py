@@ -20,7 +20,7 @@ from behave.runner import Context
 from staging import make_provider
 
 import claude_batch as cb
-from claude_batch.lifecycle.event_loop_thread import SharedEventLoop
+from claude_batch.lifecycle.threads import SharedEventLoop
 from claude_batch.providers import middleware_runner
 
 

@@ -31,7 +31,7 @@ from claude_batch.ledger.backends.backend import ProcessLock, SeatLock
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches, requests, runs
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.seat import sweep
+from claude_batch.lifecycle.leader_lock import sweep
 
 WORKSPACE = 1
 

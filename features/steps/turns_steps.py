@@ -32,7 +32,6 @@ from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle import conversation_driver
 from claude_batch.lifecycle.conversation_driver import Conversations
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.seat import seat_is_taken
 
 use_step_matcher("parse")
 
@@ -416,7 +415,7 @@ def _is_driven() -> bool:
     try:
         with ledger.read() as tx:
             workspaces = queries.workspace_ids(tx)
-        return any(seat_is_taken(ledger, each) for each in workspaces)
+        return any(ledger.seat_is_taken(each) for each in workspaces)
     finally:
         ledger.close()
 

@@ -20,7 +20,6 @@ from claude_batch.core.errors import BudgetScope, LedgerError
 from claude_batch.ledger import page_queries, queries
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, BatchMark, ResultSums, RunMark
 from claude_batch.ledger.store import Ledger, Record, Watch
-from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.providers.cost_report import BudgetStatus, budget_statuses
 from claude_batch.providers.status import RunStatus, find_run_id, status_of
 from claude_batch.providers.unknown_sendings import UnknownSending, unknown_sendings
@@ -297,7 +296,7 @@ class LedgerReader:
         """Return whether a process drives a workspace."""
         # Asked once an update, because the question itself takes the lock for a moment.
         if workspace_id not in self._driven:
-            self._driven[workspace_id] = seat_is_taken(self.ledger, workspace_id)
+            self._driven[workspace_id] = self.ledger.seat_is_taken(workspace_id)
         return self._driven[workspace_id]
 
     # The thread ---------------------------------------------------------------------------------

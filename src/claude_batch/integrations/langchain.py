@@ -27,7 +27,7 @@ from claude_batch.integrations.transport import (
     sync_client,
 )
 from claude_batch.ledger.queries import Answer
-from claude_batch.lifecycle.event_loop_thread import SharedEventLoop
+from claude_batch.lifecycle.threads import SharedEventLoop
 from claude_batch.wire.limits import SAMPLING_API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 
 try:

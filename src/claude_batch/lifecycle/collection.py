@@ -32,10 +32,9 @@ from claude_batch.ledger.backends.backend import FetchClaim
 from claude_batch.ledger.batch_members import Members
 from claude_batch.ledger.collected_batches import Complete, Gap, NewResult, Stored
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
-from claude_batch.lifecycle.batch_list import prove, split_lines
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.event_reports import Reporter
-from claude_batch.lifecycle.polling import MANY, absence, gap_since
+from claude_batch.lifecycle.polling import MANY, absence, gap_since, prove, split_lines
 from claude_batch.money import FREE, UNPRICED, Prices, prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
 from claude_batch.wire.encoding import parse_custom_id

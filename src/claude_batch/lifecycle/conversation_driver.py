@@ -26,8 +26,8 @@ from claude_batch.ledger import conversations, transitions
 from claude_batch.ledger.conversations import ToolResult, Verdict
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle import judge_threads
-from claude_batch.lifecycle.event_loop_thread import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.judge_threads import JudgeThreads
+from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import (
     ASKING_AT_ONCE,
     ToolOutput,

@@ -35,19 +35,18 @@ from claude_batch.ledger.store import Deposed, Ledger, Seat, ServerChanged, Tran
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.conversation_driver import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
-from claude_batch.lifecycle.event_loop_thread import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.event_reports import Reporter
+from claude_batch.lifecycle.leader_lock import (
+    compare,
+    note_interrupted,
+)
 from claude_batch.lifecycle.live_driver import LiveCalls
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.packer import pack_due, reserve_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
-from claude_batch.lifecycle.seat import (
-    compare,
-    note_interrupted,
-    seat_is_taken,
-)
 from claude_batch.lifecycle.submission import Refusals, Submission
+from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
 from claude_batch.money import prices_of
 from claude_batch.wire.batches_client import (
@@ -410,7 +409,7 @@ class Driver:
 
     def _halt_at_once(self, error: ApiError) -> float:
         """Halt after a refused credential at the start; return the seconds until a retry."""
-        if seat_is_taken(self._ledger, self.workspace_id):
+        if self._ledger.seat_is_taken(self.workspace_id):
             # Another process drives with a key that works, so the workspace is not halted for this
             # key.
             return SEAT_RETRY

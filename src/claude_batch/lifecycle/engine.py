@@ -43,7 +43,6 @@ from claude_batch.lifecycle.budget_room import (
     tokens_of_files,
 )
 from claude_batch.lifecycle.calls import Alone, Call, CallStore, without_repeated
-from claude_batch.lifecycle.daemon_threads import DaemonThreads
 from claude_batch.lifecycle.doors import (
     Door,
     halted_error,
@@ -51,11 +50,10 @@ from claude_batch.lifecycle.doors import (
     timed_out_error,
 )
 from claude_batch.lifecycle.driver import Driver, SendingHold
-from claude_batch.lifecycle.event_loop_thread import EventLoopThread, in_a_thread
-from claude_batch.lifecycle.notices import Noticing
+from claude_batch.lifecycle.leader_lock import sweep
+from claude_batch.lifecycle.notices import Noticing, RunWatch, RunWatches
 from claude_batch.lifecycle.observers import Observers
-from claude_batch.lifecycle.run_watches import RunWatch, RunWatches
-from claude_batch.lifecycle.seat import sweep
+from claude_batch.lifecycle.threads import DaemonThreads, EventLoopThread, in_a_thread
 from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
 from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
 from claude_batch.money import prices_of

@@ -47,10 +47,10 @@ from claude_batch.lifecycle.budget_room import (
     warn_after,
 )
 from claude_batch.lifecycle.collection import result_of
-from claude_batch.lifecycle.event_loop_thread import in_a_thread
 from claude_batch.lifecycle.event_reports import CallEnd, Reporter
-from claude_batch.lifecycle.seat import stop_behind
+from claude_batch.lifecycle.leader_lock import stop_behind
 from claude_batch.lifecycle.submission import Refusals, until_stored
+from claude_batch.lifecycle.threads import in_a_thread
 from claude_batch.money import prices_of
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents

@@ -19,9 +19,18 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import batch_contents, halts, unknown_batches
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
-from claude_batch.lifecycle.batch_list import Listing, Proof, is_evidence, prove, walk
 from claude_batch.lifecycle.event_reports import Reporter
-from claude_batch.lifecycle.polling import absence, age_of, gap_since, is_due
+from claude_batch.lifecycle.polling import (
+    Listing,
+    Proof,
+    absence,
+    age_of,
+    gap_since,
+    is_due,
+    is_evidence,
+    prove,
+    walk,
+)
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.retry_policy import next_check
 

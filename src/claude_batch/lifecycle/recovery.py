@@ -36,7 +36,6 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.high_water import HighWater, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Deposed, Ledger, Seat
-from claude_batch.lifecycle.batch_list import FOREIGN_LINES, split_lines, walk
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
     COMPLETE_FETCHES,
@@ -45,7 +44,7 @@ from claude_batch.lifecycle.collection import (
     result_of,
 )
 from claude_batch.lifecycle.doors import contact_faults
-from claude_batch.lifecycle.polling import Polling
+from claude_batch.lifecycle.polling import FOREIGN_LINES, Polling, split_lines, walk
 from claude_batch.money import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id

@@ -30,11 +30,11 @@ from claude_batch.ledger import batch_contents, halts, submissions, unknown_batc
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
-from claude_batch.lifecycle.batch_list import Listing, walk
 from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_what_is_too_dear
-from claude_batch.lifecycle.event_loop_thread import in_a_thread
 from claude_batch.lifecycle.event_reports import Reporter
-from claude_batch.lifecycle.seat import stop_behind
+from claude_batch.lifecycle.leader_lock import stop_behind
+from claude_batch.lifecycle.polling import Listing, walk
+from claude_batch.lifecycle.threads import in_a_thread
 from claude_batch.money import Prices, prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import (

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from claude_batch.lifecycle.event_loop_thread import SharedEventLoop
+from claude_batch.lifecycle.threads import SharedEventLoop
 from claude_batch.wire.conversation import Judge, ToolUse
 
 _log = logging.getLogger(__name__)

@@ -42,8 +42,8 @@ from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.lifecycle.calls import Alone
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.event_loop_thread import in_own_thread
 from claude_batch.lifecycle.observers import Carriers, checked_observers
+from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.lifecycle.tool_runner import Talk, check_blocking
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.money import Estimate, prices_of

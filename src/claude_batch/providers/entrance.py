@@ -39,7 +39,6 @@ from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.doors import Door, other_key_error
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine, closed_words
-from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.money import prices_of
 from claude_batch.providers.cost_report import price_unpriced
 from claude_batch.providers.status import require_run
@@ -443,7 +442,7 @@ class Opened(Closing):
         ledger = self._engine.ledger
         with ledger.read() as tx:
             workspace_id = queries.run_row(tx, run_id).workspace_id
-        return seat_is_taken(ledger, workspace_id)
+        return ledger.seat_is_taken(workspace_id)
 
     def uncancelled(self, run_id: str) -> int:
         """Return how many batches of a cancelled run the API has not been asked to cancel yet."""

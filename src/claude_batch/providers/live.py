@@ -52,7 +52,7 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import from_environment
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
-from claude_batch.lifecycle.event_loop_thread import EventLoopThread, wait_for
+from claude_batch.lifecycle.threads import EventLoopThread, wait_for
 from claude_batch.lifecycle.tool_runner import check_blocking
 from claude_batch.money import prices_of
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords

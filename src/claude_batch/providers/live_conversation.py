@@ -10,7 +10,7 @@ from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.response import ActorResponse
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.states import RequestState
-from claude_batch.lifecycle.event_loop_thread import in_own_thread
+from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.lifecycle.tool_runner import ToolOutput, Tools, run_call
 from claude_batch.providers.mapping import answer_error
 from claude_batch.wire.conversation import (

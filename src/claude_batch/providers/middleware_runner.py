@@ -27,7 +27,7 @@ from claude_batch.actor.middleware import Middlewares, Passage, Step
 from claude_batch.actor.request import ActorRequest, RequestLike
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import InvalidRequestError, MiddlewareError
-from claude_batch.lifecycle.event_loop_thread import SharedEventLoop
+from claude_batch.lifecycle.threads import SharedEventLoop
 
 # Threads ------------------------------------------------------------------------------------------
 

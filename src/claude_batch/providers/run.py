@@ -30,8 +30,8 @@ from claude_batch.ledger.deliveries import Forms, Outstanding
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun, Retried
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.notices import RunWatch
 from claude_batch.lifecycle.recovery import Refetched, refetch
-from claude_batch.lifecycle.run_watches import RunWatch
 from claude_batch.lifecycle.tool_runner import note_asking
 from claude_batch.money import prices_of
 from claude_batch.providers.cost_report import CostReport, cost_of, set_budget

@@ -14,8 +14,7 @@ from claude_batch.ledger import conversations, enqueue, halts, queries
 from claude_batch.lifecycle.budget_room import Held, held_error, held_of
 from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.run_watches import RunWatch
-from claude_batch.lifecycle.seat import seat_is_taken
+from claude_batch.lifecycle.notices import RunWatch
 from claude_batch.providers.entrance import Entrance
 from claude_batch.providers.status import at_limit
 from claude_batch.providers.sync_bridge import Pause
@@ -195,7 +194,7 @@ class RunWaiter:
         # While our own key is untried, the errors of an earlier key do not matter.
         workspace = ours if self._access.drives and not made else theirs
         is_other = self._access.drives and made and theirs.id != ours.id
-        if is_other and not seat_is_taken(self._engine.ledger, theirs.id):
+        if is_other and not self._engine.ledger.seat_is_taken(theirs.id):
             raise other_key_error(self._run_id, theirs.name, ours.name)
         at_api = any(state in _AT_API for state in counts)
         return workspace, at_api, counts.get(BatchState.UNKNOWN, 0), held

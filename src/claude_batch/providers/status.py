@@ -28,7 +28,6 @@ from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.submissions import INTERRUPTED
 from claude_batch.lifecycle.budget_room import Held, held_of
 from claude_batch.lifecycle.deadline_driver import margin_of
-from claude_batch.lifecycle.seat import seat_is_taken
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
 
 # Status -------------------------------------------------------------------------------------------
@@ -165,7 +164,7 @@ def status_in(
     counts = queries.request_counts(tx, run.id)
     still_open = any(not state.is_final for state in counts)
     if still_open and driven is None:
-        driven = seat_is_taken(ledger, run.workspace_id)
+        driven = ledger.seat_is_taken(run.workspace_id)
     batches = _batches(tx, run.id, bool(driven))
     workspace = halts.workspace_row(tx, run.workspace_id)
     limits = halts.limits_of(tx)
@@ -590,7 +589,7 @@ def all_statuses_in(
         mark, status = known.get(row.id, (None, None))
         if status is None or mark != marks[row.id]:
             if row.workspace_id not in driven:
-                driven[row.workspace_id] = seat_is_taken(ledger, row.workspace_id)
+                driven[row.workspace_id] = ledger.seat_is_taken(row.workspace_id)
             status = status_in(ledger, tx, row.id, driven=driven[row.workspace_id])
         found.append(status)
     if finished is not None:

@@ -14,8 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from claude_batch.lifecycle.daemon_threads import DaemonThreads
-from claude_batch.lifecycle.event_loop_thread import in_own_thread
+from claude_batch.lifecycle.threads import DaemonThreads, in_own_thread
 
 # Closing ------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from claude_batch.core.states import BatchState, CandidateState
 from claude_batch.ledger import live_calls, queries, unknown_batches
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 from claude_batch.ledger.submissions import INTERRUPTED
-from claude_batch.lifecycle.seat import interrupted_workspaces, settle_interrupted
+from claude_batch.lifecycle.leader_lock import interrupted_workspaces, settle_interrupted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""Event loops in threads of their own, whose end leaves no caller waiting.
+"""Event loops in threads of their own, whose end leaves no caller waiting, and worker threads.
 
-docs/explanation/decisions/0012-event-loop-threads.md says why no library's class is used.
+docs/explanation/decisions/0012-event-loop-threads.md says why no library class is used.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import contextlib
 import logging
 import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
@@ -22,6 +24,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
+# Event loops --------------------------------------------------------------------------------------
 
 REST_SECONDS = 5.0
 """Seconds that `EventLoopThread.rest` waits for a callback that is running."""
@@ -263,3 +266,89 @@ async def in_own_thread(
     except RuntimeError:  # no thread can start at the end of the process
         run()
     return await asyncio.wrap_future(future)
+
+
+# Workers ------------------------------------------------------------------------------------------
+
+
+# `ThreadPoolExecutor` refuses work as soon as the main thread has ended, although other threads of
+# the program may still ask.
+
+
+class DaemonThreads:
+    """Runs functions in the order in which they are submitted, until it is closed. Thread-safe."""
+
+    def __init__(self, most: int, name: str, *, closed: str = "the threads have ended") -> None:
+        """Start at most ``most`` threads, when needed.
+
+        ``closed`` is the message for work that comes after `close`.
+        """
+        self._most = most
+        self._name = name
+        self._words = closed
+        self._ready = threading.Condition()
+        self._queue: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
+
+    def submit(self, work: Callable[[], _T]) -> Future[_T]:
+        """Run a function on a thread. Raises `EngineStoppedError` after `close`."""
+        future: Future[_T] = Future()
+        with self._ready:
+            if self._closed:
+                raise EngineStoppedError(self._words)
+            self._queue.append((future, work))
+            if len(self._queue) > self._idle and self._threads < self._most:
+                self._start()
+            if self._threads:
+                self._ready.notify()
+                return future
+            self._queue.pop()
+        _run(future, work)
+        return future
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        except RuntimeError:  # no thread can start at the end of the process
+            return
+        self._threads += 1
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            _run(*job)
+            del job  # an idle thread keeps no result
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        with self._ready:
+            self._idle += 1
+            while not self._queue and not self._closed:
+                self._ready.wait()
+            self._idle -= 1
+            if self._queue:
+                return self._queue.popleft()
+            self._threads -= 1
+            self._ready.notify_all()  # `close` may wait for the last one
+            return None
+
+    def close(self, seconds: float = 0.0) -> None:
+        """Refuse new work; wait for the work that was submitted, at most ``seconds``."""
+        end = time.monotonic() + seconds
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+            while self._threads and (left := end - time.monotonic()) > 0:
+                self._ready.wait(left)
+
+
+def _run(future: Future[Any], work: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        future.set_exception(error)
+        del future  # it holds the error, whose traceback would hold it
+    else:
+        future.set_result(result)

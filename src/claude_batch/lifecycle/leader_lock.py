@@ -11,14 +11,9 @@ from claude_batch.ledger import enqueue, halts, live_calls, submissions
 from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 
-# Seat ---------------------------------------------------------------------------------------------
-
 _log = logging.getLogger(__name__)
 
-
-def seat_is_taken(ledger: Ledger, workspace_id: int) -> bool:
-    """Return whether any process, including this one, drives the workspace now."""
-    return ledger.seat_is_taken(workspace_id)
+# Leader lock --------------------------------------------------------------------------------------
 
 
 def interrupted_workspaces(ledger: Ledger) -> list[int]:
@@ -26,7 +21,7 @@ def interrupted_workspaces(ledger: Ledger) -> list[int]:
     with ledger.read() as tx:
         found = set(submissions.sending_workspaces(tx))
         found.update(row.workspace_id for row in live_calls.under_way(tx))
-    return [each for each in sorted(found) if not seat_is_taken(ledger, each)]
+    return [each for each in sorted(found) if not ledger.seat_is_taken(each)]
 
 
 def note_interrupted(tx: Transaction, workspace_id: int) -> list[Record]:
