@@ -26,8 +26,8 @@ from claude_batch.lifecycle.leader_lock import settle_interrupted
 from claude_batch.lifecycle.waiters import CallFuture, Receipts
 from claude_batch.money import prices_of
 from claude_batch.providers.cost_report import set_budget
+from claude_batch.providers.reruns import decide_unknown
 from claude_batch.providers.run_writer import RunWriter
-from claude_batch.providers.unknown_sendings import decide_unknown
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, parse_custom_id
 from histories.api import MODEL, OUTCOMES, Crash, CreatePlan, Remote, SimulatedApi
 from histories.clock import Clock, installed

@@ -40,9 +40,9 @@ from claude_batch.core.states import BatchState, RequestState, RunState
 if TYPE_CHECKING:
     from claude_batch.ledger.deliveries import Outstanding
     from claude_batch.providers.batch import ClaudeBatchProvider
+    from claude_batch.providers.reruns import UnknownSending
     from claude_batch.providers.run import Run
     from claude_batch.providers.status import RunStatus
-    from claude_batch.providers.unknown_sendings import UnknownSending
 
 
 # Resume command -----------------------------------------------------------------------------------
@@ -359,8 +359,8 @@ def unknown_command(
     usually decided within `--settling`; if another client's batch looks alike, when that batch has
     ended. To decide at once for a RUN, use --resubmit or --give-up.
     """
+    from claude_batch.providers.reruns import decide_unknown, unknown_sendings
     from claude_batch.providers.status import find_run_id, status_of
-    from claude_batch.providers.unknown_sendings import decide_unknown, unknown_sendings
 
     if resubmit and give_up:
         raise click.UsageError("--resubmit and --give-up exclude each other; give one of them")

@@ -21,8 +21,8 @@ from claude_batch.ledger import page_queries, queries
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, BatchMark, ResultSums, RunMark
 from claude_batch.ledger.store import Ledger, Record, Watch
 from claude_batch.providers.cost_report import BudgetStatus, budget_statuses
+from claude_batch.providers.reruns import UnknownSending, unknown_sendings
 from claude_batch.providers.status import RunStatus, find_run_id, status_of
-from claude_batch.providers.unknown_sendings import UnknownSending, unknown_sendings
 
 # Sums ---------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Literal
 
 from claude_batch.actor.request import ActorRequest, RequestEncoder, RequestLike
@@ -232,11 +233,8 @@ class Estimation:
             raise InvalidRequestError("there are no requests to estimate")
         rules: dict[str, Rule] = {}
         if self._ledger is not None and has_ledger(self._ledger):
-            store = Ledger(self._ledger)
-            try:
+            with closing(Ledger(self._ledger)) as store:
                 rules = rules_seen(store, self._actor, self._estimator.loads)
-            finally:
-                store.close()
         if not offline:
             try:
                 counted = wait_on_a_loop(_count(self._client, self._estimator.sample))

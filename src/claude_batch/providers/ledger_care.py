@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from claude_batch.core.errors import ActorConfigurationError, LedgerError
+from claude_batch.core.errors import LedgerError
+from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import queries
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.high_water import HighWater, is_known, posts_of
@@ -17,7 +19,6 @@ from claude_batch.lifecycle import doors
 from claude_batch.lifecycle.recovery import Recovered, is_whole, recover
 from claude_batch.providers.status import find_run_id
 from claude_batch.wire.batches_client import BatchesClient
-from claude_batch.wire.connection import CredentialFault
 
 if TYPE_CHECKING:
     from claude_batch.providers.batch import ClaudeBatchProvider
@@ -87,8 +88,7 @@ def facts_of(location: str) -> LedgerFacts:
 
     Raises `LedgerError`.
     """
-    ledger = Ledger(location)
-    try:
+    with closing(Ledger(location)) as ledger:
         mark = mark_of(ledger)
         with ledger.read() as tx:
             requests, batches = queries.counts_by_state(tx)
@@ -108,8 +108,6 @@ def facts_of(location: str) -> LedgerFacts:
             waiting_to_be_recovered=behind,
             workers=ledger.workers(),
         )
-    finally:
-        ledger.close()
 
 
 def recover_ledger(
@@ -121,12 +119,9 @@ def recover_ledger(
     to be whole is left alone unless ``even_if_whole``, because a recovery keeps it from sending.
     """
     if not even_if_whole:
-        ledger = Ledger(provider.ledger)
-        try:
+        with closing(Ledger(provider.ledger)) as ledger:
             if is_whole(ledger):
                 return Recovered(was_whole=True)
-        finally:
-            ledger.close()
     return _with_client(
         provider, lambda ledger, client: recover(ledger, client, provider.settings, force=force)
     )
@@ -153,24 +148,17 @@ def _with_client(
 ) -> _T:
     """Work on the provider's ledger with its key, independent of what the provider has open."""
 
-    async def whole() -> _T:
+    async def whole(ledger: Ledger) -> _T:
         given = provider.credentials()
+        client = await doors.open_client(
+            given.get("base_url"),
+            given.get("api_key"),
+            write_timeout=LedgerSettings().arm_window,
+        )
         try:
-            client = BatchesClient(base_url=given.get("base_url"), api_key=given.get("api_key"))
-        except CredentialFault as error:
-            raise ActorConfigurationError(str(error)) from None
-        try:
-            if not client.credential:
-                raise ActorConfigurationError(
-                    "no API key: set ANTHROPIC_API_KEY, or name the variable that holds it "
-                    "with --api-key-env"
-                )
             return await work(ledger, client)
         finally:
             await client.close()
 
-    ledger = Ledger(provider.ledger)
-    try:
-        return asyncio.run(whole())
-    finally:
-        ledger.close()
+    with closing(Ledger(provider.ledger)) as ledger:
+        return asyncio.run(whole(ledger))

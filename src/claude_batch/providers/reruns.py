@@ -1,21 +1,28 @@
-"""Reruns and retries: which requests are sent again, and which cannot be."""
+"""Requests that failed or may be lost: why they failed, and how they are sent again."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from claude_batch.core.batch_processing import SETTINGS
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.quantities import count_of, format_duration, format_time, tally
 from claude_batch.core.settings import Kind
-from claude_batch.core.states import RequestState
-from claude_batch.ledger import queries, retries
-from claude_batch.ledger.retries import ON_ORDER, Rerun, Retried
-from claude_batch.ledger.store import Ledger
+from claude_batch.core.states import BatchState, CandidateState, RequestState
+from claude_batch.ledger import live_calls, page_queries, queries, retries, unknown_batches
+from claude_batch.ledger.retries import FAILED, ON_ORDER, Rerun, Retried
+from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
+from claude_batch.ledger.submissions import INTERRUPTED
+from claude_batch.lifecycle.leader_lock import interrupted_workspaces, settle_interrupted
 from claude_batch.lifecycle.recovery import Refetched
+from claude_batch.providers.status import RunStatus
+from claude_batch.wire.messages import UnreadableLine, decode_line
 
 # Reruns -------------------------------------------------------------------------------------------
 
@@ -186,4 +193,170 @@ def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Ref
         missing=missing,
         found=fetched.found,
         refused=fetched.refused,
+    )
+
+
+# Unknown submissions ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A batch at the API that may match an unknown submission."""
+
+    batch_id: str
+    state: CandidateState
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownSending:
+    """Requests of a run for which it is unknown whether the API accepted them.
+
+    Times are seconds since the epoch (UTC).
+    """
+
+    run_id: str
+    requests: int
+    since: float | None
+    reason: str | None
+    """What happened to the submission, in words."""
+    settled: bool
+    """True if no new candidate can appear; False if it can no longer be determined."""
+    lost: bool
+    """True if the requests have ended without an answer, and may have been paid for."""
+    candidates: tuple[Candidate, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+
+def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownSending]:
+    """Return the unknown submissions and lost requests of a run, or of all runs."""
+    found: list[UnknownSending] = []
+    undriven = interrupted_workspaces(ledger)
+    with ledger.read() as tx:
+        for row in unknown_batches.undecided(tx, run_id, undriven=undriven):
+            is_noted = row.state == BatchState.UNKNOWN
+            candidates = tuple(
+                Candidate(batch_id=c.remote_id, state=CandidateState(c.state), note=c.note)
+                for c in unknown_batches.candidates_of(tx, row.id)
+                if c.state != CandidateState.FOREIGN
+            )
+            found.append(
+                UnknownSending(
+                    run_id=row.run_id,
+                    requests=row.members,
+                    since=row.unknown_since if is_noted else row.armed,
+                    reason=row.note if is_noted else INTERRUPTED,
+                    settled=is_noted and row.settled is not None,
+                    lost=False,
+                    candidates=candidates,
+                )
+            )
+        found += [_lost(row, "no answer came") for row in unknown_batches.lost(tx, run_id)]
+        found += [
+            _lost(row, "its process ended during live calls")
+            for row in live_calls.under_way(tx)
+            if row.workspace_id in undriven and run_id in (None, row.run_id)
+        ]
+    return found
+
+
+def _lost(row: Record, reason: str) -> UnknownSending:
+    return UnknownSending(
+        run_id=row.run_id,
+        requests=row.members,
+        since=None,
+        reason=reason,
+        settled=True,
+        lost=True,
+    )
+
+
+def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> int:
+    """Send a run's unknown and lost requests again, or end the unknown ones as lost.
+
+    Returns how many requests it affected. Sending them again may pay for them twice. While a
+    cancellation of the run is in progress, nothing is sent again.
+    """
+    settle_interrupted(ledger)
+    with ledger.write() as tx:
+        return _resubmit(tx, run_id) if resubmit else _give_up(tx, run_id)
+
+
+def _resubmit(tx: Transaction, run_id: str) -> int:
+    now = now_in(tx)
+    undecided = unknown_batches.undecided(tx, run_id)
+    count = sum(unknown_batches.resubmit(tx, row.id, now=now, run_id=run_id) for row in undecided)
+    # While a cancellation is in progress, its other requests would be sent again too.
+    if queries.run_row(tx, run_id).cancelled is None or not queries.unfinished(tx, run_id):
+        count += unknown_batches.resubmit_lost(tx, run_id, now)
+    return count
+
+
+def _give_up(tx: Transaction, run_id: str) -> int:
+    undecided = unknown_batches.undecided(tx, run_id)
+    return sum(unknown_batches.give_up(tx, row.id, run_id=run_id) for row in undecided)
+
+
+# Causes of failures -------------------------------------------------------------------------------
+
+
+_KINDS: Final = 3
+"""Kinds of failures that are listed; the status of the run shows all."""
+
+_SAMPLE: Final = 1000
+"""Result lines that are read, so that a run with a million failures ends as quickly as others."""
+
+_LONGEST: Final = 300
+"""Characters of a message. The API's can contain a whole schema."""
+
+
+def words_of(raw: bytes) -> str:
+    """Return the API's message in a result line, cut to `_LONGEST`; "" if there is none."""
+    try:
+        error = decode_line(raw).error
+    except UnreadableLine as problem:
+        return str(problem)[:_LONGEST]
+    return "" if error is None else error.message[:_LONGEST]
+
+
+def failure_lines(location: str, status: RunStatus) -> list[str]:
+    """Return a line for each kind of failure of a run, the most frequent first, with one message.
+
+    ``location`` is that of its ledger.
+    """
+    if not status.failed:
+        return []
+    with closing(Ledger(location)) as ledger, ledger.read() as tx:
+        found = page_queries.failed_requests(tx, status.run_id, _SAMPLE)
+    counts: Counter[str] = Counter()
+    said: dict[str, str] = {}
+    for each in found:
+        kind = each.error_type or str(each.state)
+        counts[kind] += 1
+        said.setdefault(kind, " ".join(words_of(each.raw).split()))
+    whole = len(found) < _SAMPLE
+    if whole:
+        # Requests without a result line, such as lost ones, are known by their state alone.
+        seen = Counter(each.state for each in found)
+        for state, count in status.counts.items():
+            if state.is_final and state is not RequestState.SUCCEEDED and count > seen[state]:
+                counts[str(state)] += count - seen[state]
+    least = "" if whole else "at least "
+    lines: list[str] = []
+    for kind, count in counts.most_common(_KINDS):
+        words = said.get(kind)
+        lines.append(f"  {least}{count:,} {kind}{f': {words}' if words else ''}")
+    if (more := len(counts) - _KINDS) > 0:
+        lines.append(f"  and {more} more kinds" if more > 1 else "  and 1 more kind")
+    return lines
+
+
+def may_be_retried(status: RunStatus) -> bool:
+    """Return whether `claude-batch retry RUN` sends some of a run's failed requests again."""
+    return any(
+        count and state in FAILED and state is not RequestState.CANCELED
+        for state, count in status.counts.items()
     )

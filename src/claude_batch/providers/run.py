@@ -41,6 +41,7 @@ from claude_batch.providers.export import (
     export_run,
     final_answers,
     make_folder,
+    rows_of,
     run_summary,
     write_folder,
 )
@@ -53,14 +54,12 @@ from claude_batch.providers.progress import (
     check_progress,
     reported,
 )
-from claude_batch.providers.reruns import parse_only, report_rerun, retry_run
+from claude_batch.providers.reruns import decide_unknown, parse_only, report_rerun, retry_run
 from claude_batch.providers.result_cursor import PAGE, Outcomes, ResultCursor, ResultGroup
-from claude_batch.providers.run_rows import rows_of
 from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter, rest_after
 from claude_batch.providers.run_writer import Beside
 from claude_batch.providers.status import RunStatus, require_run, status_in
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
-from claude_batch.providers.unknown_sendings import decide_unknown
 
 _T = TypeVar("_T")
 
