@@ -30,7 +30,7 @@ from claude_batch.ledger import conversations, enqueue, schema
 from claude_batch.ledger.conversations import Verdict
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import requests, results, verdicts
-from claude_batch.lifecycle import conversation_driver, judge_threads
+from claude_batch.lifecycle import answer_judges
 
 ASKS = """
 import asyncio, json, sys, time
@@ -131,11 +131,8 @@ def _submit(context: Context, count: int, shape: type[Any], *, of_each: bool = F
 
 @given("a driver that waits {seconds:d} second for a verdict")
 def _(context: Context, seconds: int) -> None:
-    for module, name in (
-        (conversation_driver, "JUDGE_PATIENCE"),
-        (judge_threads, "LONGEST_JUDGING"),
-    ):
-        patience = mock.patch.object(module, name, seconds)
+    for name in ("JUDGE_PATIENCE", "LONGEST_JUDGING"):
+        patience = mock.patch.object(answer_judges, name, seconds)
         patience.start()
         context.add_cleanup(patience.stop)
     make_provider(context)

@@ -1,4 +1,4 @@
-"""Threads on which the caller's functions judge answers.
+"""Judges of answers: the caller's types and functions, in this process or in another one.
 
 Such a function may itself ask claude-batch, and the answer that it then waits for may have to be
 judged too. So conversations go on while it waits.
@@ -8,20 +8,146 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeAlias
 from weakref import WeakSet
 
-from claude_batch.lifecycle.tool_runner import ASKING_AT_ONCE, asking
+from claude_batch.core.outcome import Disposition
+from claude_batch.ledger import conversations
+from claude_batch.ledger.conversations import Verdict
+from claude_batch.ledger.store import Ledger, Record, Transaction
+from claude_batch.lifecycle.tool_runner import ASKING_AT_ONCE, Workbench, asking
+from claude_batch.wire.conversation import Check
+from claude_batch.wire.messages import message_of_line
 
 _log = logging.getLogger(__name__)
 
-Verdict = Future[str | None]
+Judging: TypeAlias = "Future[str | None]"
 """What is wrong with an answer, or None; perhaps not known yet."""
 
+JUDGE_PATIENCE = 60.0
+"""Seconds that a driver waits for another process to judge an answer, since it saw the answer or
+since that process last judged one of the run."""
+
+VERDICTS_EVERY = 1.0
+"""Seconds after which a process that judges many answers stores what it has."""
 
 LONGEST_JUDGING = 30.0
 """Seconds after which the others no longer wait for a function, because it may hang."""
+
+
+def needs_verdict(row: Record) -> bool:
+    """Return whether a conversation stands at an answer that is not judged yet."""
+    return row.disposition == Disposition.FINAL and not row.judged and not row.cancelled
+
+
+class AnswerJudges:
+    """The judges of one workspace's answers. Not thread-safe."""
+
+    def __init__(self, ledger: Ledger, workbench: Workbench, wake: Callable[[], None]) -> None:
+        """Set up the judges; ``wake`` is called as in `JudgeThreads`."""
+        self._ledger = ledger
+        self._workbench = workbench
+        self._process = workbench.process
+        self._threads = JudgeThreads(wake)
+        self.is_stopping: Callable[[], bool] = lambda: False
+        self._judging: dict[tuple[int, int], Judging] = {}
+        """Verdicts that another process waits for, and that are not there yet."""
+        self._seen: dict[str, float] = {}
+        """When a living process was last seen to judge answers of a run, by the present listing."""
+
+    def forget_others(self) -> None:
+        """Look for the judges of other processes anew, because a listing begins."""
+        self._seen.clear()
+
+    def find_others(self, tx: Transaction, page: list[Record]) -> None:
+        """Find out which runs have answers that other processes judge."""
+        asked = {row.run_id for row in page if needs_verdict(row)} - self._seen.keys()
+        if not asked:
+            return
+        self._seen |= dict.fromkeys(asked, float("-inf"))
+        for each in conversations.judges_of(tx, asked):
+            if each.process != self._process and self._ledger.is_alive(each.process):
+                self._seen[each.run_id] = max(self._seen[each.run_id], each.seen)
+
+    def are_elsewhere(self, row: Record, since: float | None) -> bool:
+        """Return whether an answer has to wait for the verdict of another process.
+
+        ``since`` is when it began to wait, if it does already.
+        """
+        if not needs_verdict(row) or self._workbench.judges(row.run_id):
+            return False
+        seen = self._seen[row.run_id]
+        if seen == float("-inf"):
+            return False
+        waited = 0.0 if since is None else time.monotonic() - since
+        # Such a process may be unable to judge: it hangs, or its engine has stopped.
+        return min(waited, self._ledger.now() - seen) < JUDGE_PATIENCE
+
+    def judge_for_driver(self, page: list[Record]) -> None:
+        """Judge the answers that only this process has a function for."""
+        verdicts: list[Verdict] = []
+        begun = time.monotonic()
+        for row in page:
+            if not (self._workbench.judges(row.run_id) and needs_verdict(row)):
+                continue
+            verdict = self._judging.pop((row.seq, row.answered_by), None)
+            if verdict is None:
+                # Not in the listing's transaction: the caller's function may take its time.
+                with self._ledger.read() as tx:
+                    turn = conversations.turn_of(tx, row.seq, row.answered_by)
+                if turn is None:  # the run was removed meanwhile
+                    continue
+                check = Check(turn[0], message_of_line(turn[1]))
+                verdict = self.begin(row, check)
+            if verdict is not None and (not verdict.done() or self.is_void(verdict)):
+                self._judging[row.seq, row.answered_by] = verdict
+            elif verdict is not None:
+                problem = verdict.result()
+                verdicts.append(Verdict(row.seq, row.answered_by, row.run_id, problem))
+            if verdicts and time.monotonic() > begun + VERDICTS_EVERY:
+                self._store(verdicts)
+                begun = time.monotonic()
+        self._store(verdicts)
+
+    def _store(self, verdicts: list[Verdict]) -> None:
+        if verdicts:
+            with self._ledger.write() as tx:
+                conversations.add_verdicts(
+                    tx, verdicts, process=self._process, now=self._ledger.now()
+                )
+            verdicts.clear()
+
+    def begin(self, row: Record, check: Check) -> Judging | None:
+        """Judge an answer; return None if too many functions wait for claude-batch."""
+        judge = partial(self._judge, row.run_id, row.position, check)
+        if self._workbench.judge_of(row.run_id, row.position) is not None:
+            return self._threads.begin(judge) if self._threads.has_room else None
+        verdict: Judging = Future()
+        verdict.set_result(judge())
+        return verdict
+
+    def is_void(self, verdict: Judging) -> bool:
+        """Return whether a function may have failed only because this process ends.
+
+        Its answer is checked again by the next process.
+        """
+        ends = self.is_stopping() or self._workbench.is_closing
+        return ends and self._threads.has_asked(verdict)
+
+    def _judge(self, run_id: str, position: int, check: Check) -> str | None:
+        try:
+            return check.problem(self._workbench.judge_of(run_id, position))
+        except BaseException as error:
+            # The answer is billed, so it is returned unchecked rather than lost.
+            _log.warning("an answer cannot be validated: %s: %s", type(error).__name__, error)
+            return None
+
+
+# Threads ------------------------------------------------------------------------------------------
 
 
 class JudgeThreads:
@@ -31,8 +157,8 @@ class JudgeThreads:
         """``wake`` is called, on any thread, when a function has ended that was not waited for."""
         self._wake = wake
         self._pool: ThreadPoolExecutor | None = None
-        self._waiting: set[Verdict] = set()
-        self._askers: WeakSet[Verdict] = WeakSet()
+        self._waiting: set[Judging] = set()
+        self._askers: WeakSet[Judging] = WeakSet()
         self._has_warned = False
 
     @property
@@ -40,11 +166,11 @@ class JudgeThreads:
         """Return whether another function may run, because not too many wait."""
         return len(self._waiting) < ASKING_AT_ONCE
 
-    def has_asked(self, verdict: Verdict) -> bool:
+    def has_asked(self, judging: Judging) -> bool:
         """Return whether a function has asked claude-batch for something."""
-        return verdict in self._askers
+        return judging in self._askers
 
-    def begin(self, judge: Callable[[], str | None]) -> Verdict:
+    def begin(self, judge: Callable[[], str | None]) -> Judging:
         """Run a function; return when it has ended, waits for claude-batch, or takes too long."""
         asked, goes_on = threading.Event(), threading.Event()
 
@@ -58,14 +184,14 @@ class JudgeThreads:
 
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "claude-batch-judge")
-        verdict: Verdict
+        judging: Judging
         try:
-            verdict = self._pool.submit(run)
+            judging = self._pool.submit(run)
         except RuntimeError:  # no thread can start at the end of the process
-            verdict = Future()
-            verdict.set_result(judge())
-            return verdict
-        verdict.add_done_callback(lambda _: goes_on.set())
+            judging = Future()
+            judging.set_result(judge())
+            return judging
+        judging.add_done_callback(lambda _: goes_on.set())
         if not goes_on.wait(LONGEST_JUDGING) and not self._has_warned:
             self._has_warned = True
             _log.warning(
@@ -75,14 +201,14 @@ class JudgeThreads:
                 extra={"for_people": True},
             )
         if asked.is_set():
-            self._askers.add(verdict)
-        if not verdict.done():
+            self._askers.add(judging)
+        if not judging.done():
             self._pool.shutdown(wait=False)
             self._pool = None
-            self._waiting.add(verdict)
-            verdict.add_done_callback(self._end)
-        return verdict
+            self._waiting.add(judging)
+            judging.add_done_callback(self._end)
+        return judging
 
-    def _end(self, verdict: Verdict) -> None:
-        self._waiting.discard(verdict)
+    def _end(self, judging: Judging) -> None:
+        self._waiting.discard(judging)
         self._wake()

@@ -14,19 +14,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import conversations, transitions
-from claude_batch.ledger.conversations import ToolResult, Verdict
+from claude_batch.ledger.conversations import ToolResult
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
-from claude_batch.lifecycle import judge_threads
-from claude_batch.lifecycle.judge_threads import JudgeThreads
+from claude_batch.lifecycle.answer_judges import AnswerJudges, Judging
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import (
     ASKING_AT_ONCE,
@@ -69,13 +66,6 @@ LOOKS_ELSEWHERE = 5.0
 START_AGAIN = 1.0
 """Seconds between two attempts to start a tool if the system has no more threads."""
 
-JUDGE_PATIENCE = 60.0
-"""Seconds that a driver waits for another process to judge an answer, since it saw the answer or
-since that process last judged one of the run."""
-
-VERDICTS_EVERY = 1.0
-"""Seconds after which a process that judges many answers stores what it has."""
-
 TOOL_GRACE = 30.0
 """Seconds that a stopping driver waits for running tools."""
 
@@ -95,7 +85,7 @@ class _Standing:
     state: Literal["ready", "running", "judging", "elsewhere", "judged elsewhere"] = "ready"
     problem: str | None = None
     """What is wrong with its answer, if the model must correct it."""
-    judging: judge_threads.Verdict | None = None
+    judging: Judging | None = None
     """While ``judging``: what the function will say, or None if it could not begin yet."""
     missing: set[str] = field(default_factory=set[str])
     """Ids of tool calls without a result."""
@@ -119,10 +109,7 @@ class Conversations:
         self._process = workbench.process
         self._wake = wake
         self._lock = threading.Lock()
-        self._judges = JudgeThreads(wake)
-        self.is_stopping: Callable[[], bool] = lambda: False
-        self._judging: dict[tuple[int, int], judge_threads.Verdict] = {}
-        """Verdicts that another process waits for, and that are not there yet."""
+        self.judges: AnswerJudges = AnswerJudges(ledger, workbench, wake)
         self._standing: dict[int, _Standing] = {}
         self._to_start: deque[tuple[_Call, ToolUse, str | None]] = deque()
         self._running: set[_Call] = set()
@@ -137,8 +124,6 @@ class Conversations:
         """Calls that may be noted as started here, because the answer to a COMMIT was lost, but
         whose functions have not begun."""
         self._listed_until = float("-inf")
-        self._judged: dict[str, float] = {}
-        """When a living process was last seen to judge answers of a run, by the present listing."""
 
     @property
     def running(self) -> int:
@@ -208,18 +193,18 @@ class Conversations:
     def _list(self, workspace_id: int, seat: Seat | None) -> None:
         seen: set[int] = set()
         after = 0
-        self._judged.clear()
+        self.judges.forget_others()
         while True:
             ends: _Ends = []
             with self._ledger.read() as tx:
                 page = conversations.continuing(tx, workspace_id, after=after, limit=PAGE)
                 if seat is not None:
-                    self._find_judges(tx, page)
+                    self.judges.find_others(tx, page)
                 for row in page:
                     seen.add(row.seq)
                     self._consider(tx, row, seat, ends)
             if seat is None:
-                self._judge_for_driver(page)
+                self.judges.judge_for_driver(page)
                 # The driver may not have the functions, and then does not know which may run again.
                 ends = [each for each in ends if each[1].is_by_interruption]
             self._end(seat, ends)
@@ -239,6 +224,7 @@ class Conversations:
         known = self._standing.get(row.seq)
         if known is not None and known.row.answered_by != row.answered_by:
             known = None
+        since = None if known is None else known.since
         calls_tools = row.disposition == Disposition.TOOLS
         helps = calls_tools and self._workbench.runs_undriven(row.run_id)
         if row.cancelled:
@@ -250,9 +236,9 @@ class Conversations:
             known.row = row  # its row may have changed to live
             if known.state == "judging" and (known.judging is None or known.judging.done()):
                 self._enter(tx, known, ends)
-        elif seat is not None and self._is_judged_elsewhere(row, known):
-            since = time.monotonic() if known is None else known.since
-            self._standing[row.seq] = _Standing(row, since, "judged elsewhere")
+        elif seat is not None and self.judges.are_elsewhere(row, since):
+            begun = time.monotonic() if since is None else since
+            self._standing[row.seq] = _Standing(row, begun, "judged elsewhere")
         elif seat is not None or helps:
             self._enter(tx, _Standing(row, time.monotonic()), ends)
 
@@ -304,8 +290,8 @@ class Conversations:
             if standing.problem is None and row.judged:
                 standing.problem = row.problem
             elif standing.problem is None:
-                verdict = standing.judging or self._begin_judging(row, step)
-                if verdict is None or not verdict.done() or self._is_void(verdict):
+                verdict = standing.judging or self.judges.begin(row, step)
+                if verdict is None or not verdict.done() or self.judges.is_void(verdict):
                     standing.state, standing.judging = "judging", verdict
                     return step
                 standing.state, standing.judging = "ready", None
@@ -316,89 +302,6 @@ class Conversations:
             if outcomes is not None:
                 return flow.send(outcomes)
         return step
-
-    def _is_without_verdict(self, row: Record) -> bool:
-        return row.disposition == Disposition.FINAL and not row.judged and not row.cancelled
-
-    def _find_judges(self, tx: Transaction, page: list[Record]) -> None:
-        """Find out which runs have answers that other processes judge."""
-        asked = {row.run_id for row in page if self._is_without_verdict(row)} - self._judged.keys()
-        if not asked:
-            return
-        self._judged |= dict.fromkeys(asked, float("-inf"))
-        for each in conversations.judges_of(tx, asked):
-            if each.process != self._process and self._ledger.is_alive(each.process):
-                self._judged[each.run_id] = max(self._judged[each.run_id], each.seen)
-
-    def _is_judged_elsewhere(self, row: Record, known: _Standing | None) -> bool:
-        """Return whether an answer has to wait for the verdict of another process."""
-        if not self._is_without_verdict(row) or self._workbench.judges(row.run_id):
-            return False
-        seen = self._judged[row.run_id]
-        if seen == float("-inf"):
-            return False
-        waited = 0.0 if known is None else time.monotonic() - known.since
-        # Such a process may be unable to judge: it hangs, or its engine has stopped.
-        return min(waited, self._ledger.now() - seen) < JUDGE_PATIENCE
-
-    def _judge_for_driver(self, page: list[Record]) -> None:
-        """Judge the answers that only this process has a function for."""
-        verdicts: list[Verdict] = []
-        begun = time.monotonic()
-        for row in page:
-            if not (self._workbench.judges(row.run_id) and self._is_without_verdict(row)):
-                continue
-            verdict = self._judging.pop((row.seq, row.answered_by), None)
-            if verdict is None:
-                # Not in the listing's transaction: the caller's function may take its time.
-                with self._ledger.read() as tx:
-                    turn = conversations.turn_of(tx, row.seq, row.answered_by)
-                if turn is None:  # the run was removed meanwhile
-                    continue
-                check = Check(turn[0], message_of_line(turn[1]))
-                verdict = self._begin_judging(row, check)
-            if verdict is not None and (not verdict.done() or self._is_void(verdict)):
-                self._judging[row.seq, row.answered_by] = verdict
-            elif verdict is not None:
-                problem = verdict.result()
-                verdicts.append(Verdict(row.seq, row.answered_by, row.run_id, problem))
-            if verdicts and time.monotonic() > begun + VERDICTS_EVERY:
-                self._store(verdicts)
-                begun = time.monotonic()
-        self._store(verdicts)
-
-    def _store(self, verdicts: list[Verdict]) -> None:
-        if verdicts:
-            with self._ledger.write() as tx:
-                conversations.add_verdicts(
-                    tx, verdicts, process=self._process, now=self._ledger.now()
-                )
-            verdicts.clear()
-
-    def _begin_judging(self, row: Record, check: Check) -> judge_threads.Verdict | None:
-        """Judge an answer; return None if too many functions wait for claude-batch."""
-        judge = partial(self._judge, row.run_id, row.position, check)
-        if self._workbench.judge_of(row.run_id, row.position) is not None:
-            return self._judges.begin(judge) if self._judges.has_room else None
-        verdict: judge_threads.Verdict = Future()
-        verdict.set_result(judge())
-        return verdict
-
-    def _is_void(self, verdict: judge_threads.Verdict) -> bool:
-        """Return whether a function may have failed only because this process ends.
-
-        Its answer is checked again by the next process.
-        """
-        ends = self.is_stopping() or self._workbench.is_closing
-        return ends and self._judges.has_asked(verdict)
-
-    def _judge(self, run_id: str, position: int, check: Check) -> str | None:
-        try:
-            return check.problem(self._workbench.judge_of(run_id, position))
-        except BaseException as error:
-            # The answer is billed, so it is returned unchecked rather than lost.
-            _log.warning("an answer cannot be validated: %s: %s", type(error).__name__, error)
-            return None
 
     def _outcomes(
         self, tx: Transaction, standing: _Standing, uses: list[ToolUse]
@@ -656,7 +559,7 @@ class ConversationLoop:
         self._has_left = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._conversations = Conversations(ledger, self._workbench, self._tool_has_ended)
-        self._conversations.is_stopping = stopping
+        self._conversations.judges.is_stopping = stopping
 
     def wake(self) -> None:
         """Look now, because an answer may have arrived."""
