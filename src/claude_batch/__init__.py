@@ -65,11 +65,11 @@ if TYPE_CHECKING:
         http_client_sync,
     )
     from claude_batch.integrations.data_frame import to_frame
-    from claude_batch.money import Estimate
     from claude_batch.providers.actor import Actor, load_actor
     from claude_batch.providers.batch import ClaudeBatchProvider, open_run
     from claude_batch.providers.cost_report import CostReport, CostShare
     from claude_batch.providers.entrance import Pruned
+    from claude_batch.providers.estimation import Estimate
     from claude_batch.providers.live import ClaudeProvider
     from claude_batch.providers.progress import Progress
     from claude_batch.providers.protocol import Provider, ProviderCapabilities
@@ -122,11 +122,11 @@ _HOMES = {
     "core.user_functions": ("Classification", "Classifier", "PaceStrategy", "RequestFault"),
     "integrations.client": ("client", "client_sync", "http_client", "http_client_sync"),
     "integrations.data_frame": ("to_frame",),
-    "money": ("Estimate",),
     "providers.actor": ("Actor", "load_actor"),
     "providers.batch": ("ClaudeBatchProvider", "open_run"),
     "providers.cost_report": ("CostReport", "CostShare"),
     "providers.entrance": ("Pruned",),
+    "providers.estimation": ("Estimate",),
     "providers.live": ("ClaudeProvider",),
     "providers.protocol": ("Provider", "ProviderCapabilities"),
     "providers.registry": ("ProviderRegistry", "default_registry"),

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from claude_batch.actor.request import ActorRequest
     from claude_batch.cli.inputs import Inputs
     from claude_batch.ledger.deliveries import Displaced, Forms
-    from claude_batch.money import Estimate
     from claude_batch.providers.batch import ClaudeBatchProvider
+    from claude_batch.providers.estimation import Estimate
     from claude_batch.providers.export import Format
     from claude_batch.providers.run import Run
 

@@ -31,8 +31,7 @@ from claude_batch.providers.registry import ProviderRegistry, default_registry
 from claude_batch.providers.sync_bridge import Closing, beside_the_loop
 
 if TYPE_CHECKING:
-    from claude_batch.money import Estimate
-    from claude_batch.providers.estimation import Estimation
+    from claude_batch.providers.estimation import Estimate, Estimation
     from claude_batch.providers.progress import ProgressLike
     from claude_batch.providers.run import Run
 

@@ -46,10 +46,10 @@ from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.lifecycle.tool_runner import Talk, check_blocking
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
-from claude_batch.money import Estimate, prices_of
+from claude_batch.money import prices_of
 from claude_batch.providers.document_upload import Uploads
 from claude_batch.providers.entrance import Entrance, Opened, find_credentials
-from claude_batch.providers.estimation import Estimation, stored_estimate
+from claude_batch.providers.estimation import Estimate, Estimation, stored_estimate
 from claude_batch.providers.keywords import (
     CallKeywords,
     SettingKeywords,
