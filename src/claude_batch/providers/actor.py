@@ -15,7 +15,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 import msgspec
 
@@ -165,35 +165,15 @@ class Actor(Closing):
         """The actor's ``namespace/name``."""
         return self._configuration.name
 
-    @overload
     async def respond(
         self,
         request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
-        output_format: Mapping[str, Any] | None = None,
+        output_format: type[OutputT] | Mapping[str, Any] | None = None,
         **settings: Unpack[CallKeywords],
-    ) -> ActorResponse: ...
-    @overload
-    async def respond(
-        self,
-        request: RequestLike,
-        *,
-        key: str | None = None,
-        keep: bool = False,
-        output_format: type[OutputT],
-        **settings: Unpack[CallKeywords],
-    ) -> ActorResponse[OutputT]: ...
-    async def respond(
-        self,
-        request: RequestLike,
-        *,
-        key: str | None = None,
-        keep: bool = False,
-        output_format: FormatLike | None = None,
-        **settings: Unpack[CallKeywords],
-    ) -> ActorResponse[Any]:
+    ) -> ActorResponse[OutputT]:
         """Send one request and return its response.
 
         Raises an `ActorError` if there is no answer.
@@ -218,35 +198,15 @@ class Actor(Closing):
         response = await asked._provider.respond(actor, request, key=key, **call)
         return read_as(response, output)
 
-    @overload
     def respond_sync(
         self,
         request: RequestLike,
         *,
         key: str | None = None,
         keep: bool = False,
-        output_format: Mapping[str, Any] | None = None,
+        output_format: type[OutputT] | Mapping[str, Any] | None = None,
         **settings: Unpack[CallKeywords],
-    ) -> ActorResponse: ...
-    @overload
-    def respond_sync(
-        self,
-        request: RequestLike,
-        *,
-        key: str | None = None,
-        keep: bool = False,
-        output_format: type[OutputT],
-        **settings: Unpack[CallKeywords],
-    ) -> ActorResponse[OutputT]: ...
-    def respond_sync(
-        self,
-        request: RequestLike,
-        *,
-        key: str | None = None,
-        keep: bool = False,
-        output_format: FormatLike | None = None,
-        **settings: Unpack[CallKeywords],
-    ) -> ActorResponse[Any]:
+    ) -> ActorResponse[OutputT]:
         """Run `respond` synchronously, with or without a running event loop."""
         asked, given = self._decided(settings)
         actor, output = asked._shaped(output_format)
@@ -254,41 +214,17 @@ class Actor(Closing):
         response = asked._provider.respond_sync(actor, request, key=key, **call)
         return read_as(response, output)
 
-    @overload
     def respond_all(
         self,
         requests: Requests,
         *,
         ordered: bool = True,
         new: bool = False,
-        progress: ProgressLike = None,
-        results_dir: StrPath | None = None,
-        output_format: Mapping[str, Any] | None = None,
-        **settings: Unpack[CallKeywords],
-    ) -> AsyncIterator[ActorResult]: ...
-    @overload
-    def respond_all(
-        self,
-        requests: Requests,
-        *,
-        ordered: bool = True,
-        new: bool = False,
-        output_format: type[OutputT],
+        output_format: type[OutputT] | Mapping[str, Any] | None = None,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
         **settings: Unpack[CallKeywords],
-    ) -> AsyncIterator[ActorResult[OutputT]]: ...
-    def respond_all(
-        self,
-        requests: Requests,
-        *,
-        ordered: bool = True,
-        new: bool = False,
-        output_format: FormatLike | None = None,
-        progress: ProgressLike = None,
-        results_dir: StrPath | None = None,
-        **settings: Unpack[CallKeywords],
-    ) -> AsyncIterator[ActorResult[Any]]:
+    ) -> AsyncIterator[ActorResult[OutputT]]:
         """Send many requests and yield every result, failures included.
 
         Results come in input order, or as they complete if ``ordered`` is False.
@@ -317,41 +253,17 @@ class Actor(Closing):
 
         return counted(results, requests, progress)
 
-    @overload
     def respond_all_sync(
         self,
         requests: Iterable[RequestLike],
         *,
         ordered: bool = True,
         new: bool = False,
-        progress: ProgressLike = None,
-        results_dir: StrPath | None = None,
-        output_format: Mapping[str, Any] | None = None,
-        **settings: Unpack[CallKeywords],
-    ) -> Iterator[ActorResult]: ...
-    @overload
-    def respond_all_sync(
-        self,
-        requests: Iterable[RequestLike],
-        *,
-        ordered: bool = True,
-        new: bool = False,
-        output_format: type[OutputT],
+        output_format: type[OutputT] | Mapping[str, Any] | None = None,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
         **settings: Unpack[CallKeywords],
-    ) -> Iterator[ActorResult[OutputT]]: ...
-    def respond_all_sync(
-        self,
-        requests: Iterable[RequestLike],
-        *,
-        ordered: bool = True,
-        new: bool = False,
-        output_format: FormatLike | None = None,
-        progress: ProgressLike = None,
-        results_dir: StrPath | None = None,
-        **settings: Unpack[CallKeywords],
-    ) -> Iterator[ActorResult[Any]]:
+    ) -> Iterator[ActorResult[OutputT]]:
         """Run `respond_all` synchronously, with or without a running event loop."""
         check_requests(requests)
         asked, given = self._decided(settings)

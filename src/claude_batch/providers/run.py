@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
 from claude_batch.actor.response import ActorResult, OutputT
@@ -215,29 +215,13 @@ class Run(Closing):
         """Run `wait_until_sent` synchronously, with or without a running event loop."""
         next(step_sync(self._sent()))
 
-    @overload
-    def results(
-        self,
-        *,
-        ordered: bool = True,
-        output_format: Mapping[str, Any] | None = None,
-        progress: ProgressLike = None,
-    ) -> AsyncIterator[ActorResult]: ...
-    @overload
-    def results(
-        self,
-        *,
-        ordered: bool = True,
-        output_format: type[OutputT],
-        progress: ProgressLike = None,
-    ) -> AsyncIterator[ActorResult[OutputT]]: ...
     async def results(
         self,
         *,
         ordered: bool = True,
-        output_format: FormatLike | None = None,
+        output_format: type[OutputT] | Mapping[str, Any] | None = None,
         progress: ProgressLike = None,
-    ) -> AsyncIterator[ActorResult[Any]]:
+    ) -> AsyncIterator[ActorResult[OutputT]]:
         """Yield results in input order, or as they complete; wait for those that are missing.
 
         ``output_format``: the type that the run was submitted with; an answer that does not match
@@ -253,29 +237,13 @@ class Run(Closing):
         ):
             yield result
 
-    @overload
     def results_sync(
         self,
         *,
         ordered: bool = True,
-        output_format: Mapping[str, Any] | None = None,
+        output_format: type[OutputT] | Mapping[str, Any] | None = None,
         progress: ProgressLike = None,
-    ) -> Iterator[ActorResult]: ...
-    @overload
-    def results_sync(
-        self,
-        *,
-        ordered: bool = True,
-        output_format: type[OutputT],
-        progress: ProgressLike = None,
-    ) -> Iterator[ActorResult[OutputT]]: ...
-    def results_sync(
-        self,
-        *,
-        ordered: bool = True,
-        output_format: FormatLike | None = None,
-        progress: ProgressLike = None,
-    ) -> Iterator[ActorResult[Any]]:
+    ) -> Iterator[ActorResult[OutputT]]:
         """Run `results` synchronously, with or without a running event loop."""
         output = self._format(output_format)
         yield from self._read_sync(self._reported(self._pages(ordered), progress), output)
@@ -288,11 +256,9 @@ class Run(Closing):
         """Yield `results_sync` for ``for result in run``, as ``ordered`` was set at submission."""
         return self.results_sync(ordered=self.ordered)
 
-    @overload
-    def by_outcome(self, *, output_format: Mapping[str, Any] | None = None) -> Outcomes[Any]: ...
-    @overload
-    def by_outcome(self, *, output_format: type[OutputT]) -> Outcomes[OutputT]: ...
-    def by_outcome(self, *, output_format: FormatLike | None = None) -> Outcomes[Any]:
+    def by_outcome(
+        self, *, output_format: type[OutputT] | Mapping[str, Any] | None = None
+    ) -> Outcomes[OutputT]:
         """Return the results that are there now, grouped by outcome; waits for none.
 
         A mapping from `RequestState` (``"succeeded"``, ``"errored"``, ``"expired"``, …) to a group
