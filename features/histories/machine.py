@@ -21,8 +21,9 @@ from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import collected_batches, deliveries, halts
 from claude_batch.ledger.retries import StillCancelling, send_missing
-from claude_batch.lifecycle.calls import Call, CallStore
+from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.leader_lock import settle_interrupted
+from claude_batch.lifecycle.pending_call import Call, CallOptions
 from claude_batch.lifecycle.waiters import CallFuture, Receipts
 from claude_batch.money import prices_of
 from claude_batch.providers.cost_report import set_budget
@@ -241,7 +242,8 @@ class LifecycleMachine(RuleBasedStateMachine):
                 self.asked += 1
                 encoded = EncodedRequest(self._params().encode(), LaneHeaders())
                 now = self.clock.time()
-                calls.append(Call(self.process, encoded, "model", None, mode, now, CallFuture()))
+                options = CallOptions(actor="model", mode=mode)
+                calls.append(Call(self.process, encoded, options, now, CallFuture()))
             stored = self.call_store.store(calls)
             self.calls += [waiter.seq for _, waiter in stored]
 

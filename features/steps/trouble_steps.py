@@ -20,6 +20,7 @@ from claude_batch.ledger import collected_batches
 from claude_batch.ledger.backends.sqlite import DataVersion
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.pending_call import CallOptions
 from claude_batch.lifecycle.waiters import CallFuture, Waiting
 
 
@@ -70,7 +71,7 @@ def _(context: Context) -> None:
     future = engine.do(work())
     assert begun.wait(20)
     context.provider.close()
-    engine.call(door, encoded, late, actor="tests/asker", key=None, mode=mode)
+    engine.call(door, encoded, late, CallOptions(actor="tests/asker", mode=mode))
     context.outcomes = []
     for asked in (
         lambda: future.result(20),

@@ -38,7 +38,7 @@ from claude_batch.integrations.http_messages import (
     response_of,
 )
 from claude_batch.ledger.queries import Answer
-from claude_batch.lifecycle.calls import Alone
+from claude_batch.lifecycle.pending_call import Alone
 from claude_batch.wire.messages import message_of_line
 
 _LARGE: Final = 256 * 1024

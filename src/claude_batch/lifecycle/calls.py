@@ -11,7 +11,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorError, KeyConflictError
@@ -35,11 +35,19 @@ from claude_batch.ledger.store import Ledger, Record, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.lifecycle.budget_room import bound_of, limits_of, reserve_call
 from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.pending_call import (
+    Alone,
+    Call,
+    CallGroup,
+    CallWorkspace,
+    digest_of_call,
+    identity_of,
+)
 from claude_batch.lifecycle.tool_runner import Talk
-from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter
+from claude_batch.lifecycle.waiters import Receipts, Waiter
 from claude_batch.money import Prices, prices_of
-from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
-from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+from claude_batch.wire.bounds import may_hold_documents
+from claude_batch.wire.encoding import LaneHeaders
 
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
@@ -60,137 +68,12 @@ SHARED_DEADLINE = 0.05
 """Fraction of a call's deadline during which later calls join its run."""
 
 
-class _Workspace(Protocol):
-    @property
-    def workspace_id(self) -> int: ...
-    @property
-    def is_driven(self) -> bool: ...
-
-
-@dataclass(slots=True, eq=False)
-class Alone:
-    """Stands for a run of one call, because the call's budget is for it alone."""
-
-    label: str | None = None
-    """The run's label."""
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """One call that is not stored yet."""
-
-    workspace: _Workspace
-    encoded: EncodedRequest
-    actor: str
-    key: str | None
-    mode: BatchProcessingMode
-    begun: float
-    """Time of the call in seconds since the epoch; its timeout counts from here."""
-    future: CallFuture
-    talk: Talk | None = None
-    """Conversation settings, or None if the caller wants the API's unchanged answer."""
-    trace: str | None = None
-    """The caller's W3C ``traceparent``, if an observer carries one."""
-    keep: bool = False
-    """Whether it is sent even if its caller leaves first."""
-    acknowledges: bool = False
-    """Whether its caller itself acknowledges the answer."""
-    context: bytes | None = None
-    """What the caller gave beside the request, as JSON."""
-    failure_ttl: float | None = None
-    """How long ago an equal call may have failed whose failure it gets, in seconds; None if it
-    takes part in no such exchange."""
-    apart: Alone | str | None = None
-    """Set if the call has a run of its own, or one with other calls of the same label."""
-    tenant: str = ""
-    """Name of the caller, if callers with other names must not share requests with it."""
-    new: bool = False
-    """Whether it is a request of its own, although an equal one may be waiting to be taken.
-
-    Its retries join it, or get its failure, but take no answer that another caller has."""
-    retries: int = 0
-    """Which retry of a client's call it is; 0 for a first try."""
-    bound: TokenBound | Unbounded | None = None
-    """The bound of its params for a budget, if it was computed before the call is stored."""
-
-    @property
-    def group(self) -> _Group:
-        """What the calls of one run share."""
-        return (self.workspace.workspace_id, self.actor, self.mode, self.talk, self.apart)
-
-    @property
-    def joins_nothing(self) -> bool:
-        """Whether it joins no earlier request, and gets no earlier failure."""
-        return self.new and not self.retries
-
-    @property
-    def stays(self) -> bool:
-        """Whether its request stays if the caller leaves before it is sent."""
-        return self.keep or self.key is not None
-
-    def waiter(self, seq: int, run_id: str) -> Waiter:
-        """Return the caller as a waiter for a request."""
-        return Waiter(
-            self.future,
-            seq,
-            run_id,
-            self.workspace,
-            self.mode,
-            self.stays,
-            self.acknowledges,
-            self.failure_ttl is not None,
-        )
-
-
 @dataclass(slots=True)
 class _CallsRun:
     run_id: str
     next_position: int = 0
     until: float = float("inf")
     """Calls that begin later go into another run, because this run has a deadline."""
-
-
-_Group: TypeAlias = "tuple[int, str, BatchProcessingMode, Talk | None, Alone | str | None]"
-"""Workspace, actor, mode and conversation settings, which the calls of one run share.
-
-The last value is `Call.apart`."""
-
-
-def _asked(call: Call) -> bytes:
-    """Return the content that identifies equal requests, however their documents are sent."""
-    return call.encoded.params if call.encoded.identity is None else call.encoded.identity
-
-
-def _digest(call: Call) -> bytes:
-    """Return the digest that equal calls share.
-
-    A call whose caller continues the conversation itself never equals one that the driver
-    continues.
-    """
-    body = _asked(call)
-    if call.talk is None:
-        body += b"\n" + call.tenant.encode()
-    return single_calls.digest_of(body)
-
-
-def without_repeated(calls: list[Call]) -> list[Call]:
-    """Leave out each call whose caller has left, if a later one in the list asks the same.
-
-    A call that is stored would be taken over by the later one. These are not stored yet.
-    """
-    if not any(call.future.cancelled() for call in calls):
-        return calls
-    left: dict[tuple[_Group, LaneHeaders, bytes], Call] = {}
-    kept: dict[int, Call] = {}
-    for call in calls:
-        if call.key is None:
-            name = call.group, call.encoded.headers, _digest(call)
-            if (earlier := left.pop(name, None)) is not None:
-                del kept[id(earlier)]
-            if call.future.cancelled():
-                left[name] = call
-        kept[id(call)] = call
-    return list(kept.values())
 
 
 def _is_within(seconds: float, since: float, now: float) -> bool:
@@ -207,7 +90,7 @@ class _Flush:
     """Results of one transaction for the calls that it stores."""
 
     positions: dict[str, int] = field(default_factory=dict[str, int])
-    runs: dict[_Group, str] = field(default_factory=dict["_Group", str])
+    runs: dict[CallGroup, str] = field(default_factory=dict["CallGroup", str])
     lanes: dict[tuple[int, LaneHeaders], int] = field(
         default_factory=dict[tuple[int, LaneHeaders], int]
     )
@@ -256,7 +139,7 @@ class CallStore:
         self._prices = prices or prices_of()
         self._ledger = ledger
         self._process = process
-        self._runs: dict[_Group, _CallsRun] = {}
+        self._runs: dict[CallGroup, _CallsRun] = {}
         self._stored: Counter[tuple[str, str]] = Counter()
         self._retried: Counter[str] = Counter()
         self.bounded: set[str] = set()
@@ -337,22 +220,25 @@ class CallStore:
         Raises `LedgerError`.
         """
         flush = _Flush()
-        fresh: dict[_Group, list[Call]] = {}
+        fresh: dict[CallGroup, list[Call]] = {}
         with self._ledger.write() as tx:
             # First, so that the following queries see what was taken or let go here.
             self._note(tx)
             for call in calls:
-                if call.key is not None:
+                if call.options.key is not None:
                     # Keys are looked up one by one, so that two calls of one flush can share one.
                     self._store_keyed(tx, call, flush)
                     continue
                 fresh.setdefault(call.group, []).append(call)
             self._repeat_failures(tx, fresh, flush)
             asking = [
-                call for members in fresh.values() for call in members if not call.joins_nothing
+                call
+                for members in fresh.values()
+                for call in members
+                if not call.options.joins_nothing
             ]
             orphans = self._orphans(tx, asking)
-            tried = self._tried(tx, [call for call in asking if call.retries])
+            tried = self._tried(tx, [call for call in asking if call.options.retries])
             for group, members in fresh.items():
                 new = self._take_over(tx, group, members, orphans, flush)
                 new = self._rejoin(tx, group, new, tried, flush)
@@ -387,8 +273,8 @@ class CallStore:
             delivered = call.future.settle(
                 outcome,
                 self._receipts,
-                repeats=call.failure_ttl is not None,
-                acknowledges=call.acknowledges,
+                repeats=call.options.failure_ttl is not None,
+                acknowledges=call.options.acknowledges,
             )
             if isinstance(outcome, Answer) and not delivered:
                 self.let_go(outcome.seq)
@@ -408,14 +294,16 @@ class CallStore:
         return flush.waiting
 
     def _repeat_failures(
-        self, tx: Transaction, fresh: dict[_Group, list[Call]], flush: _Flush
+        self, tx: Transaction, fresh: dict[CallGroup, list[Call]], flush: _Flush
     ) -> None:
         """Give calls the failure of an equal call, and remove them from ``fresh``.
 
         Without a recent failure this costs one row. An older failure is forgotten.
         """
-        asking = [c for members in fresh.values() for c in members if c.failure_ttl is not None]
-        longest = max((call.mode.failure_ttl for call in asking), default=0.0)
+        asking = [
+            c for members in fresh.values() for c in members if c.options.failure_ttl is not None
+        ]
+        longest = max((call.options.mode.failure_ttl for call in asking), default=0.0)
         now = self._ledger.now()
         if not longest or not held_requests.any_failed_since(tx, now - longest):
             return
@@ -427,11 +315,14 @@ class CallStore:
         for group, members in fresh.items():
             left: list[Call] = []
             for call in members:
-                lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
-                failed = known.get((lane_id, call.actor, digests.get(id(call), b"")))
-                if failed is None or call.joins_nothing:
+                lane_id, options = (
+                    self._lane(tx, group[0], call.encoded.headers, flush),
+                    call.options,
+                )
+                failed = known.get((lane_id, options.actor, digests.get(id(call), b"")))
+                if failed is None or options.joins_nothing:
                     left.append(call)
-                elif call.failure_ttl and _is_within(call.failure_ttl, failed[-1].taken, now):
+                elif options.failure_ttl and _is_within(options.failure_ttl, failed[-1].taken, now):
                     answer = queries.answer_of(tx, failed[-1].seq)
                     flush.repeated.append((call, answer._replace(reused=1)))
                 else:
@@ -452,7 +343,7 @@ class CallStore:
         dead = [p for p in others if p is not None and not self._ledger.is_alive(p)]
         if not dead and None not in others:
             return found
-        held_requests = {_digest(call) for call in calls}
+        held_requests = {digest_of_call(call) for call in calls}
         for orphan in single_calls.orphans(tx, held_requests, dead, let_go=None in others):
             found.setdefault((orphan.lane_id, orphan.digest), deque()).append(orphan)
         return found
@@ -460,7 +351,7 @@ class CallStore:
     def _take_over(
         self,
         tx: Transaction,
-        group: _Group,
+        group: CallGroup,
         calls: list[Call],
         orphans: _Orphans,
         flush: _Flush,
@@ -472,14 +363,16 @@ class CallStore:
         taken: list[int] = []
         for call in calls:
             lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
-            waiting = None if call.joins_nothing else orphans.get((lane_id, _digest(call)))
+            waiting = (
+                None if call.options.joins_nothing else orphans.get((lane_id, digest_of_call(call)))
+            )
             if not waiting:
                 left.append(call)
                 continue
             # The oldest may have been there before a new call was made.
-            orphan = waiting.pop() if call.new else waiting.popleft()
+            orphan = waiting.pop() if call.options.new else waiting.popleft()
             taken.append(orphan.seq)
-            if call.retries:  # its answer is for no first retry of another call
+            if call.options.retries:  # its answer is for no first retry of another call
                 flush.rejoined.append(orphan.seq)
             self._join(tx, call, orphan.seq, orphan.run_id, flush)
         single_calls.take_over(tx, taken, self._process)
@@ -490,12 +383,12 @@ class CallStore:
         if not retrying:
             return []
         since = self._ledger.now() - RETRY_WINDOW
-        return single_calls.tried(tx, set(map(_digest, retrying)), self._process, since)
+        return single_calls.tried(tx, set(map(digest_of_call, retrying)), self._process, since)
 
     def _rejoin(
         self,
         tx: Transaction,
-        group: _Group,
+        group: CallGroup,
         calls: list[Call],
         tried: list[Tried],
         flush: _Flush,
@@ -505,16 +398,20 @@ class CallStore:
             return calls
         left: list[Call] = []
         for call in calls:
-            name = self._lane(tx, group[0], call.encoded.headers, flush), call.actor, _digest(call)
+            name = (
+                self._lane(tx, group[0], call.encoded.headers, flush),
+                call.options.actor,
+                digest_of_call(call),
+            )
             equal = [
                 each
                 for each in tried
                 if (each.lane_id, each.actor, each.digest) == name
-                and (each.taken is None or not call.new)
+                and (each.taken is None or not call.options.new)
             ]
             found = None
-            if call.retries:
-                found = single_calls.request_of_retry(equal, call.retries)
+            if call.options.retries:
+                found = single_calls.request_of_retry(equal, call.options.retries)
             if found is None:
                 left.append(call)
                 continue
@@ -526,18 +423,18 @@ class CallStore:
         return left
 
     def _store_keyed(self, tx: Transaction, call: Call, flush: _Flush) -> None:
-        assert call.key is not None
-        known = single_calls.find_call(tx, call.actor, call.key)
+        actor, key = call.options.actor, call.options.key
+        assert key is not None
+        known = single_calls.find_call(tx, actor, key)
         if known is None:
             for pair in self._store_group(tx, call.group, [call], flush):
-                single_calls.remember_call(tx, call.actor, call.key, pair[1].seq)
+                single_calls.remember_call(tx, actor, key, pair[1].seq)
                 flush.waiting.append(pair)
             return
         if not _asks_the_same(tx, known, call):
             conflict = KeyConflictError(
-                f"the actor {call.actor} already has another request with this key; choose "
-                "another key",
-                key=call.key,
+                f"the actor {actor} already has another request with this key; choose another key",
+                key=key,
             )
             flush.done.append((call, conflict))
             return
@@ -549,14 +446,15 @@ class CallStore:
         A request that failed for a transient reason is retried, unless that was a moment ago and
         the call repeats failures.
         """
-        call.future.joined = "equal" if call.key is None else "key"
+        options = call.options
+        call.future.joined = "equal" if options.key is None else "key"
         answer = queries.answer_of(tx, seq)
         ended = answer.answered or 0.0
-        repeats = call.failure_ttl is not None and _is_within(
-            call.failure_ttl, ended, self._ledger.now()
+        repeats = options.failure_ttl is not None and _is_within(
+            options.failure_ttl, ended, self._ledger.now()
         )
         if answer.state in retries.FAILED and not repeats:
-            failure = retries.retry_call(tx, seq, due=self._ledger.now() + call.mode.linger)
+            failure = retries.retry_call(tx, seq, due=self._ledger.now() + options.mode.linger)
             if failure is not None:
                 flush.failures[failure] += 1
                 flush.retried[run_id] += 1
@@ -566,14 +464,14 @@ class CallStore:
             # The answer was in the ledger before the call was made.
             flush.done.append((call, answer._replace(reused=1)))
         else:
-            if (judge := self._judge_of(call.workspace, call.talk)) is not None:
+            if (judge := self._judge_of(call.workspace, options.talk)) is not None:
                 # The process that made the request may have ended.
                 workspace_id, now = call.workspace.workspace_id, self._ledger.now()
                 enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
             flush.waiting.append((call, call.waiter(seq, run_id)))
 
     def run_of(
-        self, workspace: _Workspace, actor: str, mode: BatchProcessingMode, talk: Talk | None
+        self, workspace: CallWorkspace, actor: str, mode: BatchProcessingMode, talk: Talk | None
     ) -> str:
         """Return the run that holds, or will hold, such calls of this process.
 
@@ -601,8 +499,8 @@ class CallStore:
     def _run(
         self,
         tx: Transaction,
-        group: _Group,
-        workspace: _Workspace,
+        group: CallGroup,
+        workspace: CallWorkspace,
         begun: float,
         flush: _Flush,
     ) -> str:
@@ -634,13 +532,13 @@ class CallStore:
         flush.positions[run_id] = position
         return run_id
 
-    def _judge_of(self, workspace: _Workspace, talk: Talk | None) -> str | None:
+    def _judge_of(self, workspace: CallWorkspace, talk: Talk | None) -> str | None:
         """Return this process if it judges the answers of such calls, whoever drives."""
         judges = talk is not None and talk.judge is not None
         return self._process if judges and workspace.is_driven else None
 
     def _reserved(
-        self, tx: Transaction, group: _Group, calls: list[Call], flush: _Flush
+        self, tx: Transaction, group: CallGroup, calls: list[Call], flush: _Flush
     ) -> list[tuple[Call, int | None]]:
         """Return the calls with what each reserves.
 
@@ -674,7 +572,7 @@ class CallStore:
         return reserved
 
     def _store_group(
-        self, tx: Transaction, group: _Group, calls: list[Call], flush: _Flush
+        self, tx: Transaction, group: CallGroup, calls: list[Call], flush: _Flush
     ) -> list[tuple[Call, Waiter]]:
         """Store calls, and return those that are stored with their waiters."""
         reserved = self._reserved(tx, group, calls, flush)
@@ -690,7 +588,9 @@ class CallStore:
             position = flush.positions[run_id]
             flush.positions[run_id] = position + 1
             params = call.encoded.params
-            new.append(NewRequest(identifier, position, call.key, lane_id, params, reserve=reserve))
+            new.append(
+                NewRequest(identifier, position, call.options.key, lane_id, params, reserve=reserve)
+            )
         begun = min(call.begun for call in calls)
         mode = group[2]
         # A disk may have been slow, and the calls that came meanwhile are not stored yet.
@@ -702,7 +602,7 @@ class CallStore:
         flush.stored[run_id, group[1]] += len(calls)
         if mode.reuse:
             digested = [
-                (first + index, each.lane_id, single_calls.digest_of(_asked(call)))
+                (first + index, each.lane_id, single_calls.digest_of(identity_of(call)))
                 for index, (each, call) in enumerate(zip(new, calls, strict=True))
             ]
             held_requests.take_answers(tx, held_requests.answered_calls(tx, digested))
@@ -716,16 +616,16 @@ class CallStore:
             ],
         )
         keyless = [
-            NewCall(first + index, _digest(call), self._process)
+            NewCall(first + index, digest_of_call(call), self._process)
             for index, call in enumerate(calls)
-            if call.key is None
+            if call.options.key is None
         ]
         if keyless:
             single_calls.add_calls(tx, keyless)
         if kept := [
-            (first + index, call.context)
+            (first + index, call.options.context)
             for index, call in enumerate(calls)
-            if call.context is not None
+            if call.options.context is not None
         ]:
             enqueue.add_contexts(tx, kept)
         for index, call in enumerate(calls):

@@ -42,7 +42,7 @@ from claude_batch.lifecycle.budget_room import (
     price_by,
     tokens_of_files,
 )
-from claude_batch.lifecycle.calls import Alone, Call, CallStore, without_repeated
+from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.doors import (
     Door,
     halted_error,
@@ -53,6 +53,7 @@ from claude_batch.lifecycle.driver import Driver, SendingHold
 from claude_batch.lifecycle.leader_lock import sweep
 from claude_batch.lifecycle.notices import Noticing, RunWatch, RunWatches
 from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.pending_call import Call, CallOptions, without_repeated
 from claude_batch.lifecycle.threads import DaemonThreads, EventLoopThread, in_a_thread
 from claude_batch.lifecycle.tool_runner import Talk, ToolFinder, Workbench
 from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
@@ -464,53 +465,15 @@ class Engine:
         door: Door,
         encoded: EncodedRequest,
         future: CallFuture,
-        *,
-        actor: str,
-        key: str | None,
-        mode: BatchProcessingMode,
-        talk: Talk | None = None,
+        options: CallOptions,
         trace: str | None = None,
-        keep: bool = False,
-        acknowledges: bool = False,
-        context: bytes | None = None,
-        failure_ttl: float | None = None,
-        apart: Alone | str | None = None,
-        tenant: str = "",
-        new: bool = False,
-        retries: int = 0,
     ) -> None:
         """Store a single request, and set ``future`` to its answer. Never blocks.
 
         If the caller cancels the future, a request that is not sent yet is withdrawn, unless it has
-        a key or ``keep`` is set. With ``acknowledges``, the caller reports by `acknowledge` whether
-        it received the answer. ``context`` is stored beside the request, as JSON. With
-        ``failure_ttl``, the call gets the failure of an equal one that is not older than so many
-        seconds. ``apart``: the call has a run of its own, so that the budget of ``mode`` is for it
-        alone, or shares one with calls of the same label. Calls of another ``tenant`` never share
-        a request with it. ``new``: it takes over no earlier request or failure.
-        ``retries``: which retry of a client's call it is; it joins the try before, even with
-        ``new``.
+        a key or its ``keep`` is set. ``trace`` is the caller's ``traceparent``, if there is one.
         """
-        call = Call(
-            door,
-            encoded,
-            actor,
-            key,
-            mode,
-            self.ledger.now(),
-            future,
-            talk,
-            trace,
-            keep,
-            acknowledges,
-            context,
-            failure_ttl,
-            apart,
-            tenant,
-            new,
-            retries,
-        )
-        self._queue(call)
+        self._queue(Call(door, encoded, options, self.ledger.now(), future, trace))
 
     def _queue(self, call: Call) -> None:
         with self._loop.gate:
@@ -527,7 +490,7 @@ class Engine:
         """Bound a call with documents for its budget, on a thread, and queue it again."""
         try:
             async with self._reading:
-                if call.stays or not call.future.is_withdrawn:
+                if call.options.stays or not call.future.is_withdrawn:
                     files = tokens_of_files(self.ledger)
                     call.bound = await in_a_thread(bound_of, call.encoded.params, files)
         except asyncio.CancelledError:
@@ -594,7 +557,7 @@ class Engine:
         calls: list[Call] = []
         while self._inbox:
             call = self._inbox.popleft()
-            if call.stays or not call.future.is_withdrawn:
+            if call.options.stays or not call.future.is_withdrawn:
                 calls.append(call)
         if not calls:
             self._note_farewells()
@@ -617,12 +580,12 @@ class Engine:
             task.add_done_callback(self._read_tasks.discard)
         self._calls.report(self.observers)
         self.noticing.follow(self._calls.bounded)
-        self._waiting.expect([c.encoded.params for c, _ in added if c.mode.mode == "batch"])
+        self._waiting.expect([c.encoded.params for c, _ in added if c.options.mode.mode == "batch"])
         gone = self._gone  # one object for all of them
         for call, waiter in added:
-            if call.talk is not None:
-                self.workbench.give(waiter.run_id, call.talk.tools, call.talk.judge)
-            self._waiting.add(waiter, seconds=call.begun + call.mode.max_wait - self.ledger.now())
+            if (talk := call.options.talk) is not None:
+                self.workbench.give(waiter.run_id, talk.tools, talk.judge)
+            self._waiting.add(waiter, seconds=call.begun + waiter.mode.max_wait - self.ledger.now())
             call.future.stored(waiter.seq)
             call.future.on_leave(gone, waiter)
         for door in self._doors.values():

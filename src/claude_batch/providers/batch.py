@@ -39,10 +39,10 @@ from claude_batch.ledger import halts, queries, single_calls
 from claude_batch.ledger.deliveries import Displaced
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import StoredCall
-from claude_batch.lifecycle.calls import Alone
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
+from claude_batch.lifecycle.pending_call import Alone, CallOptions
 from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.lifecycle.tool_runner import Talk, check_blocking
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
@@ -270,14 +270,12 @@ class ClaudeBatchProvider(Opened):
         try before, even with ``new``. Never blocks: the first call opens the ledger on a separate
         thread. If ``encoded`` is a function, it also runs on a separate thread.
         """
-        chosen = mode or resolve_mode(True, self.overrides)
-        return self._responder.store(
-            encoded,
-            actor,
-            key,
-            chosen,
-            talk,
-            keep,
+        options = CallOptions(
+            actor=actor,
+            key=key,
+            mode=mode or resolve_mode(True, self.overrides),
+            talk=talk,
+            keep=keep,
             acknowledges=acknowledges,
             failure_ttl=failure_ttl,
             apart=apart,
@@ -285,6 +283,7 @@ class ClaudeBatchProvider(Opened):
             new=new,
             retries=retries,
         )
+        return self._responder.store(encoded, options)
 
     def stored_call(self, seq: int) -> StoredCall | None:
         """Return a call by its row number. Blocks. Raises `LedgerError`."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypedDict
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import OutputFormat
@@ -17,10 +17,10 @@ from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorError
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
-from claude_batch.lifecycle.calls import Alone
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers
+from claude_batch.lifecycle.pending_call import Alone, CallOptions
 from claude_batch.lifecycle.tool_runner import Talk, check_blocking, note_asking
 from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.providers.document_upload import CallDocuments
@@ -48,24 +48,6 @@ class _Common(NamedTuple):
     encoder: RequestEncoder
     mode: BatchProcessingMode
     talk: Talk
-
-
-class _Details(TypedDict):
-    """What `Engine.call` is given beside the request."""
-
-    actor: str
-    key: str | None
-    mode: BatchProcessingMode
-    talk: Talk | None
-    trace: str | None
-    keep: bool
-    acknowledges: bool
-    context: bytes | None
-    failure_ttl: float | None
-    apart: Alone | str | None
-    tenant: str
-    new: bool
-    retries: int
 
 
 class Responder:
@@ -180,16 +162,17 @@ class Responder:
             encoded = self._placing(encoder, asked, actor, mode, talk, alone=alone)
         else:
             encoded = encoder.encode(asked)
-        return self.store(
-            encoded,
-            actor.name,
-            asked.key,
-            mode,
-            talk,
-            keep,
+        options = CallOptions(
+            actor=actor.name,
+            key=asked.key,
+            mode=mode,
+            talk=talk,
+            keep=keep,
+            acknowledges=self._middleware_runner is not None,
             context=None if asked.context is None else json_context(asked.context),
             apart=Alone() if alone else None,
         )
+        return self.store(encoded, options)
 
     def _placing(
         self,
@@ -221,65 +204,35 @@ class Responder:
     def store(
         self,
         encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest],
-        actor: str,
-        key: str | None,
-        chosen: BatchProcessingMode,
-        talk: Talk | None,
-        keep: bool,
-        acknowledges: bool | None = None,
-        context: bytes | None = None,
-        failure_ttl: float | None = None,
-        apart: Alone | str | None = None,
-        tenant: str = "",
-        new: bool = False,
-        retries: int = 0,
+        options: CallOptions,
     ) -> CallFuture:
-        """Queue a call; with middleware, the caller acknowledges the answer itself."""
-        future = CallFuture()
+        """Queue a call."""
+        future, mode = CallFuture(), options.mode
         # A live call is answered at once, and needs no deadline. Any other would be sent live at
         # the full price, because its deadline is missed from the beginning.
-        if chosen.mode != "live" and (fault := deadline_fault(chosen, time.time())) is not None:
+        if mode.mode != "live" and (fault := deadline_fault(mode, time.time())) is not None:
             future.settle(fault)
             return future
         # Read here, because the caller's own context is active here.
         trace = self._carriers.carried()
         note_asking()
-        if acknowledges is None:
-            acknowledges = self._middleware_runner is not None
-
-        details = _Details(
-            actor=actor,
-            key=key,
-            mode=chosen,
-            talk=talk,
-            trace=trace,
-            keep=keep,
-            acknowledges=acknowledges,
-            context=context,
-            failure_ttl=failure_ttl,
-            apart=apart,
-            tenant=tenant,
-            new=new,
-            retries=retries,
-        )
         entered = self._entrance.entered
-        if entered is None or chosen.reuse or not isinstance(encoded, EncodedRequest):
-            self._store_later(encoded, future, details)
+        if entered is None or mode.reuse or not isinstance(encoded, EncodedRequest):
+            self._store_later(encoded, future, options, trace)
             return future
-        try:
-            entered[0].call(entered[1], encoded, future, **details)
-        except Exception as error:
-            future.settle(error)
+        with _settling(future):
+            entered.engine.call(entered.door, encoded, future, options, trace)
         return future
 
     def _store_later(
         self,
         encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest],
         future: CallFuture,
-        details: _Details,
+        options: CallOptions,
+        trace: str | None,
     ) -> None:
         """Queue a call once the provider has entered the ledger, and the request is encoded."""
-        reuse = details["mode"].reuse
+        reuse = options.mode.reuse
 
         def prepare(engine: Engine, door: Door) -> EncodedRequest:
             if reuse:
@@ -287,17 +240,17 @@ class Responder:
             return encoded if isinstance(encoded, EncodedRequest) else encoded(engine, door)
 
         def ask(opening: Future[Entered]) -> None:
-            if future.is_withdrawn and not details["keep"] and details["key"] is None:
+            if future.is_withdrawn and not options.stays:
                 return  # nothing of it was stored
             with _settling(future):
                 engine, door = opening.result()
                 if isinstance(encoded, EncodedRequest) and not reuse:
-                    engine.call(door, encoded, future, **details)
+                    engine.call(door, encoded, future, options, trace)
                     return
 
                 def prepared(done: Future[EncodedRequest]) -> None:
                     with _settling(future):
-                        engine.call(door, done.result(), future, **details)
+                        engine.call(door, done.result(), future, options, trace)
 
                 engine.read(lambda: prepare(engine, door)).add_done_callback(prepared)
 
