@@ -17,26 +17,24 @@ from claude_batch.core.answer_parts import Usage
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.outcome import Disposition, with_retry_on
-from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
-from claude_batch.core.user_functions import Classification, RequestFault, UserFunctions
+from claude_batch.core.user_functions import Classification, RequestFault
 from claude_batch.ledger import (
     batch_contents,
     batch_members,
     charges,
     collected_batches,
-    halts,
     unknown_batches,
 )
 from claude_batch.ledger.backends.backend import FetchClaim
 from claude_batch.ledger.batch_members import Members
 from claude_batch.ledger.collected_batches import Complete, Gap, NewResult, Stored
-from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Seat, Transaction
 from claude_batch.lifecycle.budget_room import warn_after
-from claude_batch.lifecycle.event_reports import Reporter
+from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.lifecycle.polling import MANY, absence, gap_since, prove, split_lines
-from claude_batch.money import FREE, UNPRICED, Prices, prices_of
-from claude_batch.wire.batches_client import ApiError, BatchesClient, Unreachable
+from claude_batch.money import FREE, UNPRICED, Prices
+from claude_batch.wire.batches_client import ApiError, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.error_table import account_reason
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS
@@ -196,23 +194,8 @@ async def _bounded_lines(row: Any, chunks: AsyncIterator[bytes]) -> AsyncIterato
         yield part
 
 
-class Collection:
+class Collection(DriverPart):
     """The collector of results of one workspace's ended batches."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        client: BatchesClient,
-        settings: LedgerSettings,
-        reporter: Reporter | None = None,
-        functions: UserFunctions | None = None,
-    ) -> None:
-        self._functions = functions or UserFunctions()
-        self._ledger = ledger
-        self._reporter = reporter or Reporter(ledger, client)
-        self._client = client
-        self._settings = settings
-        self._prices = prices_of(settings.prices)
 
     async def collect(self, seat: Seat, batch_id: int) -> None:
         """Fetch the results of an ended batch and, once they are complete, judge its requests.
@@ -496,7 +479,7 @@ class Collection:
                     unknown_batches.give_answers(tx, row.id, contradicted=each.contradicted)
             for collected in done.values():
                 if collected.account_line is not None and collected.retried["account"]:
-                    self._halt(tx, seat, collected.account_line, now)
+                    self._halt(tx, seat, collected.account_line)
             if charges.any_budget(tx):
                 for row, _ in complete:
                     warnings += warn_after(tx, row.id, now)
@@ -542,16 +525,12 @@ class Collection:
                 return True
             if proof.foreign or proof.owner is not None:
                 unknown_batches.disown(tx, row.id, row.remote_id, note=proof.note or "", now=now)
-                halts.halt(
+                self.stop_sending(
                     tx,
                     seat.workspace_id,
+                    f"the workspace is set as exclusive, but batch {row.remote_id} belongs to "
+                    "another client; find that client, then run `claude-batch resume`",
                     reason="unexplained",
-                    error_type=None,
-                    message=f"the workspace is set as exclusive, but batch {row.remote_id} "
-                    "belongs to another client; find that client, then run `claude-batch "
-                    "resume`",
-                    now=now,
-                    interval=self._settings.probe_interval,
                 )
                 return False
         # No answer, or nothing readable: the next steps are the same as for every batch.
@@ -689,16 +668,10 @@ class Collection:
                 known[kind] = await self._functions.disposition(fault)
             new[place] = new[place]._replace(disposition=known[kind])
 
-    def _halt(self, tx: Transaction, seat: Seat, raw: bytes, now: float) -> None:
+    def _halt(self, tx: Transaction, seat: Seat, raw: bytes) -> None:
         error = decode_line(raw).error
         assert error is not None
         reason = account_reason(None, error.type, error.message, error.details) or "refused"
-        halts.halt(
-            tx,
-            seat.workspace_id,
-            reason=reason,
-            error_type=error.type,
-            message=error.message,
-            now=now,
-            interval=self._settings.probe_interval,
+        self.stop_sending(
+            tx, seat.workspace_id, error.message, reason=reason, error_type=error.type
         )

@@ -35,6 +35,7 @@ from claude_batch.ledger.store import Deposed, Ledger, Seat, ServerChanged, Tran
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.conversation_driver import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.leader_lock import (
     compare,
@@ -48,7 +49,6 @@ from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.submission import Refusals, Submission
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
-from claude_batch.money import prices_of
 from claude_batch.wire.batches_client import (
     LIST_PATH,
     ApiError,
@@ -166,25 +166,20 @@ class Driver:
         self._functions_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
-        self._prices = prices_of(settings.prices)
-        self.reporter: Reporter = Reporter(ledger, client, observers)
-        self._submission = Submission(
-            ledger, client, settings, lambda: self._stopping, self.reporter, self._prices
-        )
-        self._polling = Polling(ledger, client, settings, self.reporter)
-        self._collection = Collection(ledger, client, settings, self.reporter, functions)
-        self._reconciliation = Reconciliation(ledger, client, settings, self.reporter)
-        self._refusals = Refusals(ledger, settings)
+        context = DriverContext.of(ledger, client, settings, observers, functions)
+        self._prices = context.prices
+        self.reporter: Reporter = context.reporter
+        self._submission = Submission(context, lambda: self._stopping)
+        self._polling = Polling(context)
+        self._collection = Collection(context)
+        self._reconciliation = Reconciliation(context)
+        self._refusals = Refusals(context)
         self._deadlines = Deadlines(ledger)
         self._live = LiveCalls(
-            ledger,
-            client,
-            settings,
+            context,
             stopping=lambda: self._stopping,
             holding=lambda: self._hold.is_held,
             changed=self._live_changed,
-            reporter=self.reporter,
-            functions=functions,
         )
         self._high_water = HighWater(ledger)
         self._conversations = ConversationLoop(

@@ -27,15 +27,14 @@ from typing import Literal
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import HaltReason
 from claude_batch.core.outcome import Disposition, Outcome, next_step
-from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
-from claude_batch.core.user_functions import RequestFault, UserFunctions
+from claude_batch.core.user_functions import RequestFault
 from claude_batch.ledger import halts, live_calls, transitions
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
-from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.ledger.store import Seat, Transaction
 from claude_batch.ledger.submissions import seat_followed
 from claude_batch.lifecycle.budget_room import (
     CallRoom,
@@ -47,12 +46,11 @@ from claude_batch.lifecycle.budget_room import (
     warn_after,
 )
 from claude_batch.lifecycle.collection import result_of
-from claude_batch.lifecycle.event_reports import CallEnd, Reporter
+from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
+from claude_batch.lifecycle.event_reports import CallEnd
 from claude_batch.lifecycle.leader_lock import stop_behind
 from claude_batch.lifecycle.submission import Refusals, until_stored
 from claude_batch.lifecycle.threads import in_a_thread
-from claude_batch.money import prices_of
-from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders, custom_id
 from claude_batch.wire.error_table import ApiFault, SendVerdict
@@ -133,38 +131,30 @@ class _Call:
     """Number of consecutive failures that were known when the call was sent."""
 
 
-class LiveCalls:
+class LiveCalls(DriverPart):
     """The live calls of one workspace, as many at once as their runs allow."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        client: BatchesClient,
-        settings: LedgerSettings,
+        context: DriverContext,
         *,
         stopping: Callable[[], bool],
         holding: Callable[[], bool],
         changed: Callable[[], None],
-        reporter: Reporter | None = None,
-        functions: UserFunctions | None = None,
     ) -> None:
         """Set up the calls; ``changed`` is called whenever requests have ended.
 
         Nothing is sent while ``holding`` returns True.
         """
-        self._reporter = reporter or Reporter(ledger, client)
-        self._ledger = ledger
-        self._batches = client
-        self._settings = settings
+        super().__init__(context)
         self._stopping = stopping
         self._holding = holding
         self._unsent: tuple[Seat, list[_Call]] | None = None
         """What a claim that failed may have stored, and the seat of then."""
         self._changed = changed
-        self._prices = prices_of(settings.prices)
-        self._refusals = Refusals(ledger, settings)
-        self._high_water = HighWater(ledger)
-        self._client: LiveClient | None = None
+        self._refusals = Refusals(context)
+        self._high_water = HighWater(context.ledger)
+        self._live_client: LiveClient | None = None
         self._page: deque[tuple[int, str]] = deque()
         """The oldest waiting requests, each with its run, and some of runs that need not wait."""
         self._next_search = 0.0
@@ -178,7 +168,6 @@ class LiveCalls:
         self._held: dict[str, int] = {}
         """Nano-dollars left, by run, for runs with requests that do not fit into their budgets."""
         self._held_before: set[str] = set()
-        self._functions = functions or UserFunctions()
         self._limits = NO_LIMITS
         self._log = CallLog()
         self._answered = 0
@@ -232,9 +221,9 @@ class LiveCalls:
             self._page.clear()
             # A later pass reads the budgets again, because they may have been raised.
             self._held.clear()
-            if self._client is not None:
-                self._client.leave()
-                self._client = None
+            if self._live_client is not None:
+                self._live_client.leave()
+                self._live_client = None
 
     def _read_log(self, seat: Seat) -> None:
         """Continue the count of the last driver, which may have been another process."""
@@ -358,9 +347,9 @@ class LiveCalls:
 
     def _turns(self, seat: Seat, most: int) -> tuple[list[tuple[int, str, Turn]], float]:
         """Return permits for the first requests, and the seconds until the next one may be sent."""
-        if self._client is None:
-            self._client = self._batches.live(concurrency=MOST, log=self._log)
-        self._client.limits, self._client.strategy = self._limits, self._functions.pace
+        if self._live_client is None:
+            self._live_client = self._client.live(concurrency=MOST, log=self._log)
+        self._live_client.limits, self._live_client.strategy = self._limits, self._functions.pace
         turns: list[tuple[int, str, Turn]] = []
         rest = LONGEST_REST
         seen: set[int] = set()
@@ -398,7 +387,7 @@ class LiveCalls:
                     continue
                 model, tokens = asked_of(waiting.body)
                 at_once = min(most, waiting.concurrency)
-                found = self._client.try_turn(model, len(waiting.body), tokens, at_once)
+                found = self._live_client.try_turn(model, len(waiting.body), tokens, at_once)
                 if isinstance(found, Turn):
                     turns.append((seq, model, found))
                     continue
@@ -427,7 +416,7 @@ class LiveCalls:
         return bool(self._page)
 
     def _leave(self, seat: Seat, turns: list[tuple[int, str, Turn]]) -> None:
-        assert self._client is not None
+        assert self._live_client is not None
         claimed: list[tuple[_Call, str, Turn]] = []
         try:
             with self._ledger.write(seat) as tx:
@@ -436,7 +425,7 @@ class LiveCalls:
                 for seq, model, turn in turns:
                     asked = live_calls.request(tx, seq)
                     if asked is None or self._must_be_read(room, asked):
-                        self._client.unused(turn, model)
+                        self._live_client.unused(turn, model)
                         continue
                     try:
                         # A claimed call is about to be paid for.
@@ -444,7 +433,7 @@ class LiveCalls:
                         reserve = room.reserve(asked.run_id, asked.actor, asked.body, bound)
                     except NoRoom as error:
                         self._held[error.run_id] = error.left
-                        self._client.unused(turn, model)
+                        self._live_client.unused(turn, model)
                         continue
                     claim = live_calls.claim(tx, asked, now, reserve)
                     claimed.append((_Call(asked, *claim, now, self._failures), model, turn))
@@ -457,7 +446,7 @@ class LiveCalls:
             # The claim may be stored nevertheless, if only the answer of its COMMIT was lost.
             self._unsent = seat, [call for call, _, _ in claimed]
             for _, model, turn in claimed:
-                self._client.unused(turn, model)
+                self._live_client.unused(turn, model)
             raise
         reach(CrashPoint.AFTER_LIVE_CLAIM)
         for call, model, turn in claimed:
@@ -465,7 +454,7 @@ class LiveCalls:
             self._bounds.pop(asked.id, None)
             headers = LaneHeaders.of_lane(asked.api_version, asked.betas, asked.user_profile)
             timeout = longest_silence(asked_of(asked.body)[1])
-            sent = self._client.send(turn, model, asked.body, headers, timeout=timeout)
+            sent = self._live_client.send(turn, model, asked.body, headers, timeout=timeout)
             self._calls[asyncio.create_task(sent)] = call
 
     def return_unsent(self, tx: Transaction, seat: Seat) -> None:
@@ -489,9 +478,9 @@ class LiveCalls:
 
     def _behind(self, seat: Seat, claimed: list[tuple[_Call, str, Turn]]) -> None:
         """Put all claimed requests back, because another copy of this ledger has sent meanwhile."""
-        assert self._client is not None
+        assert self._live_client is not None
         for _, model, turn in claimed:
-            self._client.unused(turn, model)
+            self._live_client.unused(turn, model)
         with self._ledger.write(seat) as tx:
             for call, _, _ in claimed:
                 self._put_back(tx, call)
@@ -611,15 +600,7 @@ class LiveCalls:
             self._refusals.halt(tx, seat.workspace_id, answer.fault)
             return
         reason: HaltReason = "credentials"
-        halts.halt(
-            tx,
-            seat.workspace_id,
-            reason=reason,
-            error_type=None,
-            message=answer.reason,
-            now=self._ledger.now(),
-            interval=self._settings.probe_interval,
-        )
+        self.stop_sending(tx, seat.workspace_id, answer.reason, reason=reason)
 
     def _custom_id(self, call: _Call) -> str:
         return custom_id(call.request.id, self._ledger.incarnation, call.sending)

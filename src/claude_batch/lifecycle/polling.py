@@ -16,7 +16,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, collected_batches, halts, unknown_batches
 from claude_batch.ledger.store import Ledger, Seat
-from claude_batch.lifecycle.event_reports import Reporter
+from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line
@@ -242,20 +242,8 @@ def absence(
     return begun, there - begun >= after
 
 
-class Polling:
+class Polling(DriverPart):
     """The checks and cancellations of one workspace's batches."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        client: BatchesClient,
-        settings: LedgerSettings,
-        reporter: Reporter | None = None,
-    ) -> None:
-        self._ledger = ledger
-        self._reporter = reporter or Reporter(ledger, client)
-        self._client = client
-        self._settings = settings
 
     async def check_due(self, seat: Seat, now: float) -> None:
         """Check every batch that is due. Raises `Deposed` if the leader lock was lost."""

@@ -15,11 +15,10 @@ from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import UnknownDecided, UnknownOutcome
-from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import CandidateState
-from claude_batch.ledger import batch_contents, halts, unknown_batches
-from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
-from claude_batch.lifecycle.event_reports import Reporter
+from claude_batch.ledger import batch_contents, unknown_batches
+from claude_batch.ledger.store import Record, Seat, Transaction
+from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.lifecycle.polling import (
     Listing,
     Proof,
@@ -31,7 +30,7 @@ from claude_batch.lifecycle.polling import (
     prove,
     walk,
 )
-from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
+from claude_batch.wire.batches_client import ApiError, RemoteBatch, Unreachable
 from claude_batch.wire.retry_policy import next_check
 
 _log = logging.getLogger(__name__)
@@ -88,20 +87,8 @@ def decide(states: Sequence[CandidateState], *, settled: bool) -> Decision:
     return Decision.DISPROVED
 
 
-class Reconciliation:
+class Reconciliation(DriverPart):
     """The resolver of one workspace's unknown sendings."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        client: BatchesClient,
-        settings: LedgerSettings,
-        reporter: Reporter | None = None,
-    ) -> None:
-        self._ledger = ledger
-        self._reporter = reporter or Reporter(ledger, client)
-        self._client = client
-        self._settings = settings
 
     async def reconcile(self, seat: Seat, now: float) -> bool:
         """Check every unknown batch that is due; return whether one was decided.
@@ -380,15 +367,11 @@ class Reconciliation:
             tx, batch_id, now
         ):
             return
-        halts.halt(
+        self.stop_sending(
             tx,
             seat.workspace_id,
-            reason="refused",
-            error_type=None,
-            message=f"a batch of a single request was sent {silent} times, each time without an "
-            "answer and without being accepted",
-            now=now,
-            interval=self._settings.probe_interval,
+            f"a batch of a single request was sent {silent} times, each time without an answer and "
+            "without being accepted",
         )
 
     def _is_overdue(self, row: Record, now: float) -> bool:

@@ -44,6 +44,7 @@ from claude_batch.lifecycle.collection import (
     result_of,
 )
 from claude_batch.lifecycle.doors import contact_faults
+from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.polling import FOREIGN_LINES, Polling, split_lines, walk
 from claude_batch.money import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
@@ -153,7 +154,7 @@ class _Recovery:
             submissions.settle_interrupted(
                 tx, workspace_id, now=self._ledger.now(), note="the ledger was restored"
             )
-        self._collection = Collection(ledger, client, settings)
+        self._collection = Collection(DriverContext.of(ledger, client, settings))
         self._prices = prices_of(settings.prices)
         self.found = Recovered()
 
@@ -186,7 +187,7 @@ class _Recovery:
         return self.found
 
     async def _collect_known(self) -> None:
-        polling = Polling(self._ledger, self._client, self._settings)
+        polling = Polling(DriverContext.of(self._ledger, self._client, self._settings))
         # All of them, even if not due: their answers must come before those of later sendings.
         await polling.check_due(self._seat, self._ledger.now() + 366 * 86400)
         with self._ledger.read() as tx:
@@ -328,7 +329,7 @@ async def refetch(
             f"{run_id} was sent to {there}, but this key is for {client.base_url}; name the "
             "run's server with --base-url. Nothing was fetched"
         )
-    collection = Collection(ledger, client, settings)
+    collection = Collection(DriverContext.of(ledger, client, settings))
     again = f"{_KEPT}; try again later"
     done = Refetched()
     for row in rows:

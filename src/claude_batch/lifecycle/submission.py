@@ -24,19 +24,17 @@ from typing import Any, TypeVar
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
-from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, halts, submissions, unknown_batches
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
-from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Seat, Transaction
 from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_what_is_too_dear
-from claude_batch.lifecycle.event_reports import Reporter
+from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.leader_lock import stop_behind
 from claude_batch.lifecycle.polling import Listing, walk
 from claude_batch.lifecycle.threads import in_a_thread
-from claude_batch.money import Prices, prices_of
-from claude_batch.wire.batches_client import ApiError, BatchesClient, CreateAnswer, Unreachable
+from claude_batch.wire.batches_client import ApiError, CreateAnswer, Unreachable
 from claude_batch.wire.encoding import (
     BODY_END,
     BODY_START,
@@ -76,12 +74,8 @@ async def until_stored(write: Callable[[], _T], words: str) -> _T:
 _NAMED_REQUEST = re.compile(r"requests\.(\d+)\b")
 
 
-class Refusals:
+class Refusals(DriverPart):
     """The judge of one workspace's refused batches."""
-
-    def __init__(self, ledger: Ledger, settings: LedgerSettings) -> None:
-        self._ledger = ledger
-        self._settings = settings
 
     def halt(self, tx: Transaction, workspace_id: int, fault: ApiFault) -> None:
         """Halt sending because of an answer about the account or the connection."""
@@ -89,27 +83,7 @@ class Refusals:
         if fault.location is not None:
             words = f"{words}; it points to {fault.location}"
         reason = fault.account_reason or "refused"
-        self.stop(tx, workspace_id, words, reason=reason, error_type=fault.error_type)
-
-    def stop(
-        self,
-        tx: Transaction,
-        workspace_id: int,
-        message: str,
-        *,
-        reason: str = "refused",
-        error_type: str | None = None,
-    ) -> None:
-        """Halt sending, and plan the next probe."""
-        halts.halt(
-            tx,
-            workspace_id,
-            reason=reason,
-            error_type=error_type,
-            message=message,
-            now=self._ledger.now(),
-            interval=self._settings.probe_interval,
-        )
+        self.stop_sending(tx, workspace_id, words, reason=reason, error_type=fault.error_type)
 
     def lift(self, tx: Transaction, workspace_id: int) -> None:
         """Lift a halt, because the API has accepted something."""
@@ -225,7 +199,7 @@ class Refusals:
             total = remote.request_counts.processing + remote.request_counts.finished
             if waiting and (total == 0 or total in counts):
                 continue
-            self.stop(
+            self.stop_sending(
                 tx,
                 workspace_id,
                 f"the workspace is set as exclusive, but batch {remote.id} was not created by "
@@ -259,29 +233,17 @@ class _Upload:
     length: int
 
 
-class Submission:
+class Submission(DriverPart):
     """The sender of one workspace's packed batches, one at a time."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        client: BatchesClient,
-        settings: LedgerSettings,
-        stopping: Callable[[], bool],
-        reporter: Reporter | None = None,
-        prices: Prices | None = None,
-    ) -> None:
-        """Set up the sender; ``prices`` bound costs for the budgets, by default the listed ones."""
-        self._ledger = ledger
-        self._prices = prices or prices_of()
-        self._reporter = reporter or Reporter(ledger, client)
-        self._client = client
-        self._settings = settings
+    def __init__(self, context: DriverContext, stopping: Callable[[], bool]) -> None:
+        """Set up the sender, which gives up a POST if ``stopping`` returns True."""
+        super().__init__(context)
         self._stopping = stopping
         self._failures = 0
         self._armed = False
-        self._refusals = Refusals(ledger, settings)
-        self._high_water = HighWater(ledger)
+        self._refusals = Refusals(context)
+        self._high_water = HighWater(context.ledger)
         self.key_refused: bool = False
         """Whether the API refused the credential itself at the last sending."""
         self.under_way: bool = False
@@ -366,7 +328,7 @@ class Submission:
         except InvalidRequestError as error:
             with self._ledger.write(seat) as tx:
                 submissions.mark_definite_no(tx, batch_id, note=str(error))
-                self._refusals.stop(tx, seat.workspace_id, str(error))
+                self.stop_sending(tx, seat.workspace_id, str(error))
             return
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
         try:
@@ -565,7 +527,7 @@ class Submission:
         self._reporter.unknown(row, note)
         with self._ledger.write(seat) as tx:
             unknown_batches.unresolve(tx, row.id, note=note)
-            self._refusals.stop(tx, seat.workspace_id, note)
+            self.stop_sending(tx, seat.workspace_id, note)
 
     def _failed_look(self, seat: Seat, error: ApiError | Unreachable) -> None:
         self._failures += 1

@@ -1,0 +1,72 @@
+"""What the parts of a workspace's driver share, and how each of them stops sending."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.user_functions import UserFunctions
+from claude_batch.ledger import halts
+from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.event_reports import Reporter
+from claude_batch.lifecycle.observers import Observers
+from claude_batch.money import Prices, prices_of
+from claude_batch.wire.batches_client import BatchesClient
+
+
+@dataclass(frozen=True, slots=True)
+class DriverContext:
+    """One workspace as its driver sees it."""
+
+    ledger: Ledger
+    client: BatchesClient
+    settings: LedgerSettings
+    reporter: Reporter
+    prices: Prices
+    functions: UserFunctions
+
+    @classmethod
+    def of(
+        cls,
+        ledger: Ledger,
+        client: BatchesClient,
+        settings: LedgerSettings,
+        observers: Observers | None = None,
+        functions: UserFunctions | None = None,
+    ) -> DriverContext:
+        """Return the context of a driver. Raises `ActorConfigurationError` for unusable prices."""
+        reporter, prices = Reporter(ledger, client, observers), prices_of(settings.prices)
+        return cls(ledger, client, settings, reporter, prices, functions or UserFunctions())
+
+
+class DriverPart:
+    """A part of a driver, with the context as its attributes."""
+
+    def __init__(self, context: DriverContext) -> None:
+        """Set up the part."""
+        self._ledger = context.ledger
+        self._client = context.client
+        self._settings = context.settings
+        self._reporter = context.reporter
+        self._prices = context.prices
+        self._functions = context.functions
+
+    def stop_sending(
+        self,
+        tx: Transaction,
+        workspace_id: int,
+        message: str,
+        *,
+        reason: str = "refused",
+        error_type: str | None = None,
+    ) -> None:
+        """Halt sending, and plan the next probe."""
+        halts.halt(
+            tx,
+            workspace_id,
+            reason=reason,
+            error_type=error_type,
+            message=message,
+            now=self._ledger.now(),
+            interval=self._settings.probe_interval,
+        )
