@@ -43,14 +43,10 @@ LONGEST_REST = 60.0
 
 
 class _Run(Protocol):
-    @property
-    def created(self) -> float: ...
-    @property
-    def deadline(self) -> float: ...
-    @property
-    def deadline_margin(self) -> float | None: ...
-    @property
-    def live_concurrency(self) -> int: ...
+    created: float
+    deadline: float
+    deadline_margin: float | None
+    live_concurrency: int
 
 
 def margin_of(run: _Run, unfinished: int, seen: Experience) -> float:

@@ -23,12 +23,9 @@ Queued = tuple[int, int, str]
 class Policy(Protocol):
     """The parts of a run's `BatchProcessingMode` that affect a batch with its requests."""
 
-    @property
-    def max_requests(self) -> int: ...
-    @property
-    def poll_interval(self) -> float: ...
-    @property
-    def max_poll_interval(self) -> float: ...
+    max_requests: int
+    poll_interval: float
+    max_poll_interval: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,43 +104,27 @@ def whole_cut(
 class Choice(Protocol):
     """The parts of a run's `BatchProcessingMode` that decide whether its requests go live."""
 
-    @property
-    def kind(self) -> str: ...
-    @property
-    def mode(self) -> str: ...
-    @property
-    def auto_threshold(self) -> int: ...
-    @property
-    def request_count(self) -> int: ...
+    kind: str
+    mode: str
+    auto_threshold: int
+    request_count: int
 
 
 class Queue(Protocol):
     """What waits in a lane for one run, and the settings that decide when it is packed."""
 
-    @property
-    def kind(self) -> str: ...
-    @property
-    def waiting(self) -> int: ...
-    @property
-    def params_bytes(self) -> int: ...
-    @property
-    def first_due(self) -> float: ...
-    @property
-    def last_due(self) -> float: ...
-    @property
-    def linger(self) -> float: ...
-    @property
-    def max_linger(self) -> float: ...
-    @property
-    def max_requests(self) -> int: ...
-    @property
-    def max_wait(self) -> float: ...
-    @property
-    def created(self) -> float: ...
-    @property
-    def deadline(self) -> float | None: ...
-    @property
-    def deadline_margin(self) -> float | None: ...
+    kind: str
+    waiting: int
+    params_bytes: int
+    first_due: float
+    last_due: float
+    linger: float
+    max_linger: float
+    max_requests: int
+    max_wait: float
+    created: float
+    deadline: float | None
+    deadline_margin: float | None
 
 
 def due_of(queues: Sequence[Queue], now: float) -> float:

@@ -268,10 +268,8 @@ class BudgetStatus:
         return values
 
 
-def budget_statuses(
-    ledger: Ledger, scope: BudgetScope | None = None, name: str = ""
-) -> list[BudgetStatus]:
-    """Return every budget of the ledger, or one."""
+def budget_statuses(ledger: Ledger) -> list[BudgetStatus]:
+    """Return every budget of the ledger."""
     with ledger.read() as tx:
         found = budgets.all_budgets(tx, today(ledger.now()))
     return [
@@ -284,7 +282,6 @@ def budget_statuses(
             reserved=each.reserved,
         )
         for each in found
-        if scope is None or (each.scope, each.name) == (scope, name)
     ]
 
 
