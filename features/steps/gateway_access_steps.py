@@ -23,10 +23,9 @@ from staging import KEY, ledger_values, until
 from tables import equals, rule
 
 import claude_batch as cb
-from claude_batch.gateway import bodies
+from claude_batch.gateway import GatewaySettings, asgi
 from claude_batch.gateway.access import TokenFile
-from claude_batch.gateway.gateway_server import GatewayServer
-from claude_batch.gateway.gateway_settings import GatewaySettings
+from claude_batch.gateway.gateway_app import GatewayServer
 from claude_batch.gateway.passthrough import BATCHES
 from claude_batch.ledger.schema import batches
 
@@ -110,7 +109,7 @@ def _(context: Context, seconds: float) -> None:
     url = urlsplit(context.gateway.url)
     head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: 100\r\n\r\n"
     with (
-        mock.patch.object(bodies, "PATIENCE", seconds),
+        mock.patch.object(asgi, "PATIENCE", seconds),
         socket.create_connection((str(url.hostname), url.port or 80), 20) as connection,
     ):
         connection.sendall(head.encode() + b"{" * 50)
@@ -129,7 +128,7 @@ def _(context: Context, pause: float, seconds: float) -> None:
     url = urlsplit(context.gateway.url)
     head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: 1000\r\n\r\n"
     with (
-        mock.patch.object(bodies, "PATIENCE", seconds),
+        mock.patch.object(asgi, "PATIENCE", seconds),
         socket.create_connection((str(url.hostname), url.port or 80), 20) as connection,
     ):
         connection.sendall(head.encode())

@@ -24,8 +24,8 @@ from sqlalchemy import func, select
 from staging import QUICK, is_sent, ledger_values, start_api, until
 
 import claude_batch as cb
-from claude_batch.gateway.gateway_server import GatewayServer
-from claude_batch.gateway.gateway_settings import GatewaySettings
+from claude_batch.gateway import GatewaySettings
+from claude_batch.gateway.gateway_app import GatewayServer
 from claude_batch.ledger.schema import requests
 from claude_batch.sandbox import SandboxSettings
 

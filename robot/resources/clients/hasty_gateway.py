@@ -6,8 +6,8 @@ So 30 minutes take 4 seconds.
 from __future__ import annotations
 
 import claude_batch as cb
-from claude_batch.gateway.gateway_server import serve
-from claude_batch.gateway.gateway_settings import GatewaySettings
+from claude_batch.gateway import GatewaySettings
+from claude_batch.gateway.gateway_app import serve
 
 PING = 0.1
 

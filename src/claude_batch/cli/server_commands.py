@@ -19,7 +19,7 @@ from claude_batch.cli.options import (
 )
 from claude_batch.cli.user_messages import print_line, say
 from claude_batch.dashboard import TOKEN_VARIABLE, DashboardSettings
-from claude_batch.gateway.gateway_settings import GatewaySettings
+from claude_batch.gateway import GatewaySettings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -124,7 +124,7 @@ def gateway_command(
         **fields,
     )
     try:
-        from claude_batch.gateway.gateway_server import serve
+        from claude_batch.gateway.gateway_app import serve
     except ImportError as error:
         raise click.UsageError(
             f"{error}; install the gateway's libraries: pip install 'claude-batch[gateway]'"

@@ -12,7 +12,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +20,8 @@ import click
 
 from claude_batch.cli.options import ProviderOptions, open_provider, provider_options
 from claude_batch.cli.user_messages import EXIT_CODES, say
-from claude_batch.core.errors import ActorError
 from claude_batch.core.settings import with_schema
+from claude_batch.serving import Readiness
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -116,38 +115,6 @@ def _health(provider: ClaudeBatchProvider, port: int | None) -> Generator[None]:
 _TIMEOUT: Final = 10.0
 """Seconds in which a caller sends its request."""
 
-ANSWERS: Final = 3.0
-"""Seconds in which the ledger answers; an orchestrator often waits for five."""
-
-
-class _Readiness:
-    """Asks for the reason once at a time, so that an outage does not pile up threads."""
-
-    def __init__(self, why_not_ready: Callable[[], str | None]) -> None:
-        self._why_not_ready = why_not_ready
-        self._lock = threading.Lock()
-        self._asked: Future[str | None] | None = None
-
-    def why_not(self) -> str | None:
-        """Return the reason, or None; at most `ANSWERS` seconds later."""
-        with self._lock:
-            asked = self._asked
-            if asked is None or asked.done():
-                asked = self._asked = Future()
-                threading.Thread(target=self._ask, args=(asked,), daemon=True).start()
-        try:
-            return asked.result(ANSWERS)
-        except TimeoutError:
-            return f"the ledger has not answered for {ANSWERS:.0f} s"
-
-    def _ask(self, asked: Future[str | None]) -> None:
-        try:
-            asked.set_result(self._why_not_ready())
-        except ActorError as error:
-            asked.set_result(str(error))
-        except BaseException as error:
-            asked.set_exception(error)  # the handler's caller gets no answer, and the next one asks
-
 
 class _Server(ThreadingHTTPServer):
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
@@ -171,7 +138,7 @@ def probes(port: int, why_not_ready: Callable[[], str | None]) -> Generator[int]
     ``why_not_ready`` returns None, or the reason why nothing is sent, and may raise `ActorError`.
     Raises ``OSError`` if the port is taken.
     """
-    checks = {"/healthz": lambda: None, "/readyz": _Readiness(why_not_ready).why_not}
+    checks = {"/healthz": lambda: None, "/readyz": Readiness(why_not_ready).why_not}
 
     class Handler(BaseHTTPRequestHandler):
         timeout = _TIMEOUT

@@ -1,4 +1,4 @@
-"""Who may call the gateway: hosts, origins, and tokens with names.
+"""Who may call the gateway: hosts, origins, tokens with names, and what a refused call gets.
 
 The gateway sends everything upstream with its own key, so whoever reaches it spends its owner's
 money. By default that is every program of this machine, but no web page: a page can reach a
@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.gateway.gateway_settings import GatewaySettings
-from claude_batch.gateway.refusals import Refusal
+from claude_batch.gateway import GatewaySettings
 from claude_batch.serving import HostCheck, is_loopback
 
 _REAL_KEY = "sk-ant-"
@@ -126,6 +127,40 @@ class TokenFile:
                 )
             names[hashed] = name
         self._stamp, self._names = stamp, names
+
+
+# Refusals -----------------------------------------------------------------------------------------
+
+
+class Refusal(Exception):
+    """A call that the gateway does not take."""
+
+    def __init__(
+        self, status: int, kind: str, message: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """``kind`` is one of the API's error types."""
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.headers: dict[str, str] = dict(headers or {})
+
+    @property
+    def body(self) -> bytes:
+        """The API's error object."""
+        fault = {"type": self.kind, "message": str(self)}
+        return msgspec.json.encode({"type": "error", "error": fault, "request_id": None})
+
+
+def ending() -> Refusal:
+    """Return the refusal of a call that comes, or is held, while the gateway ends."""
+    return Refusal(
+        503,
+        "api_error",
+        "the gateway is shutting down; its requests stay in the ledger, and the same call gets its "
+        "answer after the restart",
+        # The SDKs retry a 503 after this many seconds.
+        {"retry-after": "5", "x-should-retry": "true"},
+    )
 
 
 # Access -------------------------------------------------------------------------------------------

@@ -1,19 +1,16 @@
-"""The parts of ASGI that the gateway uses: headers, bodies and responses."""
+"""How the gateway receives a call: its headers, and its body within limits."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope
 
-
-class Disconnected(Exception):
-    """The caller has closed its connection."""
+from claude_batch.gateway.access import Refusal
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
@@ -25,37 +22,91 @@ def headers_of(scope: Scope) -> dict[str, str]:
     return found
 
 
-async def start(send: Send, status: int, headers: Mapping[str, str]) -> None:
-    """Send the status and headers of a response."""
-    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
+PATIENCE = 60.0
+"""Seconds without a byte after which an upload is given up."""
+
+SLOWEST = 16 * 1024
+"""Fewest bytes a second of a body after `PATIENCE`, because its announced size counts as held."""
 
 
-async def send_some(send: Send, piece: bytes) -> None:
-    """Send a part of a response's body."""
-    await send({"type": "http.response.body", "body": piece, "more_body": True})
+async def receive_body(receive: Receive, patience: float = PATIENCE) -> tuple[bytes, bool]:
+    """Return the next part of a body, and whether more follows.
 
-
-async def finish(send: Send, pieces: Iterable[bytes] = ()) -> None:
-    """Send the rest of a response's body."""
-    for piece in pieces:
-        await send_some(send, piece)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def send_whole(send: Send, status: int, headers: Mapping[str, str], body: bytes) -> None:
-    """Send a response whose body is known."""
-    await start(send, status, {**headers, "content-length": str(len(body))})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-async def receive_some(receive: Receive, patience: float) -> tuple[bytes, bool]:
-    """Return the next part of a call's body, and whether more follows.
-
-    Raises `Disconnected`, and ``TimeoutError`` after ``patience`` seconds without a part.
+    Raises `Refusal` if it does not come within ``patience`` seconds, and ``ClientDisconnect``.
     """
-    async with asyncio.timeout(patience):
-        message = await receive()
+    try:
+        async with asyncio.timeout(min(patience, PATIENCE)):
+            message = await receive()
+    except TimeoutError:
+        words = (
+            f"the body came more slowly than {SLOWEST // 1024} KiB a second"
+            if patience < PATIENCE
+            else f"no byte of the body came for {PATIENCE:g} s"
+        )
+        raise Refusal(
+            408, "timeout_error", f"{words}; nothing was stored", {"connection": "close"}
+        ) from None
     if message["type"] == "http.disconnect":
-        raise Disconnected
+        raise ClientDisconnect
     return message.get("body", b""), message.get("more_body", False)
+
+
+class Bodies:
+    """Reads bodies, and counts the bytes of those that are in memory."""
+
+    def __init__(self, largest: int, most: int) -> None:
+        """``largest``: bytes of one body. ``most``: bytes of all of them at once."""
+        self._largest = largest
+        self._most = most
+        self.held: int = 0
+        """Bytes in memory now."""
+
+    @asynccontextmanager
+    async def read(self, headers: Mapping[str, str], receive: Receive) -> AsyncGenerator[bytes]:
+        """Yield a call's body, which counts as held until the block ends.
+
+        Raises `Refusal` and ``ClientDisconnect``.
+        """
+        announced = headers.get("content-length", "")
+        # Reserved before it is read, so that calls which arrive together do not all begin.
+        reserved = int(announced) if announced.isdecimal() else 0
+        if reserved > self._largest:
+            raise self._too_large()
+        self._reserve(reserved)
+        try:
+            pieces: list[bytes] = []
+            size, more = 0, True
+            begun = time.monotonic()
+            while more:
+                left = begun + PATIENCE + size / SLOWEST - time.monotonic()
+                piece, more = await receive_body(receive, max(0.0, left))
+                pieces.append(piece)
+                size += len(piece)
+                if size > self._largest:
+                    raise self._too_large()
+                if size > reserved:
+                    self._reserve(size - reserved)
+                    reserved = size
+            yield pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        finally:
+            self.held -= reserved
+
+    def _reserve(self, size: int) -> None:
+        if self.held + size > self._most:
+            raise Refusal(
+                503,
+                "overloaded_error",
+                f"the gateway is receiving more than {self._most // 2**20} MB of calls at once; "
+                "nothing of this call was stored",
+                {"retry-after": "1", "x-should-retry": "true", "connection": "close"},
+            )
+        self.held += size
+
+    def _too_large(self) -> Refusal:
+        return Refusal(
+            413,
+            "request_too_large",
+            f"the body has more than {self._largest // 2**20} MB; nothing of it was stored",
+            # The rest of the body is not read.
+            {"connection": "close"},
+        )

@@ -1,29 +1,48 @@
-"""The gateway as an ASGI application: its routes, and the checks before each of them."""
+"""The gateway as a running server: its routes, the checks before each of them, and its socket."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import resource
+import socket
+import sys
+from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import urlsplit
 
+from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from claude_batch.core.errors import ActorError
-from claude_batch.gateway.asgi import Disconnected, Receive, Scope, Send, headers_of, send_whole
+from claude_batch.core.errors import ActorConfigurationError, ActorError
+from claude_batch.gateway import GatewaySettings
+from claude_batch.gateway.access import Refusal, ending
+from claude_batch.gateway.asgi import headers_of
+from claude_batch.gateway.exchanges import Aborted
 from claude_batch.gateway.gateway_state import Gateway
-from claude_batch.gateway.held_calls import Aborted
 from claude_batch.gateway.messages_route import MessagesRoute
 from claude_batch.gateway.passthrough import METHODS, PASSED, Passthrough
-from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.request_routes import REQUESTS, RequestRoute
 from claude_batch.gateway.wishes import split_prefix
 from claude_batch.integrations.http_messages import failure
+from claude_batch.providers.batch import ClaudeBatchProvider
+from claude_batch.serving import Readiness, is_loopback
+from claude_batch.serving.local_server import (
+    BackgroundServer,
+    LocalServer,
+    configure,
+    listen,
+    url_of,
+)
+
+# Application --------------------------------------------------------------------------------------
 
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Routes for probes, which have no token."""
-
-ANSWERS: Final = 3.0
-"""Seconds in which the ledger answers a probe; an orchestrator often waits for five."""
 
 _MESSAGES: Final = ("/v1/messages", "/messages")
 """Vercel's AI SDK takes ``ANTHROPIC_BASE_URL`` as it is, and adds no ``/v1``."""
@@ -62,14 +81,17 @@ class GatewayApp:
         try:
             self._check(scope)
             # The server closes the connection of a response that is not complete.
-            with contextlib.suppress(Aborted, Disconnected):
+            with contextlib.suppress(Aborted, ClientDisconnect):
                 await self._router(scope, receive, send)
         # The routes raise these only before they have sent a status.
         except Refusal as refusal:
-            await refusal.send(send)
+            headers = {"x-should-retry": "false", **refusal.headers}
+            response = Response(refusal.body, refusal.status, headers, "application/json")
+            await response(scope, receive, send)
         except ActorError as error:
-            response = failure(error)
-            await send_whole(send, response.status_code, dict(response.headers), response.content)
+            found = failure(error)
+            response = Response(found.content, found.status_code, found.headers)
+            await response(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
         headers = headers_of(scope)
@@ -96,7 +118,7 @@ class _Route(Route):
             return
         words = f"{scope['method']} is not a method of this path; it has {', '.join(allowed)}"
         headers = {"allow": ", ".join(allowed)}
-        await Refusal(405, "invalid_request_error", words, headers).send(send)
+        raise Refusal(405, "invalid_request_error", words, headers)
 
 
 class Health:
@@ -105,31 +127,16 @@ class Health:
     def __init__(self, gateway: Gateway, *, ready: bool = False) -> None:
         self._gateway = gateway
         self._ready = ready
-        self._asked: asyncio.Task[str | None] | None = None
+        self._readiness = Readiness(lambda: gateway.provider.why_not_sending())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a probe."""
         why = self._gateway.provider.why_stopped()
         if self._ready and why is None:
-            why = "shutting down" if self._gateway.is_ending else await self._why_not()
-        status = 200 if why is None else 503
-        text = f"{why or 'ok'}\n".encode()
-        await send_whole(send, status, {"content-type": "text/plain; charset=utf-8"}, text)
-
-    async def _why_not(self) -> str | None:
-        """Return the reason; one question at a time, so that an outage does not pile up threads."""
-        if self._asked is None or self._asked.done():
-            self._asked = asyncio.create_task(self._ask())
-        try:
-            return await asyncio.wait_for(asyncio.shield(self._asked), ANSWERS)
-        except TimeoutError:
-            return f"the ledger has not answered for {ANSWERS:.0f} s"
-
-    async def _ask(self) -> str | None:
-        try:
-            return await asyncio.to_thread(self._gateway.provider.why_not_sending)
-        except ActorError as error:
-            return str(error)
+            is_ending = self._gateway.is_ending
+            why = "shutting down" if is_ending else await self._readiness.wait_why_not()
+        response = PlainTextResponse(f"{why or 'ok'}\n", 200 if why is None else 503)
+        await response(scope, receive, send)
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,4 +148,143 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
         )
     else:
         message = f"there is nothing at {path[:200]!r}"
-    await Refusal(404, "not_found_error", message).send(send)
+    raise Refusal(404, "not_found_error", message)
+
+
+# Server -------------------------------------------------------------------------------------------
+
+_KEEP_ALIVE: Final = 75
+"""Seconds that an idle connection is kept: longer than load balancers keep theirs, which would
+otherwise send a call on a connection that is being closed."""
+
+_INCOMPLETE: Final = "ASGI callable returned without completing response."
+"""What uvicorn logs for a response that the gateway aborts on purpose."""
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, which is writing for as long as a byte is not handed to the system.
+
+    By default 64 KB may be left, and an answer would count as taken that its caller never got.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """asyncio's callback for a new connection."""
+        transport.set_write_buffer_limits(high=0)
+        super().connection_made(transport)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    # A call that is still under way after `grace` is cancelled, and uvicorn logs a traceback.
+    kind = record.exc_info[0] if record.exc_info else None
+    is_cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+    return not is_cancelled and record.getMessage() != _INCOMPLETE
+
+
+def serve(
+    provider: ClaudeBatchProvider,
+    settings: GatewaySettings | None = None,
+    *,
+    on_start: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; call ``on_start`` with the URL once the port is open.
+
+    The caller closes ``provider`` afterwards. By default one line, ``gateway listening on
+    http://127.0.0.1:8788``, goes to standard output. Raises ``OSError`` if the port is taken,
+    `ActorConfigurationError` for unusable settings and `LedgerError`.
+    """
+    _, server, listener = _prepare(provider, settings or GatewaySettings())
+    with listener:
+        (on_start or _announce)(url_of(listener))
+        server.run(sockets=[listener])
+
+
+class GatewayServer(BackgroundServer):
+    """A gateway in a daemon thread of this process.
+
+    ```python
+    with GatewayServer(provider, GatewaySettings(port=0)) as gateway:
+        client = anthropic.Anthropic(base_url=gateway.url, api_key="any")
+    ```
+
+    `start` and `stop` do what ``with`` does. The caller closes ``provider`` afterwards.
+    """
+
+    def __init__(
+        self, provider: ClaudeBatchProvider, settings: GatewaySettings | None = None
+    ) -> None:
+        super().__init__("claude-batch-gateway")
+        self._provider = provider
+        self._settings = settings or GatewaySettings()
+        self._gateway: Gateway | None = None
+
+    @property
+    def gateway(self) -> Gateway:
+        """The running gateway."""
+        if self._gateway is None:
+            raise RuntimeError("the gateway has not been started")
+        return self._gateway
+
+    def _prepare(self) -> tuple[LocalServer, socket.socket]:
+        self._gateway, server, listener = _prepare(self._provider, self._settings)
+        return server, listener
+
+    def stop(self) -> None:
+        """End the calls that wait, and the server; the port is free when this returns."""
+        super().stop()
+        self._gateway = None
+
+
+def _prepare(
+    provider: ClaudeBatchProvider, settings: GatewaySettings
+) -> tuple[Gateway, LocalServer, socket.socket]:
+    entered = provider.opening().result()
+    gateway = Gateway(provider, settings, entered.door.client.credential)
+    listener = listen(settings.host, settings.port)
+    try:
+        _refuse_own_address(entered.door.client.base_url, listener)
+    except ActorConfigurationError:
+        listener.close()
+        raise
+    raise_descriptor_limit()
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+    app = GatewayApp(gateway)
+    config = configure(
+        app,
+        http=_Protocol,
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=int(settings.grace),
+    )
+    return gateway, LocalServer(config, end_calls=gateway.end, close=app.aclose), listener
+
+
+def _refuse_own_address(base_url: str, listener: socket.socket) -> None:
+    """Refuse a gateway whose API is the gateway itself: each call would multiply without end.
+
+    The shell that starts it often has the ``ANTHROPIC_BASE_URL`` of the gateway's clients.
+    """
+    url = urlsplit(base_url)
+    host, port = listener.getsockname()[:2]
+    if url.port == port and url.hostname and (url.hostname == host or is_loopback(url.hostname)):
+        raise ActorConfigurationError(
+            f"the API's address, {base_url}, is that of the gateway itself; unset "
+            "ANTHROPIC_BASE_URL where the gateway starts, and set it where its clients start"
+        )
+
+
+def _announce(url: str) -> None:
+    sys.stdout.write(f"gateway listening on {url}\n")
+    sys.stdout.flush()
+
+
+def raise_descriptor_limit() -> int:
+    """Raise this process's limit of open files as far as it may; return the limit.
+
+    Each call that waits needs one; the usual limit is 1,024.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # macOS reports no hard limit, but refuses more than its own.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return soft

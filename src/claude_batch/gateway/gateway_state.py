@@ -1,17 +1,101 @@
-"""`Gateway`: what the routes of a gateway share."""
+"""`Gateway`: what the routes of a gateway share, and what it counts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
 from claude_batch.core.batch_processing import resolve_mode
+from claude_batch.core.quantities import usd
+from claude_batch.gateway import GatewaySettings
 from claude_batch.gateway.access import Access
-from claude_batch.gateway.bodies import Bodies
-from claude_batch.gateway.exchanges import Exchanges
-from claude_batch.gateway.gateway_settings import GatewaySettings
-from claude_batch.gateway.held_calls import HeldCall
-from claude_batch.gateway.metrics import Metrics
+from claude_batch.gateway.asgi import Bodies
+from claude_batch.gateway.exchanges import Exchanges, HeldCall
 from claude_batch.gateway.wishes import WishReader
 from claude_batch.ledger.queries import Answer
+from claude_batch.lifecycle.waiters import Joined
 from claude_batch.providers.batch import ClaudeBatchProvider
+
+_PREFIX: Final = "claude_batch_gateway"
+
+_SECONDS: Final = (0.5, 2, 5, 20, 60, 300, 900, 1800, 3600, 2 * 3600, 6 * 3600, 12 * 3600, 86400)
+"""Upper bounds of the waiting times that are counted apart; a batch may take 24 h."""
+
+
+class Metrics:
+    """The metrics of one gateway in the format of Prometheus, in a registry of their own."""
+
+    def __init__(
+        self,
+        *,
+        calls_waiting: Callable[[], int],
+        requests_waiting: Callable[[], int],
+        body_bytes: Callable[[], int],
+    ) -> None:
+        """Count from zero; the functions return what is counted elsewhere."""
+        self.registry: CollectorRegistry = CollectorRegistry()
+        for name, text, value in (
+            ("calls_waiting", "Calls that wait for an answer.", calls_waiting),
+            ("requests_waiting", "Requests of these calls.", requests_waiting),
+            ("body_bytes", "Bytes of bodies in memory.", body_bytes),
+        ):
+            Gauge(f"{_PREFIX}_{name}", text, registry=self.registry).set_function(value)
+        self._calls = Counter(
+            f"{_PREFIX}_calls",
+            "Messages calls that ended. status: of the response; end: whole, aborted or left.",
+            ("status", "end", "stream"),
+            registry=self.registry,
+        )
+        self._answers = Counter(
+            f"{_PREFIX}_answers",
+            "Requests with an outcome. via: batch or live; origin: new, or reused by a later call.",
+            ("via", "state", "origin"),
+            registry=self.registry,
+        )
+        self._joins = Counter(
+            f"{_PREFIX}_joins",
+            "Calls that joined an earlier request. kind: equal (no caller waited for it), key (of "
+            "its Idempotency-Key), failure (repeated), or retry (of an SDK).",
+            ("kind",),
+            registry=self.registry,
+        )
+        self._cost = Counter(
+            f"{_PREFIX}_cost_dollars", "Cost of new answers.", registry=self.registry
+        )
+        self._seconds = Histogram(
+            f"{_PREFIX}_wait_seconds",
+            "Time from a call to its response's end.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+
+    def joined(self, kind: Joined) -> None:
+        """Count a call that joined an earlier request."""
+        self._joins.labels(kind).inc()
+
+    def call_ended(self, call: HeldCall, stream: bool, seconds: float) -> None:
+        """Count a Messages call."""
+        end = "whole" if call.is_whole else "left" if call.is_gone else "aborted"
+        status = "" if call.status is None else str(call.status)
+        self._calls.labels(status, end, "true" if stream else "false").inc()
+        self._seconds.observe(seconds)
+
+    def answered(self, answer: Answer) -> None:
+        """Count a request that has its outcome."""
+        origin = "reused" if answer.reused else "new"
+        self._answers.labels(answer.via, answer.state.value, origin).inc()
+        if answer.cost is not None and not answer.reused:
+            self._cost.inc(float(usd(answer.cost)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a call of ``/metrics`` (ASGI)."""
+        response = Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
+        await response(scope, receive, send)
 
 
 class Gateway:

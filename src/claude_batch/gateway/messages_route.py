@@ -18,15 +18,23 @@ from typing import Final
 
 import httpx2
 import msgspec
+from starlette.types import Receive, Scope, Send
 
 from claude_batch.core.errors import ActorError
 from claude_batch.core.states import RequestState
-from claude_batch.gateway.access import Caller
-from claude_batch.gateway.asgi import Receive, Scope, Send, headers_of
-from claude_batch.gateway.exchanges import Exchange, digest_of
+from claude_batch.gateway.access import Caller, Refusal, ending
+from claude_batch.gateway.asgi import headers_of
+from claude_batch.gateway.exchanges import (
+    CHUNK,
+    PING,
+    SPACE,
+    Aborted,
+    Exchange,
+    HeldCall,
+    digest_of,
+    in_chunks,
+)
 from claude_batch.gateway.gateway_state import Gateway
-from claude_batch.gateway.held_calls import CHUNK, PING, SPACE, Aborted, HeldCall, in_chunks
-from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.request_routes import origin_of, send_accepted, store
 from claude_batch.gateway.wishes import Wishes
 from claude_batch.integrations.http_messages import (

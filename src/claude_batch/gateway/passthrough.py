@@ -14,14 +14,13 @@ from urllib.parse import parse_qsl, urlencode
 
 import httpx2
 import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
-from claude_batch.gateway.access import Caller
-from claude_batch.gateway.asgi import Disconnected as CallerGone
-from claude_batch.gateway.asgi import Receive, Scope, Send, headers_of
-from claude_batch.gateway.bodies import receive_body
+from claude_batch.gateway.access import Caller, Refusal
+from claude_batch.gateway.asgi import headers_of, receive_body
+from claude_batch.gateway.exchanges import Aborted, HeldCall
 from claude_batch.gateway.gateway_state import Gateway
-from claude_batch.gateway.held_calls import Aborted, HeldCall
-from claude_batch.gateway.refusals import Refusal
 from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
 
 BATCHES: Final = "/v1/messages/batches"
@@ -141,7 +140,7 @@ class Passthrough:
         except CredentialFault as error:
             raise Refusal(500, "api_error", f"the gateway's own key: {error}") from None
         except Disconnected as error:
-            if isinstance(error.__cause__, CallerGone | Refusal):
+            if isinstance(error.__cause__, ClientDisconnect | Refusal):
                 raise error.__cause__ from None
             raise _unreachable(error, method, path) from None
         except asyncio.CancelledError:

@@ -12,13 +12,12 @@ from collections import deque
 from typing import Any, Final
 
 import msgspec
+from starlette.types import Receive, Scope, Send
 
-from claude_batch.gateway.access import Caller
-from claude_batch.gateway.asgi import Receive, Scope, Send, headers_of
-from claude_batch.gateway.exchanges import Exchange
+from claude_batch.gateway.access import Caller, Refusal, ending
+from claude_batch.gateway.asgi import headers_of
+from claude_batch.gateway.exchanges import Exchange, HeldCall
 from claude_batch.gateway.gateway_state import Gateway
-from claude_batch.gateway.held_calls import HeldCall
-from claude_batch.gateway.refusals import Refusal, ending
 from claude_batch.gateway.wishes import wait_of_headers
 from claude_batch.integrations.http_messages import response_of
 from claude_batch.ledger.single_calls import StoredCall

@@ -1,4 +1,4 @@
-"""What this package's local HTTP servers have in common; here, which calls are for them.
+"""What this package's local HTTP servers share; here, which calls are for them, and probes.
 
 A call's ``Host`` header names the machine that it is for, and an address tells which machines reach
 it. This needs no library, unlike `claude_batch.serving.local_server`.
@@ -6,9 +6,15 @@ it. This needs no library, unlike `claude_batch.serving.local_server`.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Final
+
+from claude_batch.core.errors import ActorError
 
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[^:@/\[\]]+))(?::[0-9]+)?")
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -48,3 +54,51 @@ def _name_of(host: str) -> str:
     found = _HOST.fullmatch(host)
     # What has another form, such as a user's name, is part of no host and returned as it stands.
     return host if found is None else found["six"] or found["name"]
+
+
+# Probes -------------------------------------------------------------------------------------------
+
+_ANSWERS: Final = 3.0
+"""Seconds in which the ledger answers a probe; an orchestrator often waits for five."""
+
+_LATE: Final = f"the ledger has not answered for {_ANSWERS:.0f} s"
+
+
+class Readiness:
+    """Asks the ledger why nothing is sent, once at a time: an outage does not pile up threads."""
+
+    def __init__(self, why_not_ready: Callable[[], str | None]) -> None:
+        """``why_not_ready`` returns None, or the reason, and may raise `ActorError`."""
+        self._why_not_ready = why_not_ready
+        self._lock = threading.Lock()
+        self._asked: Future[str | None] | None = None
+
+    def why_not(self) -> str | None:
+        """Return the reason, or None; after 3 seconds, that the ledger does not answer."""
+        try:
+            return self._ask().result(_ANSWERS)
+        except TimeoutError:
+            return _LATE
+
+    async def wait_why_not(self) -> str | None:
+        """Do the same without blocking the event loop."""
+        asked = asyncio.wrap_future(self._ask())
+        try:
+            return await asyncio.wait_for(asyncio.shield(asked), _ANSWERS)
+        except TimeoutError:
+            return _LATE
+
+    def _ask(self) -> Future[str | None]:
+        with self._lock:
+            if self._asked is None or self._asked.done():
+                self._asked = Future()
+                threading.Thread(target=self._answer, args=(self._asked,), daemon=True).start()
+            return self._asked
+
+    def _answer(self, asked: Future[str | None]) -> None:
+        try:
+            asked.set_result(self._why_not_ready())
+        except ActorError as error:
+            asked.set_result(str(error))
+        except BaseException as error:
+            asked.set_exception(error)  # the probe fails, and the next one asks again
