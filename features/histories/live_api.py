@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -87,7 +86,6 @@ class SimulatedLive(LiveClient):
         headers: LaneHeaders,
         *,
         timeout: float,
-        extra_headers: Mapping[str, str] | None = None,
     ) -> LiveAnswer:
         api = self._api
         api.clock.advance(0.02)

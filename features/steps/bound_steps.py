@@ -18,12 +18,11 @@ from claude_batch.wire import bounds, encoding
 from claude_batch.wire.bounds import (
     TokenBound,
     content_bound,
-    named_and_longest,
     token_bound,
 )
 from claude_batch.wire.caching import marked_prefix
 from claude_batch.wire.conversation import schema_problem
-from claude_batch.wire.encoding import PromptParams, encode_params
+from claude_batch.wire.encoding import PromptParams, asked_of, encode_params
 from claude_batch.wire.inbound import Redaction
 from claude_batch.wire.media import media_of
 from claude_batch.wire.messages import UnreadableLine, decode_line, error_of_line
@@ -127,7 +126,7 @@ def _(params: dict[str, Any]) -> TokenBound:
 
 @rule("the model and the longest answer are read")
 def _(params: dict[str, Any]) -> dict[str, object]:
-    model, longest = named_and_longest(_encoded(params))
+    model, longest = asked_of(_encoded(params), unchecked=True)
     return {"model": model, "longest": longest}
 
 

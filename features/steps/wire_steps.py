@@ -13,6 +13,7 @@ from pages import agreement
 from tables import rule
 
 from claude_batch.core.answer_parts import Usage
+from claude_batch.core.outcome import Disposition
 from claude_batch.wire import error_table
 from claude_batch.wire.encoding import (
     BODY_END,
@@ -155,7 +156,7 @@ def _(error_type: str, message: str) -> str:
 
 @rule("a stored failure passes by itself or not,")
 def _(error_type: str, message: str) -> bool:
-    return error_table.passes(error_type, message)
+    return classify_line(error_type, message, None) is not Disposition.FINAL
 
 
 @rule("an answer to a live call proves that nothing is billed,")

@@ -18,7 +18,7 @@ from behave.runner import Context
 from staging import until
 from tables import rule
 
-from claude_batch.cli.worker_command import probes
+from claude_batch.cli.server_commands import probes
 from claude_batch.core.errors import LedgerError
 
 

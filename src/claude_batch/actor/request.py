@@ -659,29 +659,6 @@ class RequestEncoders:
         return made[1]
 
 
-_encoders = RequestEncoders()
-
-
-def build_params(configuration: ActorConfiguration, request: RequestLike) -> dict[str, Any]:
-    """Return the Messages params of one request of an actor, with ``betas``, as in the SDK."""
-    return _encoders.of(configuration).build(request)
-
-
-def encode(
-    configuration: ActorConfiguration,
-    request: RequestLike,
-    default_options: Mapping[str, Any] | None = None,
-) -> EncodedRequest:
-    """Encode one request of an actor for a batch.
-
-    The common work for an actor's requests is cached between calls without ``default_options``.
-    Raises `InvalidRequestError`, and `ActorConfigurationError` for an actor that cannot be used.
-    """
-    if default_options:
-        return RequestEncoder(configuration, default_options).encode(request)
-    return _encoders.of(configuration).encode(request)
-
-
 def check_requests(requests: object) -> None:
     """Raise `InvalidRequestError` for one request if many are expected.
 

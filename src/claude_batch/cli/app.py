@@ -42,7 +42,7 @@ _HOMES = {
     "doctor": "cli.doctor_command:doctor_command",
     "gateway": "cli.server_commands:gateway_command",
     "dashboard": "cli.server_commands:dashboard_command",
-    "worker": "cli.worker_command:worker_command",
+    "worker": "cli.server_commands:worker_command",
     "completion": "cli.app:completion_command",
     "sandbox": "sandbox.command:sandbox",
 }

@@ -52,13 +52,12 @@ from claude_batch.lifecycle.leader_lock import stop_behind
 from claude_batch.lifecycle.submission import Refusals, until_stored
 from claude_batch.lifecycle.threads import in_a_thread
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
-from claude_batch.wire.encoding import LaneHeaders, custom_id
+from claude_batch.wire.encoding import LaneHeaders, asked_of, custom_id
 from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.live_client import (
     LiveAnswer,
     LiveClient,
     OwnLimitWait,
-    asked_of,
     longest_silence,
 )
 from claude_batch.wire.messages import LineError, ResultLine, decode_line, errored_line

@@ -33,12 +33,11 @@ from claude_batch.wire.bounds import (
     FileTokens,
     TokenBound,
     Unbounded,
-    named_and_longest,
     token_bound,
 )
 from claude_batch.wire.caching import CacheMarks, counted_params, marked_prefix
 from claude_batch.wire.connection import CredentialFault
-from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, body_length
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, asked_of, body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES
 
 _log = logging.getLogger(__name__)
@@ -299,7 +298,7 @@ class Estimator:
         """
         if self._marks is not None:
             encoded, _ = self._marks.mark(encoded, prompt)
-        model, longest = named_and_longest(encoded.params)
+        model, longest = asked_of(encoded.params, unchecked=True)
         load = self.loads.setdefault(model, Load())
         load.requests += times
         load.size += len(encoded.params) * times

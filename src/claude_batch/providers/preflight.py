@@ -20,8 +20,8 @@ from claude_batch.ledger.reservations import TokenCount
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.wire.batches_client import ApiError, Unreachable
-from claude_batch.wire.caching import counted_params, decode_fields, model_of, shape_digest
-from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
+from claude_batch.wire.caching import counted_params, decode_fields, shape_digest
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, asked_of
 from claude_batch.wire.error_table import ApiFault
 
 _log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Preflight:
         counted: list[TokenCount] = []
         for (shape, sample), body, answer in zip(samples, bodies, answers, strict=True):
             if isinstance(answer, int):
-                counted.append(TokenCount(model_of(body), len(body), answer, shape))
+                counted.append(TokenCount(asked_of(body)[0], len(body), answer, shape))
             elif isinstance(answer, ApiError) and self._refuses(answer.fault):
                 raise _refusal(sample, answer.fault)
         for answer in answers:

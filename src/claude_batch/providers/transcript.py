@@ -15,7 +15,7 @@ from claude_batch.core.terminal import encodable
 from claude_batch.ledger import page_queries
 from claude_batch.ledger.store import Ledger, Record, Transaction
 from claude_batch.providers.status import require_run
-from claude_batch.wire.inbound import mapping_or_none
+from claude_batch.wire.inbound import mapping_or_none, mappings
 from claude_batch.wire.messages import (
     DecodedMessage,
     UnreadableLine,
@@ -253,13 +253,12 @@ def prompt_of(params: bytes) -> Prompt:
     return Prompt(
         settings={name: _as_text(each) for name, each in values.items() if name not in texts},
         tools=tuple(
-            _as_text(tool.get("name") or tool.get("type"))
-            for tool in _mappings(values.get("tools"))
+            _as_text(tool.get("name") or tool.get("type")) for tool in mappings(values.get("tools"))
         ),
         system=parts_of(values.get("system")),
         turns=tuple(
             Turn(_as_text(message.get("role")), parts_of(message.get("content")))
-            for message in _mappings(values.get("messages"))
+            for message in mappings(values.get("messages"))
         ),
     )
 
@@ -276,7 +275,7 @@ def parts_of(content: object) -> tuple[Part, ...]:
     """Return the parts of the content of a message or of a tool's result: a text, or blocks."""
     if isinstance(content, str):
         return (Part("text", text=content),)
-    return tuple(_part(block) for block in _mappings(content))
+    return tuple(_part(block) for block in mappings(content))
 
 
 def _part(block: Mapping[str, Any]) -> Part:
@@ -320,13 +319,6 @@ def _mapping(data: bytes) -> Mapping[str, Any]:
         return mapping_or_none(msgspec.json.decode(data)) or {}
     except (msgspec.DecodeError, RecursionError):
         return {}
-
-
-def _mappings(values: object) -> list[Mapping[str, Any]]:
-    if not isinstance(values, list):
-        return []
-    found = (mapping_or_none(each) for each in cast("list[object]", values))
-    return [each for each in found if each is not None]
 
 
 def _as_text(value: object) -> str:

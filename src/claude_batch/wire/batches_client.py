@@ -123,7 +123,6 @@ class RemoteBatch(msgspec.Struct, frozen=True):
     processing_status: str
     request_counts: RequestCounts = RequestCounts()
     created_at: str | None = None
-    expires_at: str | None = None
     ended_at: str | None = None
     archived_at: str | None = None
 
@@ -200,7 +199,6 @@ class BatchesClient:
         api_key: str | None = None,
         write_timeout: float = 5.0,
         read_timeout: float = 600.0,
-        default_headers: Mapping[str, str] | None = None,
         attempts: int = 4,
     ) -> None:
         """Set up the client for one base URL and credential.
@@ -211,9 +209,7 @@ class BatchesClient:
         self._attempts = attempts
         self._answer_seconds = read_timeout
         timeout = httpx2.Timeout(read_timeout, connect=CONNECT_SECONDS, write=write_timeout)
-        self._connection = Connection(
-            base_url=base_url, api_key=api_key, headers=default_headers, timeout=timeout
-        )
+        self._connection = Connection(base_url=base_url, api_key=api_key, timeout=timeout)
         self._redaction = self._connection.redaction
         self._read_timeout = httpx2.Timeout(60.0, connect=CONNECT_SECONDS)
         self.workspace: str | None = None

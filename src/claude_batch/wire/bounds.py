@@ -424,23 +424,6 @@ _params = msgspec.json.Decoder(_Params)
 _tools = msgspec.json.Decoder(list[_Tool])
 
 
-class _Named(msgspec.Struct, gc=False):
-    model: str = ""
-    max_tokens: int = 0
-
-
-_named = msgspec.json.Decoder(_Named)
-
-
-def named_and_longest(params: bytes) -> tuple[str, int]:
-    """Return the model that encoded params name, and their ``max_tokens``."""
-    try:
-        read = _named.decode(params)
-    except msgspec.ValidationError:
-        return "", 0
-    return read.model, max(read.max_tokens, 0)
-
-
 def may_hold_documents(params: bytes) -> bool:
     """Return whether the bound of encoded params may take seconds, because of a PDF in them."""
     # Quotes inside texts are escaped, so without such a name there is no such block.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from claude_batch.wire.encoding import ITEM_OVERHEAD, EncodedRequest, plain_text
+from claude_batch.wire.encoding import ITEM_OVERHEAD, EncodedRequest, asked_of, plain_text
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_CACHE_POINTS, least_cached_tokens
 
 if TYPE_CHECKING:
@@ -52,18 +52,6 @@ _COUNTED = frozenset(
 """Fields of ``count_tokens``: `MessageCountTokensParams` and its beta twin in anthropic 2.11."""
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-class _Model(msgspec.Struct):
-    model: str
-
-
-_decode_model = msgspec.json.Decoder(_Model).decode
-
-
-def model_of(params: bytes) -> str:
-    """Return the model that encoded params name."""
-    return _decode_model(params).model
 
 
 def decode_fields(params: bytes) -> dict[str, msgspec.Raw]:
@@ -294,7 +282,7 @@ def _number(digest: bytes) -> int:
 
 def _levels(request: EncodedRequest, fields: dict[str, msgspec.Raw]) -> list[_Level]:
     """Return every prefix of a request that could be marked, shortest first."""
-    least = least_cached_tokens(model_of(request.params))
+    least = least_cached_tokens(asked_of(request.params)[0])
     digest = hashlib.blake2b(shape_digest(request, fields), digest_size=16)
     tokens = 0
     levels: list[_Level] = []

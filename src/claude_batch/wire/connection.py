@@ -103,14 +103,13 @@ class Connection:
         *,
         base_url: str | None = None,
         api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
         timeout: httpx2.Timeout | None = None,
     ) -> None:
         """Set up the connection; nothing is sent yet.
 
         ``base_url`` defaults to ``ANTHROPIC_BASE_URL``; ``api_key`` to ``ANTHROPIC_API_KEY``, then
-        ``ANTHROPIC_AUTH_TOKEN``, then the SDK's profiles and federation. ``headers`` are sent with
-        each call, on top of ``ANTHROPIC_CUSTOM_HEADERS``.
+        ``ANTHROPIC_AUTH_TOKEN``, then the SDK's profiles and federation. The headers of
+        ``ANTHROPIC_CUSTOM_HEADERS`` are sent with each call.
 
         Raises `CredentialFault` for a credential that cannot be read or sent, and
         ``httpx2.InvalidURL``.
@@ -120,7 +119,7 @@ class Connection:
         self._profile = ""
         self._profile_errors: tuple[type[Exception], ...] = ()
         url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
-        own = {**_custom_headers(), **(headers or {})}
+        own = _custom_headers()
         profile: Mapping[str, str] = {}
         if not self._secret and api_key is None:
             url, profile = self._use_profile(url)

@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire.inbound import check_text, word_or_none
+from claude_batch.wire.inbound import check_text, mappings, word_or_none
 from claude_batch.wire.limits import (
     API_VERSION,
     LEAST_THINKING_BUDGET,
@@ -207,7 +207,7 @@ def _message_faults(messages: object, api_version: str) -> Iterator[str]:
             yield f"message {number} has no content, which the API does not accept"
         if content and not isinstance(content, str | list | tuple):
             yield f"message {number}: its content must be a text or a list of blocks"
-        for place, block in enumerate(_blocks(message.get("content")), 1):
+        for place, block in enumerate(mappings(message.get("content")), 1):
             where = f"message {number}, block {place}"
             newer = api_version > SAMPLING_API_VERSION
             if newer and role == "assistant" and block.get("type") == "document":
@@ -217,13 +217,6 @@ def _message_faults(messages: object, api_version: str) -> Iterator[str]:
                     f"{api_version}; put it into a user's message"
                 )
             yield from (f"{where}: {fault}" for fault in _source_faults(block))
-
-
-def _blocks(content: object) -> Iterator[_Block]:
-    if isinstance(content, list | tuple):
-        for block in cast("Sequence[object]", content):
-            if isinstance(block, Mapping):
-                yield cast("_Block", block)
 
 
 def _source_faults(block: _Block) -> Iterator[str]:
@@ -267,7 +260,7 @@ def _asks_for_a_schema(params: Mapping[str, Any]) -> str | None:
     config: object = params.get("output_config")
     if isinstance(config, Mapping) and cast("_Block", config).get("format") is not None:
         return "`output_config.format` (an actor's `response_format` or `output_format`)"
-    for number, tool in enumerate(_blocks(params.get("tools")), 1):
+    for number, tool in enumerate(mappings(params.get("tools")), 1):
         if tool.get("strict") is True:
             return f"`strict` of tool {number}"
     return None
@@ -275,7 +268,7 @@ def _asks_for_a_schema(params: Mapping[str, Any]) -> str | None:
 
 def _tool_faults(params: Mapping[str, Any]) -> Iterator[str]:
     names: set[str] = set()
-    for number, tool in enumerate(_blocks(params.get("tools")), 1):
+    for number, tool in enumerate(mappings(params.get("tools")), 1):
         name = tool.get("name")
         if name is None and tool.get("type") not in (None, "custom"):
             continue  # the tools of a server's toolset have their own names
@@ -528,6 +521,28 @@ class PromptParams:
         if self._batch and len(encoded) + _ALONE > MAX_BODY_BYTES:
             raise _too_large(encoded)
         return EncodedRequest(encoded, self._headers)
+
+
+class _Asked(msgspec.Struct, gc=False):
+    model: str = ""
+    max_tokens: int = 0
+
+
+_asked = msgspec.json.Decoder(_Asked)
+
+
+def asked_of(params: bytes, *, unchecked: bool = False) -> tuple[str, int]:
+    """Return the model and ``max_tokens`` of encoded params.
+
+    ``unchecked`` params may be wrong: without a usable value, the result is ``""`` and 0.
+    """
+    try:
+        found = _asked.decode(params)
+    except msgspec.ValidationError:
+        if not unchecked:
+            raise
+        return "", 0
+    return found.model, max(found.max_tokens, 0)
 
 
 _MODEL = re.compile(rb'\{"model":"([^"\\]{1,150})"')

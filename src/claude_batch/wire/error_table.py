@@ -209,15 +209,6 @@ Any other answer without a success (408, 409, 500 and other 5xx, or any answer o
 front) may come after the request was processed. So may a broken connection after it was made."""
 
 
-def passes(error_type: str, message: str, details: Mapping[str, Any] | None = None) -> bool:
-    """Return whether a request that failed with this error may succeed when it is sent again.
-
-    True for a transient fault of the API and for a fault of the account, false for a fault of the
-    request itself. ``results.disposition`` holds the same verdict for every stored result.
-    """
-    return classify_line(error_type, message, details) is not Disposition.FINAL
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiFault:
     """An unsuccessful answer of the API, or of a proxy in front of it."""

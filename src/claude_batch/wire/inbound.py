@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, cast
@@ -204,6 +204,14 @@ def word_or_none(value: str | None) -> str | None:
 def mapping_or_none(value: object) -> Mapping[str, Any] | None:
     """Return a JSON object, and `None` for every other JSON value."""
     return cast("Mapping[str, Any]", value) if isinstance(value, dict) else None
+
+
+def mappings(values: object) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects of a list; nothing of what is no list."""
+    if isinstance(values, Sequence) and not isinstance(values, str | bytes):
+        for value in cast("Sequence[object]", values):
+            if isinstance(value, Mapping):
+                yield cast("Mapping[str, Any]", value)
 
 
 def iso_time(text: str | None) -> float | None:

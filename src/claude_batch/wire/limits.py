@@ -1,16 +1,12 @@
 """The API's limits and names, and its models' capabilities; each with its source.
 
-The table of models refuses only what is known to be refused. A model without a row (a new one, or a
-name of a gateway or of another platform) is assumed to have every capability, because the API
-decides.
+A model is refused only what it is known to refuse. A model without an entry (a new one, or a name
+of a gateway or of another platform) is assumed to have every capability, because the API decides.
 
-Sources of its rows:
-
-- (a) https://platform.claude.com/docs/en/build-with-claude/structured-outputs, "Structured outputs
-  are generally available": Opus 4.6, Sonnet 4.6, Sonnet 4.5, Opus 4.5 and Haiku 4.5, with the
-  announcement of the beta (structured-outputs-2025-11-13) for Sonnet 4.5 and Opus 4.1.
-- (b) The model profiles of pydantic-ai 2.68 (`supports_json_schema_output`), which follow (a).
-- (c) The models that (a) and (b) leave out: all of them are older than the feature.
+Structured outputs are missing in the models that are older than the feature: those that neither
+https://platform.claude.com/docs/en/build-with-claude/structured-outputs ("Structured outputs are
+generally available", and the announcement of the beta structured-outputs-2025-11-13) nor the model
+profiles of pydantic-ai 2.68 (`supports_json_schema_output`) name.
 
 The SDK reports the same at run time (`GET /v1/models`, `capabilities.structured_outputs`, anthropic
 2.12). It is not queried, because a check must not need the network.
@@ -22,7 +18,6 @@ https://platform.claude.com/docs/en/build-with-claude/batch-processing
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 # Models -------------------------------------------------------------------------------------------
@@ -33,62 +28,36 @@ Capability = Literal["structured_outputs"]
 CAPABILITIES: Final[tuple[Capability, ...]] = get_args(Capability)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
-    """The capabilities of one model. The defaults apply to models that are not in the table."""
+_WITHOUT_STRUCTURED_OUTPUTS: Final = frozenset(
+    {
+        "claude-instant",
+        "claude-2.0",
+        "claude-2.1",
+        "claude-3",  # 3, 3.5 and 3.7
+        "claude-opus-4-0",
+        "claude-opus-4-20250514",
+        "claude-sonnet-4-0",
+        "claude-sonnet-4-20250514",
+    }
+)
+"""Models that refuse ``output_config.format`` with a JSON schema, and ``strict`` tools.
 
-    structured_outputs: bool = True
-    """Support for ``output_config.format`` with a JSON schema, and for ``strict`` tools."""
-
-
-_UNKNOWN: Final = Capabilities()
-_OLDER: Final = Capabilities(structured_outputs=False)
-_NEWER: Final = Capabilities(structured_outputs=True)
-
-_MODELS: Final[Mapping[str, Capabilities]] = {
-    "claude-instant": _OLDER,  # (c)
-    "claude-2.0": _OLDER,  # (c)
-    "claude-2.1": _OLDER,  # (c)
-    "claude-3": _OLDER,  # (c): 3, 3.5 and 3.7
-    "claude-opus-4-0": _OLDER,  # (c)
-    "claude-opus-4-20250514": _OLDER,  # (c)
-    "claude-sonnet-4-0": _OLDER,  # (c)
-    "claude-sonnet-4-20250514": _OLDER,  # (c)
-    "claude-opus-4-1": _NEWER,  # (a) in the beta, (b)
-    "claude-opus-4-5": _NEWER,  # (a), (b)
-    "claude-opus-4-6": _NEWER,  # (a), (b)
-    "claude-opus-4-7": _NEWER,  # (b)
-    "claude-opus-4-8": _NEWER,  # (b)
-    "claude-opus-5": _NEWER,  # (b), 5.5 included
-    "claude-sonnet-4-5": _NEWER,  # (a), (b)
-    "claude-sonnet-4-6": _NEWER,  # (a), (b)
-    "claude-sonnet-5": _NEWER,  # (b), 5.5 included
-    "claude-haiku-4-5": _NEWER,  # (a), (b)
-    "claude-haiku-5-5": _NEWER,  # (b)
-    "claude-fable-5": _NEWER,  # (b), 5.1 and 5.2 included
-    "claude-mythos-5": _NEWER,  # (b), 5.1 and 5.2 included
-}
-"""A row applies to its name, and to names that continue it after a hyphen (a version, a date)."""
-
-
-def capabilities_of(model: str) -> Capabilities:
-    """Return the capabilities of a model from the table; an unknown model has all of them."""
-    name = model
-    while name not in _MODELS:
-        name, hyphen, _ = name.rpartition("-")
-        if not hyphen:
-            return _UNKNOWN
-    return _MODELS[name]
+A name also stands for those that continue it after a hyphen (a version, a date)."""
 
 
 def has_capability(
     model: str, capability: Capability, overrides: Mapping[str, bool] | None = None
 ) -> bool:
-    """Return whether a model has a capability; ``overrides`` take precedence over the table."""
+    """Return whether a model has a capability; ``overrides`` take precedence over the table.
+
+    A model that is not in the table has all of them.
+    """
     own = None if overrides is None else overrides.get(capability)
     if own is not None:
         return own
-    return bool(getattr(capabilities_of(model), capability))
+    parts = model.split("-")
+    names = ("-".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return _WITHOUT_STRUCTURED_OUTPUTS.isdisjoint(names)
 
 
 # Limits -------------------------------------------------------------------------------------------
@@ -122,33 +91,24 @@ REFUSED_IN_BATCH = ("speed", "store", "cache_hint", "context_hint")
 
 ``stream: true`` and ``max_tokens: 0`` are refused for their values."""
 
-_TAKE_NO_SAMPLING = (
-    "claude-fable-5",
-    "claude-mythos-5",
-    "claude-opus-4-7",
-    "claude-opus-4-8",
-    "claude-opus-5",
-    "claude-sonnet-5",
-    "claude-haiku-5-5",
+_NEWEST = (
+    *("claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-sonnet-5"),
+    *("claude-haiku-5-5", "claude-fable-5", "claude-mythos-5"),
 )
-# Source: the model profiles of pydantic-ai 2.68 (`anthropic_disallows_sampling_settings`), which
-# follow https://platform.claude.com/docs/en/about-claude/models. A dated or suffixed name belongs
-# to its prefix; a model that is not in the table passes.
+"""Models that take no sampling parameters and think adaptively only.
+
+The entries are prefixes of names; a model that is not in the table passes."""
+# Source: the model profiles of pydantic-ai 2.68 (`anthropic_disallows_sampling_settings`,
+# `anthropic_disallows_budget_thinking`), which follow
+# https://platform.claude.com/docs/en/about-claude/models and
+# https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking; and recordings of the API
+# ("thinking.type.enabled" is not supported for this model).
 
 
 def takes_sampling(model: str) -> bool:
     """Return False for models that refuse `SAMPLING_PARAMETERS` under every API version."""
-    return not model.startswith(_TAKE_NO_SAMPLING)
+    return not model.startswith(_NEWEST)
 
-
-_THINK_ADAPTIVELY_ONLY = (
-    *("claude-opus-4-7", "claude-opus-4-8", "claude-opus-5", "claude-sonnet-5"),
-    *("claude-haiku-5-5", "claude-fable-5", "claude-mythos-5"),
-)
-# Source: recorded from the API ("thinking.type.enabled" is not supported for this model) and
-# https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking; for the other names the
-# model profiles of pydantic-ai 2.68 (`anthropic_disallows_budget_thinking`). The entries
-# are prefixes of names; a model that is not in the table passes.
 
 LEAST_THINKING_BUDGET = 1024
 """Smallest ``budget_tokens`` (`ThinkingConfigEnabledParam` in anthropic 2.12)."""
@@ -156,7 +116,7 @@ LEAST_THINKING_BUDGET = 1024
 
 def takes_thinking_budget(model: str) -> bool:
     """Return False for models that refuse ``thinking`` of the type ``enabled``."""
-    return not model.startswith(_THINK_ADAPTIVELY_ONLY)
+    return not model.startswith(_NEWEST)
 
 
 LONG_OUTPUT_BETA = "output-300k-2026-03-24"

@@ -12,12 +12,10 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 import httpx2
-import msgspec
 
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.user_functions import RequestFault, UserFunction
@@ -155,20 +153,6 @@ def _is_refusal(fault: ApiFault | None) -> bool:
     return fault is not None and fault.status in (429, 529) and fault.account_reason is None
 
 
-class _Asked(msgspec.Struct):
-    model: str
-    max_tokens: int = 0
-
-
-_asked = msgspec.json.Decoder(_Asked)
-
-
-def asked_of(params: bytes) -> tuple[str, int]:
-    """Return the model and ``max_tokens`` of Messages params that were checked when encoded."""
-    found = _asked.decode(params)
-    return found.model, found.max_tokens
-
-
 class LiveClient:
     """A client for live calls over one connection. Belongs to one event loop."""
 
@@ -283,7 +267,6 @@ class LiveClient:
         headers: LaneHeaders,
         *,
         timeout: float,
-        extra_headers: Mapping[str, str] | None = None,
     ) -> LiveAnswer:
         """POST one request, once, with its permit; ``timeout`` bounds its silence, in seconds.
 
@@ -298,7 +281,7 @@ class LiveClient:
                     "POST",
                     _MESSAGES,
                     content=params,
-                    headers={**headers.as_headers(), **(extra_headers or {})},
+                    headers=headers.as_headers(),
                     timeout=httpx2.Timeout(timeout, connect=CONNECT_SECONDS),
                 )
         except Disconnected as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 import msgspec
@@ -16,7 +16,13 @@ import msgspec
 from claude_batch.core.answer_parts import Citation, CitedPlace, Usage
 from claude_batch.core.outcome import Disposition
 from claude_batch.wire.error_table import classify_line
-from claude_batch.wire.inbound import LONGEST_ID, check_text, mapping_or_none, word_or_none
+from claude_batch.wire.inbound import (
+    LONGEST_ID,
+    check_text,
+    mapping_or_none,
+    mappings,
+    word_or_none,
+)
 
 # Answer citations ---------------------------------------------------------------------------------
 
@@ -40,31 +46,24 @@ def cites(messages: object) -> bool:
     """Return whether a document or search result in the messages has citations enabled."""
     return any(
         isinstance(settings, Mapping) and cast("Mapping[str, Any]", settings).get("enabled") is True
-        for message in _mappings(messages)
+        for message in mappings(messages)
         for block in _blocks(message.get("content"))
         for settings in (block.get("citations"),)
     )
 
 
 def _blocks(content: object) -> Iterator[Mapping[str, Any]]:
-    for block in _mappings(content):
+    for block in mappings(content):
         yield block
         if block.get("type") == "tool_result":
-            yield from _mappings(block.get("content"))
-
-
-def _mappings(values: object) -> Iterator[Mapping[str, Any]]:
-    if isinstance(values, Sequence) and not isinstance(values, str | bytes):
-        for value in cast("Sequence[object]", values):
-            if isinstance(value, Mapping):
-                yield cast("Mapping[str, Any]", value)
+            yield from mappings(block.get("content"))
 
 
 def citations_of_block(block: Mapping[str, Any]) -> tuple[Citation, ...]:
     """Return the citations of one text block of an answer; unknown kinds are left out."""
     claim = str(block.get("text") or "")
     found: list[Citation] = []
-    for given in _mappings(block.get("citations")):
+    for given in mappings(block.get("citations")):
         place = _PLACES.get(str(given.get("type")))
         if place is None:
             continue
