@@ -17,14 +17,14 @@ from markupsafe import Markup
 from claude_batch.core.answer_parts import Citation
 from claude_batch.core.errors import InvalidRequestError, RunNotFoundError
 from claude_batch.core.quantities import roughly
-from claude_batch.core.states import BatchState, RequestState, RunState
+from claude_batch.core.states import BatchState, RequestState
 from claude_batch.dashboard.ledger_reader import LedgerReader
 from claude_batch.dashboard.overview_pages import attention_of, bar_of
 from claude_batch.dashboard.page_renderer import LONGEST, render_markdown
 from claude_batch.ledger import page_queries, queries
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, FailedRequest
 from claude_batch.ledger.store import Record
-from claude_batch.providers.progress import PAST_BATCHES, expected_end
+from claude_batch.providers.progress import PAST_BATCHES, run_end
 from claude_batch.providers.reruns import words_of
 from claude_batch.providers.status import RunStatus, require_run
 from claude_batch.providers.transcript import (
@@ -66,6 +66,7 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
             failed = page_queries.failed_requests(tx, status.run_id, _SAMPLE)
         took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
     bar = bar_of(status.counts, status.total)
+    end = run_end(status, took)
     return {
         "snapshot": snapshot,
         "status": status,
@@ -73,7 +74,7 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
         "bar": bar,
         "total": total,
         "expected_cost": _expected_cost(status, total.cost, total.results - total.failed),
-        "ends_in": _ends_in(status, took),
+        "ends_in": None if end is None else end - time.time(),
         "attention": [each for each in attention_of(snapshot) if each.run_id == status.run_id],
         "unknown": any(each.run_id == status.run_id for each in snapshot.unknown),
         "budget": snapshot.budget("run", status.run_id),
@@ -94,18 +95,6 @@ def _expected_cost(status: RunStatus, cost: int, answered: int) -> int | None:
         return None
     open_requests = sum(n for state, n in status.counts.items() if not state.is_final)
     return cost + cost * open_requests // answered
-
-
-def _ends_in(status: RunStatus, took: list[float]) -> float | None:
-    """Return the seconds until the run may end, by how long past batches took, or None."""
-    if status.state is not RunState.RUNNING or status.mode == "live":
-        return None
-    at_api = (BatchState.IN_PROGRESS, BatchState.CANCELING)
-    submitted = [b.submitted for b in status.batches if b.state in at_api and b.submitted]
-    waits = bool(status.counts.get(RequestState.QUEUED))
-    now = time.time()
-    end = expected_end(submitted, waits=waits, took=took, now=now)
-    return None if end is None else end - now
 
 
 # Timeline -----------------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ class ProgressReader:
             budget=budget,
             expected_cost=cost if completed == status.total and not unpriced else None,
             failures=self._failures,
-            expected_end=_end_of(status, took),
+            expected_end=run_end(status, took),
         )
 
     def _expected_cost(self, status: RunStatus, cost: int, completed: int) -> int | None:
@@ -183,7 +183,8 @@ class ProgressReader:
         return cost + self._estimate * left // status.total
 
 
-def _end_of(status: RunStatus, took: Sequence[float]) -> float | None:
+def run_end(status: RunStatus, took: Sequence[float]) -> float | None:
+    """Return when a run may end, from the seconds that past batches took, or None."""
     if status.state is not RunState.RUNNING:
         return None
     states = [batch.state for batch in status.batches]

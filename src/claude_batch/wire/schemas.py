@@ -130,23 +130,26 @@ class _Survey:
             )
         if value not in self._known:
             self._open.add(value)
-            self._known[value] = self.visit(self._target(word, value, path), path, level + 1)
+            target = _target(self._root, value)
+            if target is None:
+                raise _Unsafe(path, f"`{word}: {value}` points to nothing")
+            self._known[value] = self.visit(target, path, level + 1)
             self._open.discard(value)
         return self._known[value]
 
-    def _target(self, word: str, reference: str, path: str) -> object:
-        found = self._root
-        for step in unquote(reference).removeprefix("#/").split("/"):
-            name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, Mapping) and name in found:
-                found = cast("Mapping[str, object]", found)[name]
-            elif isinstance(found, list) and name.isdecimal():
-                found = dict(enumerate(cast("list[object]", found))).get(int(name[:9]))
-            else:
-                found = None
-            if found is None:
-                raise _Unsafe(path, f"`{word}: {reference}` points to nothing")
-        return found
+
+def _target(root: object, reference: str) -> object:
+    """Return the part of a schema that a reference points to; None for nothing."""
+    found = root
+    for step in unquote(reference).removeprefix("#/").split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping):
+            found = cast("Mapping[str, object]", found).get(name)
+        elif isinstance(found, list) and name.isdecimal():
+            found = dict(enumerate(cast("list[object]", found))).get(int(name[:9]))
+        else:
+            return None
+    return found
 
 
 @lru_cache(maxsize=256)
@@ -334,10 +337,7 @@ def _reference_faults(
         return
     if reference in root.right:
         return  # many fields may share it
-    found: Any = root.schema
-    for step in reference.removeprefix("#").strip("/").split("/"):
-        word = step.replace("~1", "/").replace("~0", "~")
-        found = cast("Any", found).get(word) if isinstance(found, Mapping) else None
+    found = _target(root.schema, reference)
     if found is None:
         yield path, f"`$ref: {reference}` points to nothing"
         return
