@@ -32,7 +32,7 @@ from hashlib import blake2b
 from importlib.metadata import version
 from operator import add
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple
 
 import yaml
 
@@ -43,7 +43,7 @@ from claude_batch.core.answer_parts import (
     Usage,
 )
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, yaml_faults
+from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, pairs, yaml_faults
 
 # Rates --------------------------------------------------------------------------------------------
 
@@ -261,9 +261,7 @@ class _File:
 
     def _entries(self, node: yaml.Node, what: str) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
         seen: set[str] = set()
-        for key, value in cast(
-            "list[tuple[yaml.Node, yaml.Node]]", self._mapping(node, what).value
-        ):
+        for key, value in pairs(self._mapping(node, what)):
             if not isinstance(key, yaml.ScalarNode):
                 raise self._error(key, "the key must be a name")
             name = str(key.value)

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from claude_batch.actor.configuration import KEYS_CHECKED, ActorConfiguration, key_faults
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError
-from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, yaml_faults
+from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, pairs, yaml_faults
 
 _Path = tuple[str | int, ...]
 
@@ -170,8 +170,8 @@ class _Document:
         line = node.start_mark.line
         for step in path:
             # Errors occur only in mappings, because lists are sent unchanged.
-            pairs = _pairs(node) if isinstance(node, yaml.MappingNode) else []
-            found = next((pair for pair in reversed(pairs) if pair[0].value == step), None)
+            inside = pairs(node) if isinstance(node, yaml.MappingNode) else []
+            found = next((pair for pair in reversed(inside) if pair[0].value == step), None)
             if found is None:
                 break
             line, node = found[0].start_mark.line, found[1]
@@ -403,7 +403,7 @@ def _doubled_keys(
     seen.add(id(node))
     if isinstance(node, yaml.MappingNode):
         lines: dict[str, int] = {}
-        for key, value in _pairs(node):
+        for key, value in pairs(node):
             line = key.start_mark.line + 1
             name = f"{key.tag} {key.value}"
             if name in lines:
@@ -417,10 +417,6 @@ def _doubled_keys(
     elif isinstance(node, yaml.SequenceNode):
         for item in cast("list[yaml.Node]", node.value):
             yield from _doubled_keys(item, source, seen)
-
-
-def _pairs(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
-    return cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
 
 
 def _names(entry: _Entry) -> set[str]:

@@ -57,6 +57,11 @@ def yaml_faults(text: str) -> Generator[None]:
         raise YamlFault("nested too deeply", None) from None
 
 
+def pairs(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
+    """Return the keys and values of a mapping, doubled keys included."""
+    return cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
+
+
 class _Extent(NamedTuple):
     """The size of a value after its aliases are expanded."""
 
