@@ -6,7 +6,6 @@ it. This needs no library, unlike `claude_batch.serving.local_server`.
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import re
 import threading
@@ -82,6 +81,8 @@ class Readiness:
 
     async def wait_why_not(self) -> str | None:
         """Do the same without blocking the event loop."""
+        import asyncio  # slow, and the command line's help does without
+
         asked = asyncio.wrap_future(self._ask())
         try:
             return await asyncio.wait_for(asyncio.shield(asked), _ANSWERS)
