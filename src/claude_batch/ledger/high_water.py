@@ -21,7 +21,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import default_state_dir
 from claude_batch.core.temporary_files import replacing
-from claude_batch.ledger.backends.lock_files import file_lock, take
+from claude_batch.ledger.backends.sqlite_file import file_lock, take
 from claude_batch.ledger.schema import meta, workspaces
 from claude_batch.ledger.store import Ledger
 

@@ -26,7 +26,7 @@ from claude_batch.core.settings import has_ledger, on_server, without_password
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import live_calls, queries, submissions
 from claude_batch.ledger.backends.backend import Backend
-from claude_batch.ledger.backends.postgres_sql import copy_table
+from claude_batch.ledger.backends.postgres import copy_table
 from claude_batch.ledger.high_water import HighWater, is_known, posts_of
 from claude_batch.ledger.schema import call_keys, meta, metadata, requests
 from claude_batch.ledger.store import (
