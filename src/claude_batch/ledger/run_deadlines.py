@@ -8,7 +8,7 @@ from sqlalchemy import Connection, and_, case, func, select, update
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
-from claude_batch.ledger.collected_batches import request_cancels
+from claude_batch.ledger.cancellations import request_cancels
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs
 from claude_batch.ledger.store import Record

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 
-from claude_batch.ledger import halts, unknown_batches
+from claude_batch.ledger import unknown_batches, workspaces
 from claude_batch.ledger.store import Ledger
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
@@ -122,7 +122,7 @@ class Listing:
 def is_evidence(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool:
     """Return whether a workspace's list is evidence on ours: it is not another workspace's list."""
     with ledger.read() as tx:
-        name: str | None = halts.workspace_row(tx, workspace_id).name
+        name: str | None = workspaces.workspace_row(tx, workspace_id).name
     if name is None or workspace is None or name == workspace:
         return True
     _log.warning("the list is of the workspace %s, not of %s", workspace, name)

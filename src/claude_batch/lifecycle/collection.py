@@ -22,16 +22,16 @@ from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classification, RequestFault, UserFunctions
 from claude_batch.ledger import (
     batch_contents,
-    batch_members,
     charges,
     collected_batches,
-    halts,
+    stored_results,
     unknown_batches,
+    workspaces,
 )
 from claude_batch.ledger.backends.backend import FetchClaim
-from claude_batch.ledger.batch_members import Members
-from claude_batch.ledger.collected_batches import Complete, Gap, NewResult, Stored
+from claude_batch.ledger.collected_batches import Complete, Gap
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
+from claude_batch.ledger.stored_results import Members, NewResult, Stored
 from claude_batch.lifecycle.batch_list import prove, split_lines
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.event_reports import Reporter
@@ -396,7 +396,7 @@ class Collection:
         """Finish the batches that are complete, and plan a further fetch of the others."""
         ids = [each.row.id for each in fetched]
         with self._ledger.read() as tx:
-            stored = collected_batches.stored_counts_of(tx, ids)
+            stored = stored_results.stored_counts_of(tx, ids)
             # Requests that were sent again on order have left the batch; nobody waits for these
             # results.
             owed = {
@@ -538,12 +538,12 @@ class Collection:
         with self._ledger.write(seat) as tx:
             # A stored line proves it as well. Its request may be answered, and then no further line
             # of it is proof.
-            if proof.owner == row.id or collected_batches.stored_counts(tx, row.id).total > 0:
+            if proof.owner == row.id or stored_results.stored_counts(tx, row.id).total > 0:
                 unknown_batches.confirm(tx, row.id)
                 return True
             if proof.foreign or proof.owner is not None:
                 unknown_batches.disown(tx, row.id, row.remote_id, note=proof.note or "", now=now)
-                halts.halt(
+                workspaces.halt(
                     tx,
                     seat.workspace_id,
                     reason="unexplained",
@@ -570,7 +570,7 @@ class Collection:
         batch_id, ended = row.id, row.ended or self._ledger.now()
         with self._ledger.read() as tx:
             # Nothing joins an ended batch, and requests that left it are still found by its row.
-            members = batch_members.members_of(tx, batch_id)
+            members = stored_results.members_of(tx, batch_id)
             retry_on = batch_contents.retry_on(tx, [batch_id])
         lines: list[bytes] = []
         size = 0
@@ -596,9 +596,9 @@ class Collection:
         # In request order: results arrive shuffled, and are read in order later.
         new.sort(key=_request_of)
         with writing() as tx:
-            collected_batches.add_results(tx, new)
+            stored_results.add_results(tx, new)
             if strange:
-                collected_batches.add_strange_lines(tx, batch_id, strange)
+                stored_results.add_strange_lines(tx, batch_id, strange)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
 
     async def _store_together(self, seat: Seat, fetched: Sequence[_Fetched]) -> None:
@@ -608,7 +608,7 @@ class Collection:
             return
         ids = [each.row.id for each in having]
         with self._ledger.read() as tx:
-            members = batch_members.members_of_all(tx, ids)
+            members = stored_results.members_of_all(tx, ids)
             retry_on = batch_contents.retry_on(tx, ids)
         new: list[NewResult] = []
         strange: list[tuple[int, _Strange]] = []
@@ -622,9 +622,9 @@ class Collection:
                 strange.append((batch_id, others))
         new.sort(key=_request_of)
         with self._ledger.write(seat) as tx:
-            collected_batches.add_results(tx, new)
+            stored_results.add_results(tx, new)
             for batch_id, others in strange:
-                collected_batches.add_strange_lines(tx, batch_id, others)
+                stored_results.add_strange_lines(tx, batch_id, others)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
 
     async def _decode(
@@ -694,7 +694,7 @@ class Collection:
         error = decode_line(raw).error
         assert error is not None
         reason = account_reason(None, error.type, error.message, error.details) or "refused"
-        halts.halt(
+        workspaces.halt(
             tx,
             seat.workspace_id,
             reason=reason,

@@ -17,7 +17,7 @@ from typing import Protocol
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.quantities import count_of, format_duration, roughly
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import cost_sums, halts, queries, run_deadlines
+from claude_batch.ledger import cost_sums, queries, run_deadlines, workspaces
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
@@ -153,7 +153,7 @@ class Deadlines:
         changed = False
         with self._ledger.read() as tx:
             standing = run_deadlines.standing(tx, run.id)
-            state = halts.workspace_row(tx, seat.workspace_id)
+            state = workspaces.workspace_row(tx, seat.workspace_id)
         unsent = (RequestState.PACKED, BatchState.PACKED) in standing
         ends = run.fallback == "none" and (RequestState.QUEUED, "") in standing
         if unsent or ends:

@@ -30,12 +30,12 @@ from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import RequestFault, UserFunctions
-from claude_batch.ledger import halts, live_calls, transitions
+from claude_batch.ledger import live_calls, transitions, workspaces
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.ledger.stored_results import NewResult
 from claude_batch.ledger.submissions import seat_followed
 from claude_batch.lifecycle.budget_room import (
     CallRoom,
@@ -239,7 +239,7 @@ class LiveCalls:
     def _read_log(self, seat: Seat) -> None:
         """Continue the count of the last driver, which may have been another process."""
         with self._ledger.read() as tx:
-            calls = halts.recent_calls(tx, seat.workspace_id)
+            calls = workspaces.recent_calls(tx, seat.workspace_id)
         # From the wall clock, which all processes share, to one that does not jump. An age that a
         # jump has made impossible becomes a possible one.
         past, now = self._ledger.now(), time.monotonic()
@@ -251,7 +251,7 @@ class LiveCalls:
         if self._limits.any:
             ahead = self._ledger.now() - time.monotonic()
             calls = self._log.entries(time.monotonic())
-            halts.keep_recent_calls(
+            workspaces.keep_recent_calls(
                 tx, seat.workspace_id, [(at + ahead, count, tokens) for at, count, tokens in calls]
             )
 
@@ -311,11 +311,11 @@ class LiveCalls:
                 self._page.extend(live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held))
             if not self._page:
                 return LONGEST_REST
-            state = halts.workspace_row(tx, seat.workspace_id)
-            limits = halts.limits_of(tx)
+            state = workspaces.workspace_row(tx, seat.workspace_id)
+            limits = workspaces.limits_of(tx)
         if state.behind is not None:
             return LONGEST_REST
-        if halts.halt_stands(state, now):
+        if workspaces.halt_stands(state, now):
             return LONGEST_REST if state.next_probe is None else state.next_probe - now
         if self._not_before - time.monotonic() > 0:
             return self._not_before - time.monotonic()
@@ -611,7 +611,7 @@ class LiveCalls:
             self._refusals.halt(tx, seat.workspace_id, answer.fault)
             return
         reason: HaltReason = "credentials"
-        halts.halt(
+        workspaces.halt(
             tx,
             seat.workspace_id,
             reason=reason,

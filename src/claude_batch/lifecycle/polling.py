@@ -13,7 +13,12 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import batch_contents, collected_batches, halts, unknown_batches
+from claude_batch.ledger import (
+    batch_contents,
+    collected_batches,
+    unknown_batches,
+    workspaces,
+)
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.batch_list import MOST_PAGES, is_evidence
 from claude_batch.lifecycle.event_reports import Reporter
@@ -203,7 +208,7 @@ class Polling:
             if ended:
                 # An ended batch frees room in the API's queue, so sendings that wait for room may
                 # retry.
-                halts.wait_until(tx, seat.workspace_id, None, None)
+                workspaces.wait_until(tx, seat.workspace_id, None, None)
         for row, remote in answers:
             # What this program cancels is recorded before the API is asked to.
             is_ours = row.cancel_requested is not None or row.state == BatchState.CANCELING

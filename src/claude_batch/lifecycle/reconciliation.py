@@ -17,7 +17,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import UnknownDecided, UnknownOutcome
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import CandidateState
-from claude_batch.ledger import batch_contents, halts, unknown_batches
+from claude_batch.ledger import batch_contents, unknown_batches, workspaces
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
 from claude_batch.lifecycle.batch_list import Listing, Proof, is_evidence, prove, walk
 from claude_batch.lifecycle.event_reports import Reporter
@@ -371,7 +371,7 @@ class Reconciliation:
             tx, batch_id, now
         ):
             return
-        halts.halt(
+        workspaces.halt(
             tx,
             seat.workspace_id,
             reason="refused",

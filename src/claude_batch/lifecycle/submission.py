@@ -26,7 +26,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import batch_contents, halts, submissions, unknown_batches
+from claude_batch.ledger import batch_contents, submissions, unknown_batches, workspaces
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
@@ -101,7 +101,7 @@ class Refusals:
         error_type: str | None = None,
     ) -> None:
         """Halt sending, and plan the next probe."""
-        halts.halt(
+        workspaces.halt(
             tx,
             workspace_id,
             reason=reason,
@@ -113,9 +113,9 @@ class Refusals:
 
     def lift(self, tx: Transaction, workspace_id: int) -> None:
         """Lift a halt, because the API has accepted something."""
-        if halts.workspace_row(tx, workspace_id).halted is None:
+        if workspaces.workspace_row(tx, workspace_id).halted is None:
             return
-        halts.clear_halt(tx, workspace_id)
+        workspaces.clear_halt(tx, workspace_id)
         for row in batch_contents.refused_halves(tx, workspace_id):
             # Both halves were refused alike. Now that the account works, each is judged again, and
             # a single request by its next refusal.
@@ -140,7 +140,7 @@ class Refusals:
         ):
             return
         refusal = json.dumps([fault.error_type, fault.message, fault.request_id])
-        halted = halts.workspace_row(tx, row.workspace_id).halted is not None
+        halted = workspaces.workspace_row(tx, row.workspace_id).halted is not None
         batch_contents.note_refusal(tx, row.id, refusal)
         other = batch_contents.other_half(tx, row.id)
         alike = (
@@ -399,10 +399,10 @@ class Submission:
 
         A single request may still be sent as a probe.
         """
-        halt = halts.workspace_row(tx, seat.workspace_id)
+        halt = workspaces.workspace_row(tx, seat.workspace_id)
         if halt.halted is None:
             return False
-        return row.request_count > 1 or halts.halt_stands(halt, now)
+        return row.request_count > 1 or workspaces.halt_stands(halt, now)
 
     def _is_unexplained(self, seat: Seat, listing: Listing) -> bool:
         """Stop sending if an exclusive workspace has an unexplained batch; return whether it has.
@@ -483,7 +483,7 @@ class Submission:
                         tx, row.id, remote_id, now=now, next_check=now + first
                     ):
                         return False
-                    halts.wait_until(tx, seat.workspace_id, None, None)
+                    workspaces.wait_until(tx, seat.workspace_id, None, None)
                     # The batch that probed a halted account was accepted.
                     self._refusals.lift(tx, seat.workspace_id)
                 return True
@@ -547,7 +547,7 @@ class Submission:
         with self._ledger.write(seat) as tx:
             submissions.mark_unknown(tx, row.id, note=note, now=now)
             # An unknown outcome is no evidence on the account either.
-            halts.put_off_probe(
+            workspaces.put_off_probe(
                 tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
             )
         self._reporter.unknown(row, note)
@@ -580,5 +580,7 @@ class Submission:
 
     def _wait(self, tx: Transaction, seat: Seat, seconds: float, reason: str) -> None:
         now = self._ledger.now()
-        halts.wait_until(tx, seat.workspace_id, now + seconds, reason)
-        halts.put_off_probe(tx, seat.workspace_id, now=now, interval=self._settings.probe_interval)
+        workspaces.wait_until(tx, seat.workspace_id, now + seconds, reason)
+        workspaces.put_off_probe(
+            tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
+        )

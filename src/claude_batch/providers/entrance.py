@@ -24,13 +24,13 @@ from claude_batch.core.settings import LedgerSettings, without_password
 from claude_batch.core.states import BatchState
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
-    collected_batches,
+    cancellations,
     conversations,
     cost_sums,
     deliveries,
-    halts,
     queries,
     uploaded_files,
+    workspaces,
 )
 from claude_batch.ledger.deliveries import Outstanding
 from claude_batch.ledger.queries import Answer, Success
@@ -448,14 +448,14 @@ class Opened(Closing):
     def uncancelled(self, run_id: str) -> int:
         """Return how many batches of a cancelled run the API has not been asked to cancel yet."""
         with self._engine.ledger.read() as tx:
-            return collected_batches.uncancelled(tx, run_id)
+            return cancellations.uncancelled(tx, run_id)
 
     def check_key(self, run_id: str) -> None:
         """Raise `AccountHaltedError` if a run waits in the workspace of another key."""
         own = self._door().workspace_id
         with self._engine.ledger.read() as tx:
-            theirs = halts.workspace_row(tx, queries.run_row(tx, run_id).workspace_id)
-            ours = halts.workspace_row(tx, own)
+            theirs = workspaces.workspace_row(tx, queries.run_row(tx, run_id).workspace_id)
+            ours = workspaces.workspace_row(tx, own)
         if theirs.id != ours.id:
             raise other_key_error(run_id, theirs.name, ours.name)
 

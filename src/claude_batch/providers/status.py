@@ -16,11 +16,11 @@ from claude_batch.core.terminal import encodable
 from claude_batch.ledger import (
     conversations,
     cost_sums,
-    halts,
     page_queries,
     queries,
     run_deadlines,
     unknown_batches,
+    workspaces,
 )
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.page_queries import RunMark
@@ -167,8 +167,8 @@ def status_in(
     if still_open and driven is None:
         driven = seat_is_taken(ledger, run.workspace_id)
     batches = _batches(tx, run.id, bool(driven))
-    workspace = halts.workspace_row(tx, run.workspace_id)
-    limits = halts.limits_of(tx)
+    workspace = workspaces.workspace_row(tx, run.workspace_id)
+    limits = workspaces.limits_of(tx)
     strange = queries.strange_count(tx, run.id)
     deadline = _deadline(tx, run, counts)
     held = held_of(tx, run.id, ledger.now()) if counts.get(RequestState.QUEUED) else None
@@ -348,7 +348,7 @@ def _waiting_for(
     counts: Mapping[RequestState, int],
     batches: tuple[BatchStatus, ...],
     workspace: Any,
-    limits: halts.Limits,
+    limits: workspaces.Limits,
     deadline: Deadline | None,
     turning: str,
     held: Held | None,
@@ -364,7 +364,7 @@ def _waiting_for(
     if state is RunState.HALTED:
         halted = f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}"
         if workspace.halt_reason != "ledger_behind":  # whose message names the command
-            halted += f"; fix the cause, then run `{halts.remedy_of(workspace.halt_reason)}`"
+            halted += f"; fix the cause, then run `{workspaces.remedy_of(workspace.halt_reason)}`"
         words.append(halted)
         words.append(_probe_words(workspace, now))
     if held is not None:
@@ -440,7 +440,7 @@ def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None
 def _probe_words(workspace: Any, now: float) -> str:
     age = roughly(now - workspace.halted)
     if workspace.next_probe is None:
-        return f"halted for {age}, until you run `{halts.remedy_of(workspace.halt_reason)}`"
+        return f"halted for {age}, until you run `{workspaces.remedy_of(workspace.halt_reason)}`"
     left = workspace.next_probe - now
     when = f"in {roughly(left)}" if left > 0 else "next"
     return f"halted for {age}; the driver tries one request {when}"
