@@ -27,13 +27,12 @@ from claude_batch.core.errors import BudgetScope
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges
 from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE, PACKABLE_NOW
-from claude_batch.ledger.portable_sql import upsert
+from claude_batch.ledger.portable_sql import drop_meta, meta_value, put_meta
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
     budgets,
     former_members,
-    meta,
     params,
     requests,
     results,
@@ -72,11 +71,11 @@ def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None
     mine = and_(budgets.c.scope == scope, budgets.c.name == name)
     removed = _removed(scope, name)
     declared = tx.scalar(select(budgets.c.declared).where(mine))
-    tx.execute(delete(meta).where(meta.c.name == removed))
+    drop_meta(tx, removed)
     if amount is None:
         tx.execute(delete(budgets).where(mine))
         if declared is not None:
-            tx.execute(insert(meta).values(name=removed, value=str(declared)))
+            put_meta(tx, removed, declared)
     elif not tx.execute(update(budgets).where(mine).values(amount=amount, warned=0)).rowcount:
         tx.execute(insert(budgets).values(scope=scope, name=name, amount=amount, warned=0))
 
@@ -84,7 +83,7 @@ def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None
 def forget_run(tx: Connection, run_id: str) -> None:
     """Remove the budget of a run that leaves the ledger, and what `set_amount` recorded of it."""
     tx.execute(delete(budgets).where(budgets.c.scope == "run", budgets.c.name == run_id))
-    tx.execute(delete(meta).where(meta.c.name == _removed("run", run_id)))
+    drop_meta(tx, _removed("run", run_id))
 
 
 def _removed(scope: BudgetScope, name: str) -> str:
@@ -101,8 +100,7 @@ def declare(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -
     mine = and_(budgets.c.scope == scope, budgets.c.name == name)
     if amount is None or tx.scalar(select(budgets.c.declared).where(mine)) == amount:
         return
-    removed = tx.scalar(select(meta.c.value).where(meta.c.name == _removed(scope, name)))
-    if removed == str(amount):
+    if meta_value(tx, _removed(scope, name)) == str(amount):
         return
     set_amount(tx, scope, name, amount)
     tx.execute(update(budgets).where(mine).values(declared=amount))
@@ -379,7 +377,7 @@ _PRICES = "reserved_at"
 
 def are_priced_by(tx: Connection, digest: str) -> bool:
     """Return whether all reservations of unsent requests were computed at these prices."""
-    return tx.scalar(select(meta.c.value).where(meta.c.name == _PRICES)) == digest
+    return meta_value(tx, _PRICES) == digest
 
 
 def price_by(tx: Connection, digest: str) -> None:
@@ -397,8 +395,7 @@ def price_by(tx: Connection, digest: str) -> None:
     )
     tx.execute(update(requests).where(waits, requests.c.reserve.is_not(None)).values(reserve=None))
     charges.forget_unsent(tx)
-    row = upsert(meta).values(name=_PRICES, value=digest)
-    tx.execute(row.on_conflict_do_update(index_elements=["name"], set_={"value": digest}))
+    put_meta(tx, _PRICES, digest)
 
 
 # What waits ---------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from sqlalchemy import (
     Connection,
     and_,
     exists,
-    func,
     or_,
     select,
     update,
@@ -16,6 +15,7 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
+from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -87,7 +87,10 @@ def uncancelled(tx: Connection, run_id: str) -> int:
     )
     # `Polling.cancel_requested` leaves this if the API did not accept it.
     refused = and_(batches.c.state == BatchState.CANCELING, batches.c.note.is_not(None))
-    query = select(func.count()).where(
-        batches.c.id.in_(mine), batches.c.cancel_requested.is_not(None), or_(unasked, refused)
+    return count_rows(
+        tx,
+        batches,
+        batches.c.id.in_(mine),
+        batches.c.cancel_requested.is_not(None),
+        or_(unasked, refused),
     )
-    return tx.scalar(query) or 0

@@ -25,6 +25,7 @@ from claude_batch.core.outcome import Disposition, Next, Reason
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
 from claude_batch.ledger.charges import charged_batches, settle
+from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.schema import (
     batches,
     lanes,
@@ -306,17 +307,12 @@ def without_result(tx: Connection, batch_id: int) -> int:
 
     Those that the user gave up are among them: a late success still ends them.
     """
-    return (
-        tx.scalar(
-            select(func.count())
-            .select_from(requests)
-            .where(
-                requests.c.batch_id == batch_id,
-                requests.c.state.in_((RequestState.PACKED, RequestState.LOST)),
-                has_no_result(batch_id),
-            )
-        )
-        or 0
+    return count_rows(
+        tx,
+        requests,
+        requests.c.batch_id == batch_id,
+        requests.c.state.in_((RequestState.PACKED, RequestState.LOST)),
+        has_no_result(batch_id),
     )
 
 
@@ -483,12 +479,13 @@ def _waiting(batch_ids: Sequence[int]) -> Any:
 
 def _given_before(tx: Connection, batch_id: int) -> int:
     """Return how many requests of a batch were final before it was complete."""
-    had = and_(
+    return count_rows(
+        tx,
+        requests,
         requests.c.batch_id == batch_id,
         requests.c.finished.is_not(None),
         requests.c.answered_by.is_not(None),
     )
-    return tx.scalar(select(func.count()).select_from(requests).where(had)) or 0
 
 
 def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> Collected:

@@ -23,6 +23,7 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges
+from claude_batch.ledger.portable_sql import in_chunks
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
@@ -42,9 +43,6 @@ Grouping = Literal["actor", "model", "day"]
 """By actor, by the model that answered, or by the day (UTC) on which the batch ended."""
 
 DAY = 86400.0
-_MANY = 500
-"""Batches of one query."""
-
 PAGE = 1000
 """Answers per page."""
 
@@ -192,7 +190,7 @@ def costs_in_batches(
     """Return a run's cost in each batch (nano-dollars), and its number of unpriced results."""
     nothing: tuple[int, int] = (0, 0)
     costs: dict[int, tuple[int, int]] = dict.fromkeys(batch_ids, nothing)
-    for begin in range(0, len(batch_ids), _MANY):
+    for some in in_chunks(batch_ids):
         rows = tx.execute(
             select(
                 results.c.batch_id,
@@ -201,7 +199,7 @@ def costs_in_batches(
             )
             .join(requests, requests.c.seq == results.c.request_seq)
             .where(
-                results.c.batch_id.in_(batch_ids[begin : begin + _MANY]),
+                results.c.batch_id.in_(some),
                 requests.c.run_id == run_id,
                 results.c.sending > REUSED,
             )

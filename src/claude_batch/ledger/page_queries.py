@@ -12,13 +12,13 @@ from sqlalchemy import Connection, Integer, and_, case, cast, func, or_, select
 
 from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.cost_sums import DAY
+from claude_batch.ledger.portable_sql import in_chunks, meta_value
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
     batches,
     conversations,
     lanes,
-    meta,
     params,
     requests,
     results,
@@ -28,9 +28,6 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import REOPENED, REUSED
-
-_MANY = 500
-"""Values in one IN list."""
 
 # Runs ---------------------------------------------------------------------------------------------
 
@@ -49,7 +46,7 @@ class RunMark(NamedTuple):
 
 def run_marks(tx: Connection, run_ids: Collection[str]) -> dict[str, RunMark]:
     """Return the marks of runs. Of each, one entry of an index is read, however large it is."""
-    reopened = tx.scalar(select(meta.c.value).where(meta.c.name == REOPENED))
+    reopened = meta_value(tx, REOPENED)
     last = (
         select(requests.c.finished)
         .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
@@ -110,8 +107,8 @@ def actors(tx: Connection, after: str, limit: int) -> list[ActorRuns]:
 def actors_of_runs(tx: Connection, run_ids: Sequence[str]) -> dict[str, str]:
     """Return the actors of runs by the runs' ids."""
     found: dict[str, str] = {}
-    for begin in range(0, len(run_ids), _MANY):
-        query = select(runs.c.id, runs.c.actor).where(runs.c.id.in_(run_ids[begin : begin + _MANY]))
+    for some in in_chunks(run_ids):
+        query = select(runs.c.id, runs.c.actor).where(runs.c.id.in_(some))
         found.update((row[0], row[1]) for row in tx.execute(query))
     return found
 

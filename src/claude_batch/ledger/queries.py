@@ -23,6 +23,7 @@ from sqlalchemy import (
 
 from claude_batch.core.ids import RUN_PREFIX
 from claude_batch.core.states import OPEN, UNDER_WAY, BatchState, RequestState
+from claude_batch.ledger.portable_sql import count_rows, in_chunks, meta_number
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
@@ -191,10 +192,6 @@ def _answer(row: Sequence[Any]) -> Answer:
     return Answer._make((*row[:4], _STATES[row[4]], *row[5:]))
 
 
-_MANY = 500
-"""Values in one IN list."""
-
-
 _AnswerT = TypeVar("_AnswerT", Answer, Answer | Success)
 
 
@@ -203,8 +200,8 @@ def _with_contexts(tx: Connection, answers: list[_AnswerT]) -> list[_AnswerT]:
     if not answers or tx.scalar(_ANY_CONTEXT) is None:
         return answers
     found: dict[int, bytes] = {}
-    for begin in range(0, len(answers), _MANY):
-        seqs = [answer.seq for answer in answers[begin : begin + _MANY]]
+    for some in in_chunks(answers):
+        seqs = [answer.seq for answer in some]
         rows = tx.execute(select(contexts).where(contexts.c.request_seq.in_(seqs)))
         found.update((row.request_seq, row.value) for row in rows)
     return [
@@ -532,7 +529,7 @@ def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]
 
 def last_stamp(tx: Connection) -> int:
     """Return the stamp of the last transaction that finished requests, of any run."""
-    return int(tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one())
+    return meta_number(tx, "stamp")
 
 
 def finished_at(tx: Connection, run_id: str) -> int:
@@ -560,15 +557,8 @@ def last_endings(tx: Connection, run_ids: Collection[str]) -> dict[str, int]:
 
 def strange_count(tx: Connection, run_id: str) -> int:
     """Return the number of lines of the run's batches that are no results."""
-    return (
-        tx.scalar(
-            select(func.count())
-            .select_from(strange_lines)
-            .join(batch_runs, batch_runs.c.batch_id == strange_lines.c.batch_id)
-            .where(batch_runs.c.run_id == run_id)
-        )
-        or 0
-    )
+    lines = strange_lines.join(batch_runs, batch_runs.c.batch_id == strange_lines.c.batch_id)
+    return count_rows(tx, lines, batch_runs.c.run_id == run_id)
 
 
 def batch_of(tx: Connection, seq: int) -> str | None:
@@ -617,13 +607,11 @@ def behind(tx: Connection) -> list[str]:
 def unfinished(tx: Connection, run_id: str) -> int:
     """Return the number of a run's requests without a final state."""
     # Finished requests are counted in their index alone; open ones would need a row lookup each.
-    finished = tx.scalar(
-        select(func.count())
-        .select_from(requests)
-        .where(requests.c.run_id == run_id, requests.c.finished.is_not(None))
+    finished = count_rows(
+        tx, requests, requests.c.run_id == run_id, requests.c.finished.is_not(None)
     )
     total = tx.execute(select(runs.c.request_count).where(runs.c.id == run_id)).scalar_one()
-    return int(total) - int(finished or 0)
+    return int(total) - finished
 
 
 def unsent(tx: Connection, run_id: str) -> int:
@@ -631,22 +619,12 @@ def unsent(tx: Connection, run_id: str) -> int:
     waiting = select(batches.c.id).where(
         batches.c.state.in_((BatchState.PACKED, BatchState.SUBMITTING))
     )
-    return (
-        tx.scalar(
-            select(func.count())
-            .select_from(requests)
-            .where(
-                requests.c.run_id == run_id,
-                or_(
-                    requests.c.state == RequestState.QUEUED,
-                    and_(
-                        requests.c.state == RequestState.PACKED,
-                        requests.c.batch_id.in_(waiting),
-                    ),
-                ),
-            )
-        )
-        or 0
+    packed = and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(waiting))
+    return count_rows(
+        tx,
+        requests,
+        requests.c.run_id == run_id,
+        or_(requests.c.state == RequestState.QUEUED, packed),
     )
 
 

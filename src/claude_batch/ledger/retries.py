@@ -21,6 +21,7 @@ from claude_batch.ledger.conversations import (
     is_usable,
     of_this_turn,
 )
+from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.queries import last_stamp, request_counts, unfinished
 from claude_batch.ledger.schema import (
     OF_ANSWER,
@@ -267,14 +268,7 @@ def _ended(tx: Connection, run_id: str) -> tuple[float | None, float | None]:
 
 def _unknown(tx: Connection, run_id: str) -> int:
     unknown = select(batches.c.id).where(batches.c.state == BatchState.UNKNOWN)
-    return (
-        tx.scalar(
-            select(func.count())
-            .select_from(requests)
-            .where(requests.c.run_id == run_id, requests.c.batch_id.in_(unknown))
-        )
-        or 0
-    )
+    return count_rows(tx, requests, requests.c.run_id == run_id, requests.c.batch_id.in_(unknown))
 
 
 def retry_call(tx: Connection, seq: int, *, due: float) -> str | None:
@@ -339,8 +333,7 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
 
 def _count_canceled(tx: Connection, run_id: str) -> int:
     canceled = requests.c.state == RequestState.CANCELED
-    where = and_(requests.c.run_id == run_id, canceled)
-    return tx.scalar(select(func.count()).select_from(requests).where(where)) or 0
+    return count_rows(tx, requests, requests.c.run_id == run_id, canceled)
 
 
 def _give_known_answers(tx: Connection, failed: Any) -> int:

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from claude_batch.core.ids import COUNTER_DIGITS, counter_of
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.portable_sql import upsert
+from claude_batch.ledger.portable_sql import count_rows, upsert
 from claude_batch.ledger.schema import (
     former_members,
     requests,
@@ -212,13 +212,12 @@ def add_strange_lines(tx: Connection, batch_id: int, lines: Iterable[tuple[bytes
     Anything beyond `MOST_STRANGE_LINES` or `MOST_STRANGE_BYTES` is dropped, so that a faulty server
     cannot fill the disk.
     """
-    mine = strange_lines.c.batch_id == batch_id
-    count = tx.scalar(select(func.count()).select_from(strange_lines).where(mine)) or 0
+    kept = count_rows(tx, strange_lines, strange_lines.c.batch_id == batch_id)
     for raw, reason in lines:
-        if count >= MOST_STRANGE_LINES:
+        if kept >= MOST_STRANGE_LINES:
             return
         digest = hashlib.sha256(raw).hexdigest()
-        count += tx.execute(
+        kept += tx.execute(
             upsert(strange_lines)
             .values(batch_id=batch_id, digest=digest, reason=reason, raw=raw[:MOST_STRANGE_BYTES])
             .on_conflict_do_nothing(index_elements=["batch_id", "digest"])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, case, delete, func, insert, or_, select, update
 
 from claude_batch.core.states import BatchState
-from claude_batch.ledger.portable_sql import upsert
+from claude_batch.ledger.portable_sql import put_meta
 from claude_batch.ledger.schema import batches, credentials, lanes, meta, requests, runs, workspaces
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.uploaded_files import move_files
@@ -293,10 +293,9 @@ class Limits(NamedTuple):
 
 def declare_limits(tx: Connection, limits: Mapping[str, int | None]) -> None:
     """Store limits by name, for all processes. None leaves the stored one, and 0 removes it."""
-    given = {name: str(limit) for name, limit in limits.items() if limit is not None}
-    for name, value in given.items():
-        row = upsert(meta).values(name=name, value=value)
-        tx.execute(row.on_conflict_do_update(index_elements=["name"], set_={"value": value}))
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    for name, limit in given.items():
+        put_meta(tx, name, limit)
     if PER_HOUR in given:
         # A pause for the former limit ends; the next pass begins another one if it must.
         tx.execute(
