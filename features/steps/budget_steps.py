@@ -336,7 +336,7 @@ def _(context: Context, cost: int) -> None:
     line = (3, 1, context.batch, "succeeded", "final", None, b"", *[0] * 6, None, *[cost] * 3)
     with context.store.write() as tx:
         stored_results.add_results(tx, [NewResult(*line)])
-        unknown_batches.fill(tx, context.batch, contradicted=False, now=5.0)
+        unknown_batches.fill(tx, context.batch, contradicted=False)
         collected_batches.settle_again(tx, context.batch, lost=False, contradicted=False)
 
 

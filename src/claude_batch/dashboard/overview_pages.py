@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from claude_batch.core.quantities import NANO, count_of, roughly
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.dashboard.ledger_reader import Cell, CostCells, LedgerReader, Snapshot, Total
-from claude_batch.ledger import page_queries, workspaces
+from claude_batch.ledger import page_queries, queries, workspaces
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.cost_sums import DAY
 from claude_batch.ledger.schema import SCHEMA_VERSION
@@ -247,7 +247,7 @@ def actor_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any
     except ValueError:
         before = None
     with reader.ledger.read() as tx:
-        rows = page_queries.runs_before(tx, before, _RUNS + 1, actor=name)
+        rows = queries.recent_runs(tx, _RUNS + 1, before=before, actor=name)
     shown = rows[:_RUNS]
     statuses = [reader.status(row.id) for row in shown]
     budget = snapshot.budget("actor", name)

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from claude_batch.core.answer_parts import Citation
 from claude_batch.core.errors import InvalidRequestError, RunNotFoundError
 from claude_batch.core.quantities import roughly
-from claude_batch.core.states import BatchState, RequestState, RunState
+from claude_batch.core.states import OPEN_AT_API, BatchState, RequestState, RunState
 from claude_batch.dashboard.ledger_reader import LedgerReader
 from claude_batch.dashboard.overview_pages import attention_of, bar_of
 from claude_batch.dashboard.page_renderer import LONGEST, render_markdown
@@ -60,7 +60,7 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
     tokens, seconds = snapshot.costs.distributions(status.run_id)
     with reader.ledger.read() as tx:
         row = queries.run_row(tx, status.run_id)
-        batches = page_queries.newest_batches_of_run(tx, status.run_id, _BATCHES)
+        batches = queries.batches_of_run(tx, status.run_id, newest=_BATCHES)
         failed: list[FailedRequest] = []
         if status.failed:
             failed = page_queries.failed_requests(tx, status.run_id, _SAMPLE)
@@ -100,8 +100,7 @@ def _ends_in(status: RunStatus, took: list[float]) -> float | None:
     """Return the seconds until the run may end, by how long past batches took, or None."""
     if status.state is not RunState.RUNNING or status.mode == "live":
         return None
-    at_api = (BatchState.IN_PROGRESS, BatchState.CANCELING)
-    submitted = [b.submitted for b in status.batches if b.state in at_api and b.submitted]
+    submitted = [b.submitted for b in status.batches if b.state in OPEN_AT_API and b.submitted]
     waits = bool(status.counts.get(RequestState.QUEUED))
     now = time.time()
     end = expected_end(submitted, waits=waits, took=took, now=now)

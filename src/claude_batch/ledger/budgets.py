@@ -425,7 +425,7 @@ _TOTALS = (
 
 
 def lane_totals(tx: Connection, lane_id: int, alone: str) -> dict[str, Waiting]:
-    """Return the queued requests of a lane by run; ``alone`` as in `packing.queued_of_lane`."""
+    """Return the queued requests of a lane by run; ``alone`` as in `queued_of_lane`."""
     rows = tx.execute(
         select(requests.c.run_id, *_TOTALS)
         .join(runs, runs.c.id == requests.c.run_id)

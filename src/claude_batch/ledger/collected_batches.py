@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.outcome import Disposition, Next, Reason
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import AT_API, OPEN_AT_API, BatchState, RequestState
 from claude_batch.ledger import transitions
 from claude_batch.ledger.charges import charged_batches, settle
 from claude_batch.ledger.portable_sql import count_rows
@@ -39,8 +39,6 @@ from claude_batch.ledger.store import (
 )
 from claude_batch.ledger.stored_results import Stored, stored_counts
 from claude_batch.ledger.transitions import REUSED
-
-_OPEN_AT_API = (BatchState.IN_PROGRESS, BatchState.CANCELING)
 
 
 class Gap(NamedTuple):
@@ -68,7 +66,7 @@ def at_the_api(tx: Connection, workspace_id: int) -> list[Record]:
         tx.execute(
             select(batches)
             .join(lanes, _of_workspace(workspace_id))
-            .where(batches.c.state.in_(_OPEN_AT_API))
+            .where(batches.c.state.in_(OPEN_AT_API))
             .order_by(batches.c.id)
         )
     )
@@ -83,7 +81,7 @@ def any_check_due(tx: Connection, workspace_id: int, now: float) -> bool:
     due = (
         select(batches.c.id)
         .join(lanes, _of_workspace(workspace_id))
-        .where(batches.c.state.in_(_OPEN_AT_API), or_(checked <= now, checked > now + longest + 1))
+        .where(batches.c.state.in_(OPEN_AT_API), or_(checked <= now, checked > now + longest + 1))
     )
     return tx.scalar(due.limit(1)) is not None
 
@@ -123,7 +121,7 @@ def next_check_of(tx: Connection, workspace_id: int, now: float) -> float | None
     return tx.scalar(
         select(func.min(case((is_due, 0.0), else_=check)))
         .join(lanes, _of_workspace(workspace_id))
-        .where(batches.c.state.in_((*_OPEN_AT_API, BatchState.ENDED, BatchState.UNKNOWN)))
+        .where(batches.c.state.in_((*AT_API, BatchState.UNKNOWN)))
     )
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import FAILED, UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger import charges
 from claude_batch.ledger.portable_sql import in_chunks
 from claude_batch.ledger.schema import (
@@ -45,13 +45,6 @@ Grouping = Literal["actor", "model", "day"]
 DAY = 86400.0
 PAGE = 1000
 """Answers per page."""
-
-_FAILED = (
-    RequestState.ERRORED,
-    RequestState.EXPIRED,
-    RequestState.CANCELED,
-    RequestState.LOST,
-)
 
 _SUCCEEDED = results.c.outcome == RequestState.SUCCEEDED
 
@@ -217,7 +210,7 @@ def failures(tx: Connection, run_id: str) -> dict[str, int]:
         select(kind, number)
         .select_from(requests)
         .outerjoin(results, OF_ANSWER)
-        .where(requests.c.run_id == run_id, requests.c.state.in_(_FAILED))
+        .where(requests.c.run_id == run_id, requests.c.state.in_((*FAILED, RequestState.LOST)))
         .group_by(kind)
         .order_by(number.desc(), kind)
     )
@@ -524,15 +517,6 @@ class Queue(NamedTuple):
     """When the oldest batch at the API was submitted (seconds since the epoch)."""
 
 
-_AT_API = (
-    BatchState.SUBMITTING,
-    BatchState.IN_PROGRESS,
-    BatchState.CANCELING,
-    BatchState.ENDED,
-    BatchState.UNKNOWN,
-)
-
-
 def queue_of(tx: Connection, workspace_id: int) -> Queue:
     """Return the number of waiting requests and of open batches of a workspace.
 
@@ -554,7 +538,7 @@ def queue_of(tx: Connection, workspace_id: int) -> Queue:
         )
         .join(lanes, lanes.c.id == batches.c.lane_id)
         .where(
-            batches.c.state.in_((BatchState.PACKED, *_AT_API)),
+            batches.c.state.in_(UNDER_WAY),
             lanes.c.workspace_id == workspace_id,
         )
         .group_by(batches.c.state)

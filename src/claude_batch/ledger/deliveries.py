@@ -204,11 +204,6 @@ def delivered_runs(tx: Connection, before: float) -> list[str]:
     return list(tx.scalars(query.order_by(runs.c.delivered, runs.c.id)))
 
 
-def is_stored(tx: Connection, run_id: str) -> bool:
-    """Return whether a run is in the ledger, and whole."""
-    return tx.scalar(select(runs.c.stored).where(runs.c.id == run_id)) is not None
-
-
 def why_kept(tx: Connection, run_id: str) -> str | None:
     """Return the reason why a run cannot be removed, in words; None if it can."""
     run: Any = tx.execute(select(runs).where(runs.c.id == run_id)).one()

@@ -408,12 +408,6 @@ def finish_storing(
     _check_ours(finished.rowcount)
 
 
-def is_stored(tx: Connection, run_id: str) -> bool | None:
-    """Return whether a run was fully stored; None if it is gone."""
-    stored = tx.execute(select(runs.c.stored).where(runs.c.id == run_id)).first()
-    return None if stored is None else stored[0] is not None
-
-
 def drop_run(tx: Connection, run_id: str) -> None:
     """Remove a run that was never fully stored, and so never sent; any other run stays."""
     stored = tx.scalar(select(runs.c.stored).where(runs.c.id == run_id))
@@ -453,12 +447,12 @@ def claim_half_stored(tx: Connection, run_id: str, *, former: str, process: str)
     return tx.execute(update(runs).where(*incomplete).values(process=process)).rowcount > 0
 
 
-def remove_half_stored(tx: Connection, run_id: str, *, limit: int = 5000) -> bool:
+def remove_half_stored(tx: Connection, run_id: str) -> bool:
     """Remove some requests of an incomplete run; return False once the run itself is removed.
 
     This also continues the removal of a run, with answers, that a dead process had begun.
     """
-    return remove_some(tx, run_id, limit=limit).more
+    return remove_some(tx, run_id, limit=5000).more
 
 
 def _new_key(result: Any) -> int:

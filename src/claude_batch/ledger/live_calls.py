@@ -136,12 +136,6 @@ def waiting(
     return [(row[0], row[1]) for row in rows]
 
 
-def actors_of(tx: Connection, run_ids: Collection[str]) -> list[tuple[str, str]]:
-    """Return these runs, each with its actor."""
-    rows = tx.execute(select(runs.c.id, runs.c.actor).where(runs.c.id.in_(run_ids)))
-    return [(row[0], row[1]) for row in rows]
-
-
 def request(tx: Connection, seq: int) -> Waiting | None:
     """Return a waiting request with its params; None if it does not wait any more."""
     row = tx.execute(

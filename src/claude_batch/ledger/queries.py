@@ -219,18 +219,20 @@ _BY_POSITION = (
 _OF_STATE = _BY_POSITION.where(requests.c.state == bindparam("state"))
 
 
+_PAGE_BYTES = 1 << 20
+
+
 def answers_by_position(
     ledger: Ledger,
     run_id: str,
     *,
     start: int = 0,
     state: RequestState | None = None,
-    page_bytes: int = 1 << 20,
     page_rows: int = 100_000,
 ) -> Iterator[Answer]:
     """Return a run's requests from a position on, in order, whatever their state, or of one.
 
-    A transaction reads a page: about ``page_bytes``, and at most ``page_rows`` in hundreds.
+    A transaction reads a page: about `_PAGE_BYTES`, and at most ``page_rows`` in hundreds.
     """
     query, values = (_BY_POSITION, {}) if state is None else (_OF_STATE, {"state": state.value})
 
@@ -242,7 +244,7 @@ def answers_by_position(
                 answers = [_answer(row) for row in rows]
                 page += answers
                 size += sum([len(answer.raw or b"") + 200 for answer in answers])
-                if size >= page_bytes or len(page) >= page_rows:
+                if size >= _PAGE_BYTES or len(page) >= page_rows:
                     break
         return _with_contexts(tx, page)
 
@@ -282,7 +284,7 @@ _NO_OUTPUTS = _BY_POSITION.where(
 
 
 def outputs_by_position(
-    ledger: Ledger, run_id: str, *, start: int = 0, page_bytes: int = 1 << 19
+    ledger: Ledger, run_id: str, *, start: int = 0
 ) -> Iterator[Answer | Success]:
     """Return the requests of `answers_by_position`, of each success only what files show."""
 
@@ -297,7 +299,7 @@ def outputs_by_position(
                 raws = [row[4] or b"" for row in rows]
                 others = others or b"" in raws
                 size += sum(map(len, raws)) + 200 * len(raws)
-                if size >= page_bytes:
+                if size >= _PAGE_BYTES // 2:
                     break
         if others:
             last = page[-1].position
@@ -429,21 +431,49 @@ def run_row(tx: Connection, run_id: str) -> Record:
     return tx.execute(select(runs).where(runs.c.id == run_id)).one()
 
 
-def recent_runs(tx: Connection, limit: int = 50) -> list[Record]:
-    """Return the newest runs that hold at least one request, newest first."""
-    return list(
-        tx.execute(
-            select(runs)
-            .where(runs.c.request_count > 0)
-            .order_by(runs.c.created.desc(), runs.c.id)
-            .limit(limit)
+def is_stored(tx: Connection, run_id: str) -> bool | None:
+    """Return whether a run was fully stored; None if it is gone."""
+    stored = tx.execute(select(runs.c.stored).where(runs.c.id == run_id)).first()
+    return None if stored is None else stored[0] is not None
+
+
+def recent_runs(
+    tx: Connection,
+    limit: int = 50,
+    *,
+    before: tuple[float, str] | None = None,
+    actor: str | None = None,
+) -> list[Record]:
+    """Return the newest runs that hold at least one request, newest first.
+
+    ``before``: only runs older than ``(created, id)``.
+    """
+    query = select(runs).where(runs.c.request_count > 0)
+    if actor is not None:
+        query = query.where(runs.c.actor == actor)
+    if before is not None:
+        created, run_id = before
+        query = query.where(
+            or_(
+                runs.c.created < created,
+                and_(runs.c.created == created, runs.c.id > run_id),
+            )
         )
-    )
+    return list(tx.execute(query.order_by(runs.c.created.desc(), runs.c.id).limit(limit)))
 
 
 def actors(tx: Connection) -> list[str]:
     """Return the names of all actors that have a run, sorted."""
     return sorted(tx.scalars(select(runs.c.actor).where(runs.c.request_count > 0).distinct()))
+
+
+def actors_of_runs(tx: Connection, run_ids: Collection[str]) -> dict[str, str]:
+    """Return the actors of runs by the runs' ids."""
+    found: dict[str, str] = {}
+    for some in in_chunks(run_ids):
+        query = select(runs.c.id, runs.c.actor).where(runs.c.id.in_(some))
+        found.update((row[0], row[1]) for row in tx.execute(query))
+    return found
 
 
 def request_counts(tx: Connection, run_id: str) -> dict[RequestState, int]:
@@ -456,16 +486,18 @@ def request_counts(tx: Connection, run_id: str) -> dict[RequestState, int]:
     return {RequestState(state): count for state, count in rows}
 
 
-def batches_of_run(tx: Connection, run_id: str) -> list[Record]:
-    """Return the batches that carried requests of a run, oldest first."""
-    return list(
-        tx.execute(
-            select(batches)
-            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
-            .where(batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
-            .order_by(batches.c.id)
-        )
+def batches_of_run(tx: Connection, run_id: str, newest: int | None = None) -> list[Record]:
+    """Return the batches that carried requests of a run, oldest first.
+
+    ``newest``: only so many of the newest ones, newest first.
+    """
+    query = (
+        select(batches)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
     )
+    order = batches.c.id if newest is None else batches.c.id.desc()
+    return list(tx.execute(query.order_by(order).limit(newest)))
 
 
 def packed_requests(tx: Connection, run_id: str) -> dict[BatchState, int]:
@@ -532,20 +564,9 @@ def last_stamp(tx: Connection) -> int:
     return meta_number(tx, "stamp")
 
 
-def finished_at(tx: Connection, run_id: str) -> int:
-    """Return the stamp of the last request of a run that became final; 0 if none has."""
-    return (
-        tx.scalar(
-            select(func.max(requests.c.finished)).where(
-                requests.c.run_id == run_id, requests.c.finished.is_not(None)
-            )
-        )
-        or 0
-    )
-
-
 def last_endings(tx: Connection, run_ids: Collection[str]) -> dict[str, int]:
-    """Return `finished_at` of many runs, with one statement that seeks once for each run."""
+    """Return the stamp of the last request of each run that became final; 0 if none has."""
+    # One statement, which seeks once for each run.
     last = (
         select(func.max(requests.c.finished))
         .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))

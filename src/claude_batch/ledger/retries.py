@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, case, exists, func, or_, select, update
+from sqlalchemy import Connection, and_, case, exists, func, or_, select
 
-from claude_batch.core.states import OPEN, BatchState, RequestState
+from claude_batch.core.states import FAILED, OPEN, BatchState, RequestState
 from claude_batch.ledger import run_deadlines, transitions
 from claude_batch.ledger.collected_batches import fetch_soon
 from claude_batch.ledger.conversations import (
@@ -33,9 +33,6 @@ from claude_batch.ledger.schema import (
     runs,
 )
 from claude_batch.ledger.unknown_batches import lacks_result, remember_former
-
-FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
-"""States that may be retried, because the API guarantees that nothing was billed."""
 
 ON_ORDER = (*FAILED, RequestState.MALFORMED)
 """States that an order may name. A malformed answer was billed, so only an order retries it."""
@@ -140,14 +137,8 @@ def _ask_again(tx: Connection, run_id: str, failed: Any, *, due: float) -> tuple
     answered = _give_known_answers(tx, failed)
     queued = _queue(tx, failed, due)
     if queued or answered:
-        _reopen(tx, run_id, due)
+        run_deadlines.reopen_run(tx, run_id, due)
     return queued, answered
-
-
-def _reopen(tx: Connection, run_id: str, now: float) -> None:
-    """Reopen a run that had ended, because it has new attempts or undelivered answers."""
-    tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
-    run_deadlines.renew(tx, run_id, now)
 
 
 def _queue(tx: Connection, failed: Any, due: float) -> int:
@@ -192,7 +183,7 @@ def rerun(tx: Connection, run_id: str, now: float) -> Rerun:
         queued = passing
         _queue(tx, chosen, now)
     if queued or given:
-        _reopen(tx, run_id, now)
+        run_deadlines.reopen_run(tx, run_id, now)
     counts = request_counts(tx, run_id)
     failed |= {str(state): counts[state] for state in _STANDS if state in counts}
     first, last = _ended(tx, run_id)
@@ -327,7 +318,7 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
     queued += transitions.ask_again(tx, and_(lost, lost_with_it), due=now)
     for batch_id in batch_ids:
         fetch_soon(tx, batch_id, now)
-    _reopen(tx, run_id, now)
+    run_deadlines.reopen_run(tx, run_id, now)
     return queued
 
 

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.outcome import RETRIED
-from claude_batch.core.states import BatchState, CandidateState, RequestState
+from claude_batch.core.states import FAILED, BatchState, CandidateState, RequestState
 from claude_batch.ledger import charges, run_deadlines, transitions
 from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelled
 from claude_batch.ledger.conversations import continuing_counts, is_usable, of_this_turn
@@ -47,8 +47,6 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Record
 
 # Late answers -------------------------------------------------------------------------------------
-
-_FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
 
 
 def any_former(tx: Connection) -> bool:
@@ -168,7 +166,7 @@ def incomplete_batches(tx: Connection, run_id: str) -> list[Record]:
     )
 
 
-def fill(tx: Connection, batch_id: int, *, contradicted: bool, now: float) -> None:
+def fill(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
     """Apply late lines to requests that were lost in a collected batch, or left it undecided.
 
     A success also replaces a failure from another line of the same sending. ``contradicted``: some
@@ -180,7 +178,7 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool, now: float) -> No
     here = requests.c.batch_id == batch_id
     line = and_(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
     success = results.c.outcome == RequestState.SUCCEEDED
-    belied = and_(requests.c.state.in_(_FAILED), requests.c.answered_by == results.c.sending)
+    belied = and_(requests.c.state.in_(FAILED), requests.c.answered_by == results.c.sending)
     waits = and_(former, requests.c.state == RequestState.QUEUED, is_usable())
     is_lost = requests.c.state == RequestState.LOST
     answered = and_(success, of_this_turn(), or_(and_(or_(here, former), is_lost), waits, belied))
@@ -549,9 +547,7 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
     count = transitions.ask_again(tx, lost, due=now, forgive=False)
     if count:
-        # The delivered output shows "lost"; the new answers require another delivery.
-        tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
-        run_deadlines.renew(tx, run_id, now)
+        run_deadlines.reopen_run(tx, run_id, now)
     return count
 
 

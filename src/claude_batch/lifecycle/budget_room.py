@@ -426,7 +426,7 @@ def count_for_batch(ledger: Ledger, seat: Seat, prices: Prices, batch_id: int, n
     with ledger.read() as tx:
         if not charges.any_budget(tx):
             return
-        runs = batch_contents.runs_of_batch(tx, batch_id)
+        runs = [(run.id, run.actor) for run in queries.runs_of_batch(tx, batch_id)]
     count_for_runs(ledger, seat, prices, runs, now)
 
 
@@ -441,12 +441,12 @@ def withdraw_what_is_too_dear(tx: Transaction, batch_id: int, now: float) -> boo
         return True
     counted = {run_id for run_id, _ in budgets.charged_runs(tx, batch_id)}
     too_dear: list[str] = []
-    for run_id, actor in batch_contents.runs_of_batch(tx, batch_id):
-        each = budgets.budgets_of(tx, run_id, actor, today(now))
-        if each and run_id not in counted:
+    for run in queries.runs_of_batch(tx, batch_id):
+        each = budgets.budgets_of(tx, run.id, run.actor, today(now))
+        if each and run.id not in counted:
             return False
         if any(budget.left < 0 for budget in each):
-            too_dear.append(run_id)
+            too_dear.append(run.id)
     # All of a run, because the queue selects what fits.
     return not too_dear or batch_contents.withdraw_runs(tx, batch_id, too_dear)
 

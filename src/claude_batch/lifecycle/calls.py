@@ -18,6 +18,7 @@ from claude_batch.core.errors import ActorError, KeyConflictError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.quantities import count_of, tally
+from claude_batch.core.states import FAILED
 from claude_batch.ledger import (
     budgets,
     cancellations,
@@ -555,7 +556,7 @@ class CallStore:
         repeats = call.failure_ttl is not None and _is_within(
             call.failure_ttl, ended, self._ledger.now()
         )
-        if answer.state in retries.FAILED and not repeats:
+        if answer.state in FAILED and not repeats:
             failure = retries.retry_call(tx, seq, due=self._ledger.now() + call.mode.linger)
             if failure is not None:
                 flush.failures[failure] += 1

@@ -30,7 +30,7 @@ from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import RequestFault, UserFunctions
-from claude_batch.ledger import live_calls, transitions, workspaces
+from claude_batch.ledger import live_calls, queries, transitions, workspaces
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
@@ -337,8 +337,8 @@ class LiveCalls:
         with self._ledger.read() as tx:
             if not any_budget(tx):
                 return
-            runs = live_calls.actors_of(tx, {run_id for _, run_id in self._page})
-        await in_a_thread(count_for_runs, self._ledger, seat, self._prices, runs, now)
+            runs = queries.actors_of_runs(tx, {run_id for _, run_id in self._page})
+        await in_a_thread(count_for_runs, self._ledger, seat, self._prices, list(runs.items()), now)
 
     async def _report_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
         """Store what each request of held runs reserves, for the run's status and the next check.

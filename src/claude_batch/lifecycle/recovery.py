@@ -388,7 +388,7 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
         short = min(succeeded, row.request_count) - stored.succeeded - stored.undocumented
         gaps = row.request_count - stored.total
         contradicted = counts is not None and short > max(gaps, 0)
-        unknown_batches.fill(tx, batch_id, contradicted=contradicted, now=now)
+        unknown_batches.fill(tx, batch_id, contradicted=contradicted)
         lost = counts is None or missing_state(stored, succeeded) is RequestState.LOST
         collected_batches.settle_again(tx, batch_id, lost=lost, contradicted=contradicted)
         warnings = warn_after(tx, batch_id, now)

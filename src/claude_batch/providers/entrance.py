@@ -109,7 +109,7 @@ def prune(
         count_under_way(ledger, None, prices, [("run", run_id)], ledger.now())
         without_price = _unpriced(ledger, run_id)
         with ledger.write() as tx:
-            if not deliveries.is_stored(tx, run_id):
+            if not queries.is_stored(tx, run_id):
                 continue  # another process removes it
             why = deliveries.begin_pruning(tx, run_id, engine.process)
         if why is not None:  # submitted again meanwhile

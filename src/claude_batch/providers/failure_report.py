@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import FAILED, RequestState
 from claude_batch.ledger import page_queries
-from claude_batch.ledger.retries import FAILED
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers.status import RunStatus
 from claude_batch.wire.messages import UnreadableLine, decode_line

@@ -36,7 +36,7 @@ from claude_batch.core.quantities import (
     usd,
     write_usd,
 )
-from claude_batch.core.states import BatchState, RequestState, RunState
+from claude_batch.core.states import OPEN_AT_API, BatchState, RequestState, RunState
 from claude_batch.core.terminal import cell, visible
 from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.live_calls import groups_live_calls
@@ -194,8 +194,7 @@ def _end_of(status: RunStatus, took: Sequence[float]) -> float | None:
     at_api = [
         batch.submitted
         for batch in status.batches
-        if batch.state in (BatchState.IN_PROGRESS, BatchState.CANCELING)
-        and batch.submitted is not None
+        if batch.state in OPEN_AT_API and batch.submitted is not None
     ]
     waits = "queued" in status.counts or BatchState.PACKED in states
     return expected_end(at_api, waits=waits, took=took, now=time.time())

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
-from claude_batch.core.states import UNDER_WAY, BatchState
+from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
 from claude_batch.ledger import conversations, enqueue, queries, workspaces
 from claude_batch.lifecycle.budget_room import Held, held_error, held_of
 from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
@@ -30,7 +30,7 @@ Otherwise the pause is ``RESTS_PER_LOOK`` times as long as the last query took.
 CANCEL_GRACE = 600.0
 """Seconds that a run which timed out with ``on_timeout: cancel`` waits for its batches to end."""
 
-_AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
+_SENT = (BatchState.SUBMITTING, *AT_API)
 
 
 def rest_after(looked: float) -> Pause:
@@ -197,14 +197,14 @@ class RunWaiter:
         is_other = self._access.drives and made and theirs.id != ours.id
         if is_other and not seat_is_taken(self._engine.ledger, theirs.id):
             raise other_key_error(self._run_id, theirs.name, ours.name)
-        at_api = any(state in _AT_API for state in counts)
+        at_api = any(state in _SENT for state in counts)
         return workspace, at_api, counts.get(BatchState.UNKNOWN, 0), held
 
     def _batch_ids(self) -> tuple[str, ...]:
         """Return the ids of the run's batches at the API."""
         with self._engine.ledger.read() as tx:
             batches = queries.batches_of_run(tx, self._run_id)
-        return tuple(each.remote_id for each in batches if each.state in _AT_API and each.remote_id)
+        return tuple(each.remote_id for each in batches if each.state in _SENT and each.remote_id)
 
     def patience(self, cancelled_at: float | None) -> float:
         """Return the seconds that are left; ``cancelled_at``: when the wait cancelled the run."""

@@ -593,7 +593,7 @@ class RunWriter:
         """Return the id of the run if `finish` has stored it, even if it did not return."""
 
         def find(tx: Transaction) -> str | None:
-            if (stored := enqueue.is_stored(tx, self.run_id)) is not None:
+            if (stored := queries.is_stored(tx, self.run_id)) is not None:
                 return self.run_id if stored else None
             known = enqueue.run_by_digest(tx, self._digest.hexdigest())
             return None if known is None else str(known.id)

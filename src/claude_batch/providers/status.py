@@ -11,7 +11,7 @@ import msgspec
 
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.quantities import count_of, format_time, roughly
-from claude_batch.core.states import IN_FLIGHT, BatchState, RequestState, RunState
+from claude_batch.core.states import AT_API, IN_FLIGHT, BatchState, RequestState, RunState
 from claude_batch.core.terminal import encodable
 from claude_batch.ledger import (
     conversations,
@@ -377,11 +377,7 @@ def _waiting_for(
     left = (workspace.wait_until or 0) - now
     if left > 0:
         words.append(f"sending pauses for {roughly(max(1, left))} more: {workspace.wait_reason}")
-    at_api = [
-        batch
-        for batch in batches
-        if batch.state in (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
-    ]
+    at_api = [batch for batch in batches if batch.state in AT_API]
     if whole := [batch for batch in at_api if not batch.missing]:
         words.append(_at_api_words(whole, now))
     if incomplete := [batch for batch in at_api if batch.missing]:
