@@ -17,11 +17,12 @@ from markupsafe import Markup
 from claude_batch.core.answer_parts import Citation
 from claude_batch.core.errors import InvalidRequestError, RunNotFoundError
 from claude_batch.core.quantities import roughly
-from claude_batch.core.states import OPEN_AT_API, BatchState, RequestState, RunState
+from claude_batch.core.states import OPEN_AT_API, RequestState, RunState
 from claude_batch.dashboard.ledger_reader import LedgerReader
 from claude_batch.dashboard.overview_pages import attention_of, bar_of
 from claude_batch.dashboard.page_renderer import LONGEST, render_markdown
 from claude_batch.ledger import page_queries, queries
+from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, FailedRequest
 from claude_batch.ledger.store import Record
 from claude_batch.providers.failure_report import words_of
@@ -129,7 +130,7 @@ class Timeline(NamedTuple):
 
 def timeline_of(batches: list[Record], now: float) -> Timeline | None:
     """Return the timeline of batches, which come newest first; None without any."""
-    rows = [row for row in reversed(batches) if row.state != BatchState.LIVE]
+    rows = [row for row in reversed(batches) if not groups_live_calls(row.state)]
     if not rows:
         return None
     begin = min(row.created for row in rows)

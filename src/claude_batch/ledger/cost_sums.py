@@ -155,26 +155,20 @@ def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]
     return {str(model): count for model, count in tx.execute(query)}
 
 
-def collected_batches(tx: Connection, run_id: str) -> list[int]:
-    """Return the batches of a run whose results are all in the ledger."""
-    return list(
-        tx.scalars(
-            select(batches.c.id)
-            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
-            .where(batch_runs.c.run_id == run_id, batches.c.state == BatchState.COLLECTED)
+def batches_with_results(tx: Connection, run_id: str) -> list[tuple[int, bool]]:
+    """Return the batches of a run whose results are in the ledger, each with whether all are.
+
+    Live calls of the same day are grouped in a batch too, to which more may be added.
+    """
+    rows = tx.execute(
+        select(batches.c.id, batches.c.state)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(
+            batch_runs.c.run_id == run_id,
+            batches.c.state.in_((BatchState.COLLECTED, BatchState.LIVE)),
         )
     )
-
-
-def live_holders(tx: Connection, run_id: str) -> list[int]:
-    """Return the `live` batches of a run's live calls; some may still be under way."""
-    return list(
-        tx.scalars(
-            select(batches.c.id)
-            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
-            .where(batch_runs.c.run_id == run_id, batches.c.state == BatchState.LIVE)
-        )
-    )
+    return [(row.id, row.state == BatchState.COLLECTED) for row in rows]
 
 
 def costs_in_batches(

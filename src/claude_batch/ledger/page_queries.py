@@ -414,7 +414,6 @@ def results_of_request(tx: Connection, seq: int) -> list[Record]:
                 batches.c.remote_id,
                 batches.c.submitted,
                 batches.c.ended,
-                batches.c.state.label("batch_state"),
             )
             .join(batches, batches.c.id == results.c.batch_id)
             .where(results.c.request_seq == seq)

@@ -500,15 +500,28 @@ def batches_of_run(tx: Connection, run_id: str, newest: int | None = None) -> li
     return list(tx.execute(query.order_by(order).limit(newest)))
 
 
-def packed_requests(tx: Connection, run_id: str) -> dict[BatchState, int]:
-    """Return how many requests of a run wait for the outcome of batches, by the batches' state."""
+class PackedRequests(NamedTuple):
+    """How many requests of a run wait for their outcome, by where they are."""
+
+    unsent: int
+    """In batches that wait to be sent."""
+    sent: int
+    """In batches that the API has, or may have."""
+    live: int
+    """In live calls."""
+
+
+def packed_requests(tx: Connection, run_id: str) -> PackedRequests:
+    """Return how many requests of a run are in batches or live calls."""
     rows = tx.execute(
         select(batches.c.state, func.count())
         .join(requests, requests.c.batch_id == batches.c.id)
         .where(requests.c.run_id == run_id, requests.c.state == RequestState.PACKED)
         .group_by(batches.c.state)
     )
-    return {BatchState(state): count for state, count in rows}
+    counts = dict(rows.tuples().all())
+    unsent, live = (counts.pop(state, 0) for state in (BatchState.PACKED, BatchState.LIVE))
+    return PackedRequests(unsent, sum(counts.values()), live)
 
 
 def requests_of_batches(tx: Connection, run_id: str) -> dict[BatchState, int]:

@@ -21,7 +21,6 @@ from claude_batch.core.errors import ActorConfigurationError, InvalidRequestErro
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import LedgerSettings, without_password
-from claude_batch.core.states import BatchState
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
     cancellations,
@@ -377,8 +376,8 @@ class Opened(Closing):
         """
         return self._engine.sending_held()
 
-    def packed_requests(self, run_id: str) -> dict[BatchState, int]:
-        """Return how many requests of a run are in batches or live calls, by the batches' state."""
+    def packed_requests(self, run_id: str) -> queries.PackedRequests:
+        """Return how many requests of a run are in batches or live calls."""
         return self._engine.ledger.query(lambda tx: queries.packed_requests(tx, run_id))
 
     @property

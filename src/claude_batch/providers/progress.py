@@ -130,10 +130,12 @@ class ProgressReader:
 
     def read_in(self, tx: Transaction, status: RunStatus) -> Progress:
         """Return the same in a transaction of the caller, without the expected cost of a rest."""
-        live = cost_sums.live_holders(tx, self._run_id)
-        known = self._costs.keys()
-        new = [each for each in cost_sums.collected_batches(tx, self._run_id) if each not in known]
-        self._costs |= cost_sums.costs_in_batches(tx, self._run_id, [*new, *live])
+        new = [
+            batch_id
+            for batch_id, is_complete in cost_sums.batches_with_results(tx, self._run_id)
+            if batch_id not in self._costs or not is_complete
+        ]
+        self._costs |= cost_sums.costs_in_batches(tx, self._run_id, new)
         if status.failed != self._failed:
             self._failed = status.failed
             self._failures = cost_sums.failures(tx, self._run_id)
