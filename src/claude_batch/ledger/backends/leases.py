@@ -1,10 +1,11 @@
-"""Who lives, drives and fetches, on several machines: rows that are renewed, and expire.
+"""Processes, leader seats and claims, on several machines: rows that are renewed, and expire.
 
 The operating system cannot tell of a process on another machine. A process therefore renews its row
 every `heartbeat` seconds, and is taken for dead when it has not for `take_over`. Who sees its pid
 end, on Linux, need not wait. A lease only saves work: if a process that was taken for dead goes on,
 the epoch and the token of its seat exclude its writes, and its POSTs are excluded by the arm
-window, which is shorter than the lease."""
+window, which is shorter than the lease.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to the schema of a ledger in PostgreSQL: how transactions begin, what errors mean."""
+"""Connections to the schema of a ledger in PostgreSQL, notices of its commits, and its clock."""
 
 from __future__ import annotations
 
