@@ -14,7 +14,7 @@ from claude_batch.actor.request import ActorRequest
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import batch_contents, collected_batches, submissions
+from claude_batch.ledger import batch_contents, cancellations, collected_batches, submissions
 from claude_batch.ledger.queries import answers_by_position
 from claude_batch.ledger.schema import requests
 from claude_batch.ledger.store import Ledger, Seat
@@ -77,7 +77,7 @@ class Collected:
                 read_answer(answer)
         # What the next batch does not need: the rows of this one would be looked through each time.
         with self._ledger.write(seat) as tx:
-            collected_batches.cancel_run(tx, run_id, now=time.time())
+            cancellations.cancel_run(tx, run_id, now=time.time())
         return body
 
     def _store(self) -> str:

@@ -19,7 +19,7 @@ from claude_batch.core import crash_points
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import collected_batches, deliveries, halts
+from claude_batch.ledger import cancellations, deliveries, workspaces
 from claude_batch.ledger.retries import StillCancelling, send_missing
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.leader_lock import settle_interrupted
@@ -253,12 +253,12 @@ class LifecycleMachine(RuleBasedStateMachine):
     def cancel(self, pick: int, single: bool) -> None:
         with self.process.ledger.write() as tx:
             if single and self.calls:
-                collected_batches.cancel_request(
+                cancellations.cancel_request(
                     tx, self.calls[pick % len(self.calls)], self.clock.time()
                 )
             elif not single:
                 run_id = self.runs[pick % len(self.runs)]
-                collected_batches.cancel_run(tx, run_id, self.clock.time())
+                cancellations.cancel_run(tx, run_id, self.clock.time())
                 self.verdict.cancelled_runs.add(run_id)
 
     @precondition(lambda self: self.calls)
@@ -276,8 +276,8 @@ class LifecycleMachine(RuleBasedStateMachine):
     @rule()
     def resume(self) -> None:
         with self.process.ledger.write() as tx:
-            halts.accept_unexplained(tx, self.process.workspace_id)
-            halts.ask_probe(tx, self.process.workspace_id)
+            workspaces.accept_unexplained(tx, self.process.workspace_id)
+            workspaces.ask_probe(tx, self.process.workspace_id)
 
     @precondition(lambda self: self._undecided_runs())
     @rule(pick=PICK, resubmit=st.booleans())

@@ -33,17 +33,18 @@ from claude_batch.ledger import (
     cost_sums,
     deliveries,
     enqueue,
-    reservations,
     retries,
+    stored_results,
     unknown_batches,
+    workspaces,
 )
 from claude_batch.ledger import charges as charge_rows
 from claude_batch.ledger.charges import DAY, UNBOUNDED
-from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches, charges, meta, params, requests, results
 from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.ledger.stored_results import NewResult
 from claude_batch.lifecycle.budget_room import most_cost
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.money import prices_of
@@ -267,8 +268,8 @@ def _(context: Context, count: int, more: int | None = None, reserve: int | None
     context.run_ids = []
     ids = itertools.count()
     with context.store.write() as tx:
-        reservations.price_by(tx, prices_of().digest)
-        workspace = enqueue.ensure_workspace(tx, "http://nowhere", "a key")
+        budgets.price_by(tx, prices_of().digest)
+        workspace = workspaces.ensure_workspace(tx, "http://nowhere", "a key")
         lane = enqueue.ensure_lane(tx, workspace, "2023-06-01", "", "")
         for number, size in enumerate([count] if more is None else [count, more]):
             asked = NewRun(
@@ -305,8 +306,8 @@ def _(context: Context, how: str) -> None:
             counts = json.dumps({"succeeded": 3})
             collected_batches.mark_ended(tx, [(batch, counts, 1.5)])
             tx.execute(update(batches).values(remote_id="msgbatch_1"))
-        collected_batches.add_results(tx, lines)
-        stored = collected_batches.stored_counts(tx, context.batch)
+        stored_results.add_results(tx, lines)
+        stored = stored_results.stored_counts(tx, context.batch)
         if "anew" in how:
             tx.execute(update(requests).where(requests.c.seq == 3).values(reserve=None))
         collected_batches.finish_collection(
@@ -315,7 +316,7 @@ def _(context: Context, how: str) -> None:
         if "turn" in how:
             turn = NextTurn(1, 1, b"{}", rejected=False)
             assert conversations.next_turns(tx, [turn], due=3.0) == 1
-            reservations.put_reserves(tx, [(1, 150)])
+            budgets.put_reserves(tx, [(1, 150)])
         if "comes" in how:
             cost_sums.put_costs(tx, [(1, 1, "m", 7, 7, 7)])
         if "sent again" in how:
@@ -334,8 +335,8 @@ def _(context: Context) -> None:
 def _(context: Context, cost: int) -> None:
     line = (3, 1, context.batch, "succeeded", "final", None, b"", *[0] * 6, None, *[cost] * 3)
     with context.store.write() as tx:
-        collected_batches.add_results(tx, [NewResult(*line)])
-        unknown_batches.fill(tx, context.batch, contradicted=False, now=5.0)
+        stored_results.add_results(tx, [NewResult(*line)])
+        unknown_batches.fill(tx, context.batch, contradicted=False)
         collected_batches.settle_again(tx, context.batch, lost=False, contradicted=False)
 
 
@@ -463,8 +464,8 @@ def _(context: Context, count: int, what: str, most: int) -> None:
     def page(after: int) -> list[tuple[int, bytes]]:
         with ledger.read() as tx:
             if what == "in a batch":
-                return reservations.unreserved(tx, "batch", batch_ids[0], after)
-            return reservations.waiting_calls(tx, run_id, after, anew=False)
+                return budgets.unreserved(tx, "batch", batch_ids[0], after)
+            return budgets.waiting_calls(tx, run_id, after, anew=False)
 
     seen: list[int] = []
     with closing(Ledger(os.environ["CLAUDE_BATCH_LEDGER"])) as ledger:

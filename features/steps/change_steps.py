@@ -18,7 +18,7 @@ from tables import rule
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.states import Stop
-from claude_batch.ledger import conversations, deliveries, enqueue, migrations
+from claude_batch.ledger import conversations, deliveries, enqueue, migrations, workspaces
 from claude_batch.ledger.backends.sqlite_file import fault_of
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
@@ -29,21 +29,21 @@ from claude_batch.ledger.schema import lanes, meta, requests, runs
 @then("what a key has stored stays with its workspace when the key turns out to be of another one")
 def _(context: Context) -> None:
     with context.ledger.write() as tx:
-        first = enqueue.ensure_workspace(tx, "http://x/", "aa")
-        other = enqueue.ensure_workspace(tx, "http://x/", "bb")
-        enqueue.name_workspace(tx, first, "aa", "wrkspc_1")
-        enqueue.name_workspace(tx, other, "bb", "wrkspc_2")
+        first = workspaces.ensure_workspace(tx, "http://x/", "aa")
+        other = workspaces.ensure_workspace(tx, "http://x/", "bb")
+        workspaces.name_workspace(tx, first, "aa", "wrkspc_1")
+        workspaces.name_workspace(tx, other, "bb", "wrkspc_2")
         lane = enqueue.ensure_lane(tx, first, "2023-06-01", "", "")
-        assert enqueue.name_workspace(tx, first, "aa", "wrkspc_2") == other
+        assert workspaces.name_workspace(tx, first, "aa", "wrkspc_2") == other
     with context.ledger.write() as tx:
-        assert enqueue.ensure_workspace(tx, "http://x/", "aa") == other
+        assert workspaces.ensure_workspace(tx, "http://x/", "aa") == other
         assert tx.scalar(select(lanes.c.workspace_id).where(lanes.c.id == lane)) == first
 
 
 @given("a run of {count:d} requests that is wholly stored")
 def _(context: Context, count: int) -> None:
     with context.ledger.write() as tx:
-        workspace = enqueue.ensure_workspace(tx, "http://x/", "aa")
+        workspace = workspaces.ensure_workspace(tx, "http://x/", "aa")
         lane = enqueue.ensure_lane(tx, workspace, "2023-06-01", "", "")
         asked = NewRun(
             kind="run",

@@ -23,7 +23,7 @@ from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
 from claude_batch.core.ids import new_incarnation, new_request_ids, new_run_id
 from claude_batch.core.quantities import format_duration, parse_duration
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.batch_members import Members
+from claude_batch.ledger.stored_results import Members
 
 use_step_matcher("parse")
 

@@ -53,13 +53,13 @@ main()
 POLL_NOTICES = FULL.replace(
     "main()\n",
     """
-from claude_batch.ledger import collected_batches
+from claude_batch.ledger import cancellations
 from claude_batch.lifecycle.driver import Driver
 
 async def poll(self, seat):
     if crash_points.on_reach is None:
         with self._ledger.write(seat) as tx:
-            collected_batches.cancel_run(tx, "run-none", 1.0)
+            cancellations.cancel_run(tx, "run-none", 1.0)
     return 0.05
 
 Driver._poll_pass = poll

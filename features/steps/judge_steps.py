@@ -26,7 +26,7 @@ import claude_batch as cb
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import conversations, enqueue, schema
+from claude_batch.ledger import conversations, enqueue, schema, workspaces
 from claude_batch.ledger.conversations import Verdict
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import requests, results, verdicts
@@ -160,7 +160,7 @@ def _(context: Context, request: int, sending: int, run: str) -> dict[str, str]:
     ledger = context.ledger
     with contextlib.suppress(_Undone), ledger.write() as tx:
         lane = enqueue.ensure_lane(
-            tx, enqueue.ensure_workspace(tx, "http://127.0.0.1:9/", "f"), "v", "", ""
+            tx, workspaces.ensure_workspace(tx, "http://127.0.0.1:9/", "f"), "v", "", ""
         )
         asked = NewRun(
             kind="run",

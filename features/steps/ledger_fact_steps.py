@@ -17,7 +17,7 @@ from tables import check_rows, equals, reached
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.events import RequestsAnswered
-from claude_batch.ledger.backends.postgres_sql import processes
+from claude_batch.ledger.backends.leases import processes
 from claude_batch.ledger.schema import (
     batches,
     calls,

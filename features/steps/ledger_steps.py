@@ -18,9 +18,10 @@ from tables import rule
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorError, LedgerError
 from claude_batch.core.ids import new_request_ids
-from claude_batch.ledger import enqueue, halts, submissions
+from claude_batch.ledger import enqueue, submissions, workspaces
 from claude_batch.ledger.enqueue import NewRequest, NewRun
-from claude_batch.ledger.schema import SCHEMA_VERSION, meta, workspaces
+from claude_batch.ledger.schema import SCHEMA_VERSION, meta
+from claude_batch.ledger.schema import workspaces as workspaces_table
 from claude_batch.ledger.store import Deposed, Ledger, Seat, insert_many
 from claude_batch.lifecycle.packer import pack_due
 
@@ -106,7 +107,7 @@ def _(context: Context) -> None:
 def _(context: Context, seats_between: int) -> bool:
     """Whether a seat follows an earlier one of the workspace, by their epochs alone."""
     with opened(context, str(context.tmp / "seats.db")).write() as tx:
-        workspace_id = enqueue.ensure_workspace(tx, "http://x/", "aa")
+        workspace_id = workspaces.ensure_workspace(tx, "http://x/", "aa")
         epochs = [submissions.take_seat(tx, workspace_id) for _ in range(100 + seats_between)]
     # The epochs rise by random steps, so many pairs are asked.
     pairs = zip(epochs, epochs[1 + seats_between :], strict=False)
@@ -119,7 +120,7 @@ def _(context: Context, drives: bool, deposed: bool, migrated: bool, fails: bool
     """A write by a process that drives or does not, with what befalls it before and meanwhile."""
     ledger = opened(context, str(context.tmp / f"{drives}-{deposed}-{migrated}-{fails}.db"))
     with ledger.write() as tx:
-        workspace_id = enqueue.ensure_workspace(tx, "http://x/", "aa")
+        workspace_id = workspaces.ensure_workspace(tx, "http://x/", "aa")
         seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
         if deposed:
             submissions.take_seat(tx, workspace_id)
@@ -129,13 +130,13 @@ def _(context: Context, drives: bool, deposed: bool, migrated: bool, fails: bool
     ends = ""
     try:
         with ledger.write(seat if drives else None) as tx:
-            enqueue.ensure_workspace(tx, "http://x/", "bb")
+            workspaces.ensure_workspace(tx, "http://x/", "bb")
             if fails:
                 raise ZeroDivisionError
     except (Deposed, LedgerError, ZeroDivisionError) as error:
         ends = f"{type(error).__name__} {error}"
     with ledger.read() as tx:
-        stored = tx.scalar(select(func.count()).select_from(workspaces)) == 2
+        stored = tx.scalar(select(func.count()).select_from(workspaces_table)) == 2
     return {"with": ends, "is_stored": "yes" if stored else "no"}
 
 
@@ -147,7 +148,7 @@ def _(context: Context) -> None:
         tx.execute(select(meta)).all()
     assert not watch.changed()
     with context.ledger.write() as tx:
-        enqueue.ensure_workspace(tx, "http://x/", "aa")
+        workspaces.ensure_workspace(tx, "http://x/", "aa")
     assert watch.changed()
     assert not watch.changed()
     watch.close()
@@ -165,7 +166,7 @@ def _(context: Context, one: str, other: str, ledger: str) -> dict[str, bool]:
 @when('a run is stored under the key "{key}" and the version {version}')
 def _(context: Context, key: str, version: str = "2026-10-21") -> None:
     with context.ledger.write() as tx:
-        workspace_id = enqueue.ensure_workspace(tx, "http://x/", key)
+        workspace_id = workspaces.ensure_workspace(tx, "http://x/", key)
         lane = enqueue.ensure_lane(tx, workspace_id, version, "", "")
         run = NewRun(
             kind="calls",
@@ -182,15 +183,15 @@ def _(context: Context, key: str, version: str = "2026-10-21") -> None:
 @when('the key "{key}" turns out to belong to the workspace "{name}"')
 def _(context: Context, key: str, name: str) -> None:
     with context.ledger.write() as tx:
-        workspace_id = enqueue.ensure_workspace(tx, "http://x/", key)
-        context.home = enqueue.name_workspace(tx, workspace_id, key, name)
-        assert enqueue.ensure_workspace(tx, "http://x/", key) == context.home
+        workspace_id = workspaces.ensure_workspace(tx, "http://x/", key)
+        context.home = workspaces.name_workspace(tx, workspace_id, key, name)
+        assert workspaces.ensure_workspace(tx, "http://x/", key) == context.home
 
 
 @when('a batch of the key "{key}" is sent without an answer')
 def _(context: Context, key: str) -> None:
     with context.ledger.write() as tx:
-        workspace_id = enqueue.ensure_workspace(tx, "http://x/", key)
+        workspace_id = workspaces.ensure_workspace(tx, "http://x/", key)
         seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
     [batch_id], _later = pack_due(context.ledger, seat, time.time())
     with context.ledger.write(seat) as tx:
@@ -202,9 +203,9 @@ def _(context: Context, key: str) -> None:
 def _(context: Context, refused: str, works: str) -> None:
     halt = {"reason": "credentials", "error_type": None, "message": "no"}
     with context.ledger.write() as tx:
-        workspace_id = enqueue.ensure_workspace(tx, "http://x/", refused)
-        halts.halt(tx, workspace_id, now=1.0, interval=300.0, **halt)
-        enqueue.adopt_refused(tx, enqueue.ensure_workspace(tx, "http://x/", works))
+        workspace_id = workspaces.ensure_workspace(tx, "http://x/", refused)
+        workspaces.halt(tx, workspace_id, now=1.0, interval=300.0, **halt)
+        workspaces.adopt_refused(tx, workspaces.ensure_workspace(tx, "http://x/", works))
 
 
 @rule("many rows are inserted at once")

@@ -20,7 +20,7 @@ from staging import QUICK, make_provider
 
 import claude_batch as cb
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import collected_batches
+from claude_batch.ledger import cancellations
 from claude_batch.ledger.schema import batches, requests, results
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import collection
@@ -220,7 +220,7 @@ def _(context: Context, count: int) -> None:
             watched.wait(watch, 1, futures[watch.run_id], 1)
         assert not any(future.done() for future in futures.values())
         with ledger.write() as tx:
-            collected_batches.cancel_run(tx, runs[-1], time.time())
+            cancellations.cancel_run(tx, runs[-1], time.time())
         work.clear()
         watched.look(2)
         context.work = {**getattr(context, "work", {}), count: Counter(work)}

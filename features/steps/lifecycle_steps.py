@@ -19,8 +19,8 @@ from tables import rule
 
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import submissions
-from claude_batch.ledger.collected_batches import Stored
 from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.ledger.stored_results import Stored
 from claude_batch.lifecycle.collection import missing_state, split_lines
 from claude_batch.lifecycle.packer import due_of, pack_due, plan_cut, whole_cut
 from claude_batch.lifecycle.polling import age_of, is_due, missing_since

@@ -22,9 +22,10 @@ from staging import KEY, until
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.ids import new_request_ids
-from claude_batch.ledger import collected_batches, halts
+from claude_batch.ledger import stored_results, workspaces
 from claude_batch.ledger.high_water import HighWater, note_behind, posts_of
-from claude_batch.ledger.schema import batches, former_members, requests, workspaces
+from claude_batch.ledger.schema import batches, former_members, requests
+from claude_batch.ledger.schema import workspaces as workspaces_table
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.collection import result_of
 from claude_batch.money import prices_of
@@ -44,9 +45,9 @@ def _ledger():
 
 def _halt(context: Context) -> None:
     with _ledger() as ledger, ledger.write() as tx:
-        halts.halt(
+        workspaces.halt(
             tx,
-            tx.scalar(select(workspaces.c.id)) or 0,
+            tx.scalar(select(workspaces_table.c.id)) or 0,
             reason="billing",
             error_type=None,
             message="no credit",
@@ -115,7 +116,7 @@ def _collect_first(context: Context) -> None:
             found = result_of(
                 decoded, line, seqs[request], sent, first, prices_of(), batch=True, at=time.time()
             )
-            collected_batches.add_results(tx, [found])
+            stored_results.add_results(tx, [found])
 
 
 def _retry(context: Context) -> None:

@@ -33,7 +33,7 @@ from claude_batch.gateway import LARGEST_BODIES, LARGEST_BODY
 from claude_batch.gateway.wishes import LONGEST_KEY
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.backends.postgres import OLDEST_SERVER
-from claude_batch.ledger.collected_batches import MOST_STRANGE_BYTES, MOST_STRANGE_LINES
+from claude_batch.ledger.stored_results import MOST_STRANGE_BYTES, MOST_STRANGE_LINES
 from claude_batch.lifecycle.observers import QUEUE
 from claude_batch.lifecycle.tool_runner import ASKING_AT_ONCE, TOOLS_AT_ONCE
 from claude_batch.providers.keywords import SettingKeywords

@@ -16,7 +16,7 @@ from staging import ledger_values, make_provider, until
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.states import BatchState
-from claude_batch.ledger.backends.postgres_sql import fetches
+from claude_batch.ledger.backends.leases import fetches
 from claude_batch.ledger.schema import batches, results
 from claude_batch.ledger.store import Deposed
 

@@ -25,7 +25,7 @@ from staging import ledger_values, make_provider, start_api, until
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import resolve_ledger_settings
-from claude_batch.ledger import enqueue
+from claude_batch.ledger import enqueue, workspaces
 from claude_batch.ledger.backends import leases
 from claude_batch.ledger.backends.backend import ProcessLock, SeatLock
 from claude_batch.ledger.enqueue import NewRequest, NewRun
@@ -57,7 +57,7 @@ class Process:
         """Store one request of a run."""
         with self.ledger.write() as tx:
             if not self.run:
-                workspace = enqueue.ensure_workspace(tx, "http://nowhere", "a fingerprint")
+                workspace = workspaces.ensure_workspace(tx, "http://nowhere", "a fingerprint")
                 new = NewRun(
                     kind="run",
                     actor="tests/asker",

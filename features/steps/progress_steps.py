@@ -21,7 +21,7 @@ import claude_batch as cb
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.quantities import roughly
 from claude_batch.core.states import RequestState, RunState
-from claude_batch.ledger import enqueue
+from claude_batch.ledger import enqueue, workspaces
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches
 from claude_batch.providers import progress as progress_module
@@ -91,7 +91,7 @@ def _(context: Context, state: str) -> None:
     engine = context.provider._engine
     if state in ("storing", "queued"):
         with engine.ledger.write() as tx:
-            workspace = enqueue.ensure_workspace(tx, "http://nowhere", "a fingerprint")
+            workspace = workspaces.ensure_workspace(tx, "http://nowhere", "a fingerprint")
             lane = enqueue.ensure_lane(tx, workspace, "2026-10-21", "", "")
             kind = "run" if state == "storing" else "calls"
             run = NewRun(

@@ -19,7 +19,7 @@ from tables import rule
 
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.states import CandidateState
-from claude_batch.ledger import enqueue, halts, schema, submissions
+from claude_batch.ledger import schema, submissions, workspaces
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.lifecycle.reconciliation import decide, may_be_ours
@@ -164,13 +164,13 @@ def _(context: Context, count: int) -> None:
 def _(refusals: int, second: float) -> dict[str, object]:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with contextlib.closing(ledger), ledger.write() as tx:
-        workspace_id = enqueue.ensure_workspace(tx, "http://somewhere/", new_request_ids(1)[0])
+        workspace_id = workspaces.ensure_workspace(tx, "http://somewhere/", new_request_ids(1)[0])
         halt = {"reason": "billing", "error_type": None, "message": "no credit", "now": 1000.0}
         for _n in range(refusals):
-            halts.halt(tx, workspace_id, interval=300.0, **halt)
-        row = halts.workspace_row(tx, workspace_id)
+            workspaces.halt(tx, workspace_id, interval=300.0, **halt)
+        row = workspaces.workspace_row(tx, workspace_id)
     assert row.halted == 1000.0
-    stands = halts.halt_stands(row, second)
+    stands = workspaces.halt_stands(row, second)
     return {"minutes": (row.next_probe - 1000.0) / 60, "stands": stands}
 
 

@@ -16,7 +16,7 @@ from staging import until
 from claude_batch.actor.request import ActorRequest
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger import collected_batches
+from claude_batch.ledger import cancellations
 from claude_batch.ledger.backends.sqlite import DataVersion
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.driver import Driver
@@ -37,7 +37,7 @@ TROUBLE: dict[str, tuple[object, str, Exception]] = {
     "the ledger cannot be watched": (DataVersion, "changed", GONE),
     "answers cannot be read": (Waiting, "deliver", GONE),
     "calls cannot be stored": (CallStore, "store", RuntimeError("a surprise")),
-    "a time-out cannot be noted": (collected_batches, "cancel_request", GONE),
+    "a time-out cannot be noted": (cancellations, "cancel_request", GONE),
     "it cannot be noted that answers are taken": (CallStore, "note", GONE),
 }
 

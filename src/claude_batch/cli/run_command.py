@@ -49,7 +49,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.quantities import count_of, dollars, nano_dollars, write_usd
 from claude_batch.core.settings import ENVIRONMENT_PREFIX
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import RequestState
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -623,7 +623,7 @@ def _wait_for_live_calls(provider: ClaudeBatchProvider, run: Run) -> None:
     seen = time.monotonic()
     while True:
         begun = time.monotonic()
-        if BatchState.LIVE not in provider.packed_requests(run.id):
+        if not provider.packed_requests(run.id).live:
             return
         looked = time.monotonic() - begun  # counting a large run is expensive
         if provider.live_calls:

@@ -37,7 +37,6 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import on_server
-from claude_batch.core.states import BatchState
 from claude_batch.core.terminal import visible, visible_json
 from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.providers.export import (
@@ -63,9 +62,6 @@ if TYPE_CHECKING:
 
 LOOK = 0.5
 """Seconds between two status checks while a run is waited for."""
-
-_NOT_AT_API = (BatchState.PACKED, BatchState.LIVE)
-"""States of batches that were not sent, or are no batches of the API."""
 
 _AnswerT = TypeVar("_AnswerT", bound="Answer | Success")
 
@@ -174,7 +170,7 @@ def park(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> E
             f"parking {run.id}; waiting for {count_of(calls, 'live call')}. An answer that comes "
             "after another interrupt is lost, and may be billed"
         )
-    elif any(state not in _NOT_AT_API for state in provider.packed_requests(run.id)):
+    elif provider.packed_requests(run.id).sent:
         say(f"parking {run.id}; its batches continue at the API (interrupt again to end at once)")
     else:
         say(f"parking {run.id} (interrupt again to end at once)")

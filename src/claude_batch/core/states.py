@@ -41,6 +41,10 @@ OPEN: Final = (
 """States of a request that has no outcome yet."""
 
 
+FAILED: Final = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
+"""States that may be retried, because the API guarantees that nothing was billed."""
+
+
 class BatchState(StrEnum):
     """The state of a batch."""
 
@@ -56,24 +60,20 @@ class BatchState(StrEnum):
     UNRESOLVED = "unresolved"  # it can no longer be learned whether the POST was accepted
 
 
-UNDER_WAY: Final = (
-    BatchState.PACKED,
-    BatchState.SUBMITTING,
-    BatchState.IN_PROGRESS,
-    BatchState.CANCELING,
-    BatchState.ENDED,
-    BatchState.UNKNOWN,
-)
-"""States of a batch whose requests wait for their outcome."""
+OPEN_AT_API: Final = (BatchState.IN_PROGRESS, BatchState.CANCELING)
+"""States of a batch that the API has accepted and not ended."""
 
 
-IN_FLIGHT: Final = (
-    BatchState.SUBMITTING,
-    BatchState.IN_PROGRESS,
-    BatchState.CANCELING,
-    BatchState.UNKNOWN,
-)
+AT_API: Final = (*OPEN_AT_API, BatchState.ENDED)
+"""States of a batch that the API has accepted and whose results are not collected."""
+
+
+IN_FLIGHT: Final = (BatchState.SUBMITTING, *OPEN_AT_API, BatchState.UNKNOWN)
 """States of a batch that the API may be processing."""
+
+
+UNDER_WAY: Final = (BatchState.PACKED, BatchState.SUBMITTING, *AT_API, BatchState.UNKNOWN)
+"""States of a batch whose requests wait for their outcome."""
 
 
 class CandidateState(StrEnum):

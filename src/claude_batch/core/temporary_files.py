@@ -20,6 +20,15 @@ _LONGEST_STEM = 150
 """Bytes of the target's name in the temporary file's name; a file name has at most 255 bytes."""
 
 
+def sibling(path: Path, suffix: str) -> Path:
+    """Return the path of the file that is named like another one, apart from the suffix.
+
+    It is in the folder where the other file is, not in that of a link to it.
+    """
+    resolved = path.expanduser().resolve()
+    return resolved.with_name(resolved.name + suffix)
+
+
 def create_beside(target: Path, ending: str = "partial") -> tuple[int, Path]:
     """Create a file with mode 0600 in the target's folder; return its open descriptor and path.
 
@@ -63,12 +72,12 @@ def replacing(
             temporary.unlink()
         raise
     if durable:
-        flush_folder(target.parent)
+        flush(target.parent)
 
 
-def flush_folder(folder: Path) -> None:
-    """Wait until a folder's new names are on disk, so that they survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def flush(path: Path) -> None:
+    """Wait until a file, or a folder's new names, are on disk, so that they survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, cast, get_args
 
 from claude_batch.core.errors import BudgetScope, InvalidRequestError
 from claude_batch.core.quantities import count_of, nano_dollars, write_usd
-from claude_batch.ledger import collected_batches
+from claude_batch.ledger import cancellations
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.recovery import Refetched
 from claude_batch.money import Prices
@@ -39,7 +39,7 @@ def cancel(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
     if status_of(ledger, run_id).finished:
         return Done(f"{run_id} is finished; there is nothing to cancel.", run_id)
     with ledger.write() as tx:
-        collected_batches.cancel_run(tx, run_id, ledger.now())
+        cancellations.cancel_run(tx, run_id, ledger.now())
     words = f"{run_id} is cancelled; the results so far are kept."
     if not status_of(ledger, run_id).finished:
         words += f" The API still has to be told about its batches. {_if_undriven(run_id)}"

@@ -375,7 +375,7 @@ class LedgerReader:
             with self.ledger.read() as tx:
                 sums = page_queries.sums_of_results(tx, [mark.id for mark in some])
                 run_ids = {each.run_id for alike in sums.values() for each in alike}
-                names = page_queries.actors_of_runs(tx, list(run_ids))
+                names = queries.actors_of_runs(tx, run_ids)
             costs = self._costs.copy()
             for mark in some:
                 costs.put(mark.id, sums[mark.id], names)

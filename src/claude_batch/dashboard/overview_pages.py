@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from claude_batch.core.quantities import NANO, count_of, roughly
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.dashboard.ledger_reader import Cell, CostCells, LedgerReader, Snapshot, Total
-from claude_batch.ledger import halts, page_queries
+from claude_batch.ledger import page_queries, queries, workspaces
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.cost_sums import DAY
 from claude_batch.ledger.schema import SCHEMA_VERSION
@@ -247,7 +247,7 @@ def actor_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any
     except ValueError:
         before = None
     with reader.ledger.read() as tx:
-        rows = page_queries.runs_before(tx, before, _RUNS + 1, actor=name)
+        rows = queries.recent_runs(tx, _RUNS + 1, before=before, actor=name)
     shown = rows[:_RUNS]
     statuses = [reader.status(row.id) for row in shown]
     budget = snapshot.budget("actor", name)
@@ -365,10 +365,10 @@ def ledger_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, An
     ledger = reader.ledger
     with ledger.read() as tx:
         counts = page_queries.ledger_counts(tx)
-        workspaces = page_queries.workspace_rows(tx)
-        limits = halts.limits_of(tx)
+        rows = page_queries.workspace_rows(tx)
+        limits = workspaces.limits_of(tx)
     workers = ledger.workers()
-    names = {row.id: row.name or f"workspace {row.id}" for row in workspaces}
+    names = {row.id: row.name or f"workspace {row.id}" for row in rows}
     return {
         "snapshot": reader.snapshot,
         "path": ledger.backend.address,
@@ -381,7 +381,7 @@ def ledger_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, An
         "incarnation": ledger.incarnation,
         "counts": counts,
         "mark": mark_of(ledger),
-        "workspaces": [_led(reader, row, names[row.id], workers) for row in workspaces],
+        "workspaces": [_led(reader, row, names[row.id], workers) for row in rows],
         "limits": limits,
         "now": time.time(),
         "attention": [each for each in attention_of(reader.snapshot) if each.run_id is None],

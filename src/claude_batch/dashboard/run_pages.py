@@ -17,11 +17,12 @@ from markupsafe import Markup
 from claude_batch.core.answer_parts import Citation
 from claude_batch.core.errors import InvalidRequestError, RunNotFoundError
 from claude_batch.core.quantities import roughly
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import RequestState
 from claude_batch.dashboard.ledger_reader import LedgerReader
 from claude_batch.dashboard.overview_pages import attention_of, bar_of
 from claude_batch.dashboard.page_renderer import LONGEST, render_markdown
 from claude_batch.ledger import page_queries, queries
+from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, FailedRequest
 from claude_batch.ledger.store import Record
 from claude_batch.providers.progress import PAST_BATCHES, run_end
@@ -60,7 +61,7 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
     tokens, seconds = snapshot.costs.distributions(status.run_id)
     with reader.ledger.read() as tx:
         row = queries.run_row(tx, status.run_id)
-        batches = page_queries.newest_batches_of_run(tx, status.run_id, _BATCHES)
+        batches = queries.batches_of_run(tx, status.run_id, newest=_BATCHES)
         failed: list[FailedRequest] = []
         if status.failed:
             failed = page_queries.failed_requests(tx, status.run_id, _SAMPLE)
@@ -119,7 +120,7 @@ class Timeline(NamedTuple):
 
 def timeline_of(batches: list[Record], now: float) -> Timeline | None:
     """Return the timeline of batches, which come newest first; None without any."""
-    rows = [row for row in reversed(batches) if row.state != BatchState.LIVE]
+    rows = [row for row in reversed(batches) if not groups_live_calls(row.state)]
     if not rows:
         return None
     begin = min(row.created for row in rows)

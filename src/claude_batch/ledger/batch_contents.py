@@ -134,28 +134,21 @@ _QUEUED_OF_LANE = (
 )
 
 
-def queued_of_lane(tx: Connection, lane_id: int, alone: str = "") -> Iterator[tuple[int, int, str]]:
-    """Yield the queued requests of a lane in order of arrival: row number, size and run id.
-
-    ``alone`` is the run with a deadline; "" selects requests without one.
-    """
-    yield from plain_rows(tx, _QUEUED_OF_LANE, {"lane": lane_id, "alone": alone})
-
-
-_by_prefix = (func.coalesce(requests.c.prefix, literal_column("-1")), requests.c.seq)
-_QUEUED_BY_PREFIX = (
-    select(requests.c.seq, requests.c.size, requests.c.run_id)
-    .join(runs, runs.c.id == requests.c.run_id)
-    .where(*PACKABLE_NOW, requests.c.lane_id == bindparam("lane"), bindparam("alone") == ALONE)
-    .order_by(*_by_prefix)
+_QUEUED_BY_PREFIX = _QUEUED_OF_LANE.order_by(None).order_by(
+    func.coalesce(requests.c.prefix, literal_column("-1")), requests.c.seq
 )
 
 
-def queued_by_prefix(
-    tx: Connection, lane_id: int, alone: str = ""
+def queued_of_lane(
+    tx: Connection, lane_id: int, alone: str = "", *, by_prefix: bool = False
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield like `queued_of_lane`, with requests that share a prefix next to each other."""
-    yield from plain_rows(tx, _QUEUED_BY_PREFIX, {"lane": lane_id, "alone": alone})
+    """Yield the queued requests of a lane in order of arrival: row number, size and run id.
+
+    ``alone`` is the run with a deadline; "" selects requests without one. ``by_prefix``: requests
+    that share a prefix are next to each other.
+    """
+    query = _QUEUED_BY_PREFIX if by_prefix else _QUEUED_OF_LANE
+    yield from plain_rows(tx, query, {"lane": lane_id, "alone": alone})
 
 
 def queued_primers(tx: Connection, lane_id: int, alone: str = "") -> list[tuple[int, int, str]]:
@@ -259,9 +252,9 @@ def pack(
 ) -> int:
     """Bind a lane's queued requests up to ``last_seq`` to a new batch; return its id.
 
-    ``which`` changes the selection. ``by_prefix``: the first ``count`` requests in the order of
-    `queued_by_prefix`. ``primers``: only those of `queued_primers`. ``only``: these row numbers,
-    and no others.
+    ``which`` changes the selection. ``by_prefix``: the first ``count`` requests in that order of
+    `queued_of_lane`. ``primers``: only those of `queued_primers`. ``only``: these row numbers, and
+    no others.
     """
     batch_id = _insert_batch(
         tx, lane_id, count, params_bytes, poll_interval, max_poll_interval, now, int(now // DAY)
@@ -468,16 +461,6 @@ def withdraw_runs(tx: Connection, batch_id: int, run_ids: Sequence[str]) -> bool
     mine = and_(waits, requests.c.run_id.in_(run_ids))
     transitions.unpack(tx, mine, sendings=requests.c.sendings + posts)
     return recount(tx, batch_id)
-
-
-def runs_of_batch(tx: Connection, batch_id: int) -> list[tuple[str, str]]:
-    """Return the runs with requests in a batch, each with its actor."""
-    rows = tx.execute(
-        select(runs.c.id, runs.c.actor)
-        .join(batch_runs, batch_runs.c.run_id == runs.c.id)
-        .where(batch_runs.c.batch_id == batch_id)
-    )
-    return [(row.id, row.actor) for row in rows]
 
 
 def recount(tx: Connection, batch_id: int) -> bool:

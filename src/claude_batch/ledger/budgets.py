@@ -1,4 +1,4 @@
-"""Budgets: limits in dollars for a run, an actor or a day, and how much of them is used.
+"""Budgets: limits in dollars for a run, an actor or a day, and what of them is used or reserved.
 
 What a budget has left is its amount less three sums over `claude_batch.ledger.charges`. The
 transaction that packs requests also reads these sums.
@@ -6,13 +6,15 @@ transaction that packs requests also reads these sums.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     and_,
+    bindparam,
+    case,
     delete,
     func,
     insert,
@@ -22,10 +24,23 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.errors import BudgetScope
+from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges
-from claude_batch.ledger.schema import batch_runs, budgets, meta, runs
+from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE, PACKABLE_NOW
+from claude_batch.ledger.portable_sql import drop_meta, meta_value, put_meta
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    budgets,
+    former_members,
+    params,
+    requests,
+    results,
+    runs,
+    token_counts,
+)
 from claude_batch.ledger.schema import charges as charges_table
-from claude_batch.ledger.store import Record
+from claude_batch.ledger.store import Record, plain_rows
 
 _ORDER = {"run": 0, "actor": 1, "day": 2}
 
@@ -56,11 +71,11 @@ def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None
     mine = and_(budgets.c.scope == scope, budgets.c.name == name)
     removed = _removed(scope, name)
     declared = tx.scalar(select(budgets.c.declared).where(mine))
-    tx.execute(delete(meta).where(meta.c.name == removed))
+    drop_meta(tx, removed)
     if amount is None:
         tx.execute(delete(budgets).where(mine))
         if declared is not None:
-            tx.execute(insert(meta).values(name=removed, value=str(declared)))
+            put_meta(tx, removed, declared)
     elif not tx.execute(update(budgets).where(mine).values(amount=amount, warned=0)).rowcount:
         tx.execute(insert(budgets).values(scope=scope, name=name, amount=amount, warned=0))
 
@@ -68,7 +83,7 @@ def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None
 def forget_run(tx: Connection, run_id: str) -> None:
     """Remove the budget of a run that leaves the ledger, and what `set_amount` recorded of it."""
     tx.execute(delete(budgets).where(budgets.c.scope == "run", budgets.c.name == run_id))
-    tx.execute(delete(meta).where(meta.c.name == _removed("run", run_id)))
+    drop_meta(tx, _removed("run", run_id))
 
 
 def _removed(scope: BudgetScope, name: str) -> str:
@@ -85,8 +100,7 @@ def declare(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -
     mine = and_(budgets.c.scope == scope, budgets.c.name == name)
     if amount is None or tx.scalar(select(budgets.c.declared).where(mine)) == amount:
         return
-    removed = tx.scalar(select(meta.c.value).where(meta.c.name == _removed(scope, name)))
-    if removed == str(amount):
+    if meta_value(tx, _removed(scope, name)) == str(amount):
         return
     set_amount(tx, scope, name, amount)
     tx.execute(update(budgets).where(mine).values(declared=amount))
@@ -167,3 +181,298 @@ def note_warned(tx: Connection, budget: Budget, percent: int) -> None:
     """Record the percentage of a budget that the last warning reported."""
     mine = and_(budgets.c.scope == budget.scope, budgets.c.name == budget.name)
     tx.execute(update(budgets).where(mine).values(warned=percent))
+
+
+# Token counts -------------------------------------------------------------------------------------
+
+_NEWEST = 200
+"""Number of recent counts that an estimate uses, because prompts change over the years."""
+
+
+class TokenCount(NamedTuple):
+    """The API's token count of one request."""
+
+    model: str
+    size: int
+    """Bytes of the counted params."""
+    tokens: int
+    shape: bytes
+    """Digest of what the request shares with others, which the API has accepted with it."""
+
+
+def add_token_counts(
+    tx: Connection, workspace_id: int, counts: Sequence[TokenCount], now: float
+) -> None:
+    """Store at least one token count; ``now`` is seconds since the epoch."""
+    common = {"workspace_id": workspace_id, "counted": now}
+    tx.execute(insert(token_counts), [{**each._asdict(), **common} for each in counts])
+
+
+def counted_shapes(tx: Connection, workspace_id: int, shapes: Collection[bytes]) -> set[bytes]:
+    """Return those of the shapes that the API has accepted in this workspace."""
+    return set(
+        tx.scalars(
+            select(token_counts.c.shape)
+            .where(token_counts.c.shape.in_(shapes), token_counts.c.workspace_id == workspace_id)
+            .distinct()
+        )
+    )
+
+
+def tokens_per_byte(tx: Connection, model: str) -> float | None:
+    """Return a model's input tokens per byte of params by its newest counts; None without any."""
+    newest = (
+        select(token_counts.c.size, token_counts.c.tokens)
+        .where(token_counts.c.model == model)
+        .order_by(token_counts.c.id.desc())
+        .limit(_NEWEST)
+        .subquery()
+    )
+    size, tokens = tx.execute(select(func.sum(newest.c.size), func.sum(newest.c.tokens))).one()
+    return float(tokens) / float(size) if size else None
+
+
+# Reservations -------------------------------------------------------------------------------------
+
+PAGE = 1000
+"""Most requests whose params are read at once."""
+
+PAGE_BYTES = 8 << 20
+"""Most bytes of their params, apart from a single larger request."""
+
+_BODIES = (
+    select(requests.c.seq, params.c.body)
+    .join(params, params.c.request_seq == requests.c.seq)
+    .where(requests.c.reserve.is_(None), requests.c.seq > bindparam("after"))
+    .order_by(requests.c.seq)
+    .limit(bindparam("most"))
+)
+_OF_BATCH = _BODIES.where(requests.c.batch_id == bindparam("of"))
+_FORMER = _BODIES.join(former_members, former_members.c.request_seq == requests.c.seq).where(
+    former_members.c.batch_id == bindparam("of")
+)
+_QUEUED = _BODIES.join(runs, runs.c.id == requests.c.run_id).where(
+    requests.c.lane_id == bindparam("of"), *ELIGIBLE
+)
+_LOST = _OF_BATCH.where(requests.c.state == RequestState.LOST)
+_FAILED = _BODIES.join(results, results.c.request_seq == requests.c.seq).where(
+    results.c.batch_id == bindparam("of"), results.c.outcome != RequestState.SUCCEEDED
+)
+_UNPRICED = _BODIES.join(results, results.c.request_seq == requests.c.seq).where(
+    results.c.batch_id == bindparam("of"),
+    results.c.outcome == RequestState.SUCCEEDED,
+    results.c.cost.is_(None),
+)
+_CALLED = _OF_BATCH.where(
+    or_(requests.c.state == RequestState.PACKED, requests.c.state == RequestState.LOST)
+)
+
+Source = Literal["batch", "former", "lost", "failed", "unpriced", "lane", "calls"]
+"""Requests of a batch, requests that left it or whose live call may have been billed, requests lost
+in it, requests with a failure as its result, or with an answer without a price, requests queued in
+a lane, or live calls under way or lost.
+"""
+
+
+def _with_sizes(bodies: Any) -> tuple[Any, Any]:
+    """Return a query of params, and one of their sizes."""
+    return bodies, bodies.with_only_columns(requests.c.size)
+
+
+_SOURCES: dict[str, tuple[Any, Any]] = {
+    "batch": _with_sizes(_OF_BATCH),
+    "former": _with_sizes(_FORMER),
+    "lost": _with_sizes(_LOST),
+    "failed": _with_sizes(_FAILED),
+    "unpriced": _with_sizes(_UNPRICED),
+    "lane": _with_sizes(_QUEUED),
+    "calls": _with_sizes(_CALLED),
+}
+
+
+def _page(
+    tx: Connection, queries: tuple[Any, Any], values: dict[str, Any]
+) -> list[tuple[int, bytes]]:
+    """Return as many rows of a query of params as may be read at once."""
+    bodies, sizes = queries
+    count = total = 0
+    for (size,) in plain_rows(tx, sizes, {**values, "most": PAGE}):
+        total += size
+        if count and total > PAGE_BYTES:
+            break
+        count += 1
+    if not count:
+        return []
+    return [(seq, body) for seq, body in plain_rows(tx, bodies, {**values, "most": count})]
+
+
+def unreserved(
+    tx: Connection, source: Source, identifier: int, after: int
+) -> list[tuple[int, bytes]]:
+    """Return a page of a source's requests whose reservations are not computed yet.
+
+    Each has its row number, above ``after``, and its params. The page is empty at the end.
+    """
+    return _page(tx, _SOURCES[source], {"of": identifier, "after": after})
+
+
+_PUT = (
+    update(requests)
+    .where(requests.c.seq == bindparam("of_seq"), requests.c.reserve.is_(None))
+    .values(reserve=bindparam("of_reserve"))
+)
+
+
+def put_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
+    """Store reservations of requests by row number (nano-dollars; -1 if there is no bound)."""
+    if reserves:
+        tx.execute(_PUT, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
+
+
+_WAITING_CALLS = (
+    select(requests.c.seq, params.c.body)
+    .join(params, params.c.request_seq == requests.c.seq)
+    .join(runs, runs.c.id == requests.c.run_id)
+    .where(
+        requests.c.run_id == bindparam("of"),
+        requests.c.state == RequestState.QUEUED,
+        or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),
+        requests.c.seq > bindparam("after"),
+    )
+    .order_by(requests.c.seq)
+    .limit(bindparam("most"))
+)
+_CALLS = _with_sizes(_WAITING_CALLS)
+_NEW_CALLS = _with_sizes(_WAITING_CALLS.where(requests.c.reserve.is_(None)))
+
+
+def waiting_calls(
+    tx: Connection, run_id: str, after: int, *, anew: bool
+) -> list[tuple[int, bytes]]:
+    """Return a page like `unreserved`, of a run's requests that wait for a live call.
+
+    ``anew`` includes requests with a known reservation.
+    """
+    return _page(tx, _CALLS if anew else _NEW_CALLS, {"of": run_id, "after": after})
+
+
+_PUT_ANEW = (
+    update(requests)
+    .where(requests.c.seq == bindparam("of_seq"), requests.c.state == RequestState.QUEUED)
+    .values(reserve=bindparam("of_reserve"))
+)
+
+
+def put_call_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
+    """Store reservations of waiting calls, replacing what they reserved for a batch."""
+    if reserves:
+        tx.execute(_PUT_ANEW, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
+
+
+# The prices of reservations -----------------------------------------------------------------------
+
+_PRICES = "reserved_at"
+"""The meta row with the digest of the prices at which requests reserve."""
+
+
+def are_priced_by(tx: Connection, digest: str) -> bool:
+    """Return whether all reservations of unsent requests were computed at these prices."""
+    return meta_value(tx, _PRICES) == digest
+
+
+def price_by(tx: Connection, digest: str) -> None:
+    """Forget the reservations of unsent requests, unless they were computed at these prices.
+
+    They are computed anew before anything is sent. Whoever computes reservations calls this first,
+    in each transaction that stores some.
+    """
+    if are_priced_by(tx, digest):
+        return
+    unsent = select(batches.c.id).where(batches.c.state == BatchState.PACKED)
+    waits = or_(
+        requests.c.state == RequestState.QUEUED,
+        and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
+    )
+    tx.execute(update(requests).where(waits, requests.c.reserve.is_not(None)).values(reserve=None))
+    charges.forget_unsent(tx)
+    put_meta(tx, _PRICES, digest)
+
+
+# What waits ---------------------------------------------------------------------------------------
+
+
+class Waiting(NamedTuple):
+    """The queued requests of a run, by their reservations in nano-dollars."""
+
+    requests: int
+    total: int
+    smallest: int | None
+    """The smallest known reservation; None if none is known."""
+    unknown: int
+    """Number of requests whose reservation is not computed yet."""
+    unbounded: int
+    """Number of requests without a known upper bound of their cost."""
+
+
+_KNOWN = requests.c.reserve >= 0
+_TOTALS = (
+    func.count(),
+    func.coalesce(func.sum(case((_KNOWN, requests.c.reserve), else_=0)), 0),
+    func.min(case((_KNOWN, requests.c.reserve))),
+    func.coalesce(func.sum(case((requests.c.reserve.is_(None), 1), else_=0)), 0),
+    func.coalesce(func.sum(case((requests.c.reserve < 0, 1), else_=0)), 0),
+)
+
+
+def lane_totals(tx: Connection, lane_id: int, alone: str) -> dict[str, Waiting]:
+    """Return the queued requests of a lane by run; ``alone`` as in `queued_of_lane`."""
+    rows = tx.execute(
+        select(requests.c.run_id, *_TOTALS)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(*ELIGIBLE, requests.c.lane_id == lane_id, alone == ALONE)
+        .group_by(requests.c.run_id)
+    )
+    return {str(run_id): Waiting(*rest) for run_id, *rest in rows}
+
+
+def waiting_of(tx: Connection, run_id: str) -> Waiting:
+    """Return the queued requests of one run."""
+    return Waiting(
+        *tx.execute(
+            select(*_TOTALS).where(
+                requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED
+            )
+        ).one()
+    )
+
+
+def reserved_of_lane(
+    tx: Connection, lane_id: int, alone: str, bounded: Sequence[str], most: int, free: Sequence[str]
+) -> Iterator[tuple[int, int, str, int]]:
+    """Return queued requests of a lane, in order: row number, size, run and reservation.
+
+    Includes requests of the runs ``bounded`` that reserve at most ``most``, and all of the runs
+    ``free``.
+    """
+    rows = tx.execute(
+        select(
+            requests.c.seq,
+            requests.c.size,
+            requests.c.run_id,
+            func.coalesce(requests.c.reserve, 0),
+        )
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(
+            *PACKABLE_NOW,
+            requests.c.lane_id == lane_id,
+            alone == ALONE,
+            or_(
+                and_(requests.c.run_id.in_(bounded), requests.c.reserve.between(0, most)),
+                requests.c.run_id.in_(free),
+            ),
+        )
+        .order_by(requests.c.seq)
+        .execution_options(yield_per=1000)
+    )
+    for row in rows:
+        yield row[0], row[1], row[2], row[3]

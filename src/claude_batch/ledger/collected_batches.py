@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -17,7 +15,6 @@ from sqlalchemy import (
     case,
     exists,
     func,
-    literal_column,
     null,
     or_,
     select,
@@ -25,51 +22,23 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.outcome import Disposition, Next, Reason
-from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import batch_contents, transitions
+from claude_batch.core.states import AT_API, OPEN_AT_API, BatchState, RequestState
+from claude_batch.ledger import transitions
 from claude_batch.ledger.charges import charged_batches, settle
-from claude_batch.ledger.portable_sql import upsert
+from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.schema import (
-    batch_runs,
     batches,
     lanes,
     requests,
     results,
-    runs,
-    strange_lines,
 )
 from claude_batch.ledger.store import (
     Record,
-    insert_many,
     joining_many,
     next_stamp,
 )
+from claude_batch.ledger.stored_results import Stored, stored_counts
 from claude_batch.ledger.transitions import REUSED
-
-_OPEN_AT_API = (BatchState.IN_PROGRESS, BatchState.CANCELING)
-
-
-class NewResult(NamedTuple):
-    """A result line as the ledger stores it: a row of `results`, in the order of its columns."""
-
-    request_seq: int
-    sending: int
-    batch_id: int
-    outcome: str
-    disposition: str
-    error_type: str | None
-    raw: bytes
-    input_tokens: int
-    output_tokens: int
-    cache_read_tokens: int
-    cache_5m_tokens: int
-    cache_1h_tokens: int
-    web_searches: int
-    model: str | None
-    cost: int | None
-    """Nano-dollars; None if the price is unknown. The two fields below work the same way."""
-    live_cost: int | None
-    uncached_cost: int | None
 
 
 class Gap(NamedTuple):
@@ -87,19 +56,6 @@ class Gap(NamedTuple):
     """Time after which results that are still missing count as lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Counts of a batch's results in the ledger."""
-
-    total: int
-    succeeded: int
-    """Certain successes."""
-    undocumented: int = 0
-    """Results of a type that the API does not document, which may be successes."""
-    has_account_error: bool = False
-    """Whether a result is an error of the account."""
-
-
 def _of_workspace(workspace_id: int) -> Any:
     return and_(lanes.c.id == batches.c.lane_id, lanes.c.workspace_id == workspace_id)
 
@@ -110,7 +66,7 @@ def at_the_api(tx: Connection, workspace_id: int) -> list[Record]:
         tx.execute(
             select(batches)
             .join(lanes, _of_workspace(workspace_id))
-            .where(batches.c.state.in_(_OPEN_AT_API))
+            .where(batches.c.state.in_(OPEN_AT_API))
             .order_by(batches.c.id)
         )
     )
@@ -125,7 +81,7 @@ def any_check_due(tx: Connection, workspace_id: int, now: float) -> bool:
     due = (
         select(batches.c.id)
         .join(lanes, _of_workspace(workspace_id))
-        .where(batches.c.state.in_(_OPEN_AT_API), or_(checked <= now, checked > now + longest + 1))
+        .where(batches.c.state.in_(OPEN_AT_API), or_(checked <= now, checked > now + longest + 1))
     )
     return tx.scalar(due.limit(1)) is not None
 
@@ -165,7 +121,27 @@ def next_check_of(tx: Connection, workspace_id: int, now: float) -> float | None
     return tx.scalar(
         select(func.min(case((is_due, 0.0), else_=check)))
         .join(lanes, _of_workspace(workspace_id))
-        .where(batches.c.state.in_((*_OPEN_AT_API, BatchState.ENDED, BatchState.UNKNOWN)))
+        .where(batches.c.state.in_((*AT_API, BatchState.UNKNOWN)))
+    )
+
+
+def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
+    """Return ``id`` and ``remote_id`` of batches in progress that are to be cancelled."""
+    return list(
+        tx.execute(
+            select(batches.c.id, batches.c.remote_id)
+            .join(lanes, _of_workspace(workspace_id))
+            .where(_is_to_cancel())
+        )
+    )
+
+
+def _is_to_cancel() -> ColumnElement[bool]:
+    return and_(
+        batches.c.state == BatchState.IN_PROGRESS,
+        batches.c.cancel_requested.is_not(None),
+        # A batch adopted without proof may belong to another client.
+        func.coalesce(batches.c.adopted, "") != "assumed",
     )
 
 
@@ -329,116 +305,18 @@ def without_result(tx: Connection, batch_id: int) -> int:
 
     Those that the user gave up are among them: a late success still ends them.
     """
-    return (
-        tx.scalar(
-            select(func.count())
-            .select_from(requests)
-            .where(
-                requests.c.batch_id == batch_id,
-                requests.c.state.in_((RequestState.PACKED, RequestState.LOST)),
-                has_no_result(batch_id),
-            )
-        )
-        or 0
+    return count_rows(
+        tx,
+        requests,
+        requests.c.batch_id == batch_id,
+        requests.c.state.in_((RequestState.PACKED, RequestState.LOST)),
+        has_no_result(batch_id),
     )
 
 
 def has_no_result(batch_id: int) -> Any:
     """Return the condition for requests that have no stored result of a batch."""
     return ~exists().where(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
-
-
-@lru_cache
-def _upsert_results() -> Any:
-    # The lines of a batch were answered when it ended; only live calls have a time of their own.
-    statement = upsert(results).values(answered=null())
-    replaced = {
-        name: statement.excluded[name]
-        for name in results.c.keys()  # noqa: SIM118 - a ColumnCollection, no dict
-        if name not in ("request_seq", "sending", "answered")
-    }
-    return statement.on_conflict_do_update(
-        index_elements=["request_seq", "sending"],
-        set_=replaced,
-        where=and_(
-            # Literal, because `insert_many` binds values for columns only.
-            statement.excluded.outcome == literal_column("'succeeded'"),
-            or_(
-                results.c.outcome != literal_column("'succeeded'"),
-                results.c.disposition == literal_column("'undocumented'"),
-            ),
-        ),
-    )
-
-
-def add_results(tx: Connection, new: Sequence[NewResult]) -> None:
-    """Store result lines.
-
-    A stored line stays, unless it is a failure and the new line is a success.
-    """
-    if new:
-        insert_many(tx, _upsert_results(), new)
-
-
-MOST_STRANGE_LINES = 1000
-"""Most unexpected lines that are kept for one batch."""
-MOST_STRANGE_BYTES = 1 << 20
-"""Most bytes that are kept of each unexpected line."""
-
-
-def add_strange_lines(tx: Connection, batch_id: int, lines: Iterable[tuple[bytes, str]]) -> None:
-    """Keep lines that are no results of this batch, each once, with the reason.
-
-    Anything beyond `MOST_STRANGE_LINES` or `MOST_STRANGE_BYTES` is dropped, so that a faulty server
-    cannot fill the disk.
-    """
-    mine = strange_lines.c.batch_id == batch_id
-    count = tx.scalar(select(func.count()).select_from(strange_lines).where(mine)) or 0
-    for raw, reason in lines:
-        if count >= MOST_STRANGE_LINES:
-            return
-        digest = hashlib.sha256(raw).hexdigest()
-        count += tx.execute(
-            upsert(strange_lines)
-            .values(batch_id=batch_id, digest=digest, reason=reason, raw=raw[:MOST_STRANGE_BYTES])
-            .on_conflict_do_nothing(index_elements=["batch_id", "digest"])
-        ).rowcount
-
-
-_UNDOCUMENTED = results.c.disposition == Disposition.UNDOCUMENTED
-_CERTAIN = and_(results.c.outcome == RequestState.SUCCEEDED, ~_UNDOCUMENTED)
-_COUNTS = (
-    func.count(),
-    # Sums instead of GROUP BY, which would sort the results.
-    *(func.sum(case((which, 1), else_=0)) for which in (_CERTAIN, _UNDOCUMENTED)),
-    func.max(case((results.c.disposition == Disposition.ACCOUNT, 1), else_=0)),
-)
-
-
-def stored_counts(tx: Connection, batch_id: int) -> Stored:
-    """Return how many requests of a batch have a stored result, and how many have succeeded."""
-    total, *sums = tx.execute(
-        # A double's copy of an answer is not a result of the batch.
-        select(*_COUNTS).where(results.c.batch_id == batch_id, results.c.sending > REUSED)
-    ).one()
-    # Sums of no rows are NULL.
-    succeeded, doubtful, account = (value or 0 for value in sums)
-    return Stored(total, succeeded, doubtful, bool(account))
-
-
-def stored_counts_of(tx: Connection, batch_ids: Sequence[int]) -> dict[int, Stored]:
-    """Return `stored_counts` of each of these batches."""
-    if len(batch_ids) == 1:
-        return {batch_ids[0]: stored_counts(tx, batch_ids[0])}
-    rows: Sequence[Any] = tx.execute(
-        select(results.c.batch_id, *_COUNTS)
-        .where(results.c.batch_id.in_(batch_ids), results.c.sending > REUSED)
-        .group_by(results.c.batch_id)
-    ).all()
-    found = dict.fromkeys(batch_ids, Stored(0, 0))
-    for batch_id, total, succeeded, doubtful, account in rows:
-        found[batch_id] = Stored(total, succeeded, doubtful, bool(account))
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -599,100 +477,12 @@ def _waiting(batch_ids: Sequence[int]) -> Any:
 
 def _given_before(tx: Connection, batch_id: int) -> int:
     """Return how many requests of a batch were final before it was complete."""
-    had = and_(
+    return count_rows(
+        tx,
+        requests,
         requests.c.batch_id == batch_id,
         requests.c.finished.is_not(None),
         requests.c.answered_by.is_not(None),
-    )
-    return tx.scalar(select(func.count()).select_from(requests).where(had)) or 0
-
-
-def cancel_run(tx: Connection, run_id: str, now: float) -> None:
-    """Cancel a run.
-
-    Unsent requests end as ``canceled`` at once, also those of batches that wait to be sent. The
-    others end with their batch.
-    """
-    tx.execute(
-        update(runs).where(runs.c.id == run_id, runs.c.cancelled.is_(None)).values(cancelled=now)
-    )
-    unsent = requests.c.state.in_((RequestState.QUEUED, RequestState.HELD))
-    transitions.cancel(tx, and_(requests.c.run_id == run_id, unsent))
-    mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
-    packed = and_(batches.c.id.in_(mine), batches.c.state == BatchState.PACKED)
-    for batch_id in list(tx.scalars(select(batches.c.id).where(packed))):
-        batch_contents.withdraw_cancelled(tx, batch_id)
-    request_cancels(tx, mine, now)
-
-
-def cancel_request(tx: Connection, seq: int, now: float) -> None:
-    """Cancel a single call that has not ended, as `cancel_run` does for a run."""
-    mine = and_(requests.c.seq == seq, requests.c.finished.is_(None))
-    transitions.mark_cancelled(tx, mine)
-    transitions.cancel(tx, and_(mine, requests.c.state == RequestState.QUEUED))
-    request_cancels(tx, select(requests.c.batch_id).where(mine), now)
-
-
-def request_cancels(tx: Connection, of: Any, now: float) -> None:
-    """Request the cancellation of batches in which no caller waits any more; ``of`` selects ids."""
-    others = exists().where(
-        requests.c.batch_id == batches.c.id,
-        requests.c.state == RequestState.PACKED,
-        ~requests.c.cancelled,
-        runs.c.id == requests.c.run_id,
-        runs.c.cancelled.is_(None),
-        runs.c.past_margin.is_(None),
-    )
-    tx.execute(
-        update(batches)
-        .where(
-            batches.c.id.in_(of),
-            batches.c.state.in_(
-                (
-                    BatchState.PACKED,
-                    BatchState.SUBMITTING,
-                    BatchState.IN_PROGRESS,
-                    BatchState.UNKNOWN,
-                )
-            ),
-            batches.c.cancel_requested.is_(None),
-            ~others,
-        )
-        .values(cancel_requested=now)
-    )
-
-
-def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
-    """Return ``id`` and ``remote_id`` of batches in progress that are to be cancelled."""
-    return list(
-        tx.execute(
-            select(batches.c.id, batches.c.remote_id)
-            .join(lanes, _of_workspace(workspace_id))
-            .where(_is_to_cancel())
-        )
-    )
-
-
-def uncancelled(tx: Connection, run_id: str) -> int:
-    """Return how many batches of a run are to be cancelled, and the API may not know it yet."""
-    mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
-    unasked = batches.c.state.in_(
-        (BatchState.SUBMITTING, BatchState.UNKNOWN, BatchState.IN_PROGRESS)
-    )
-    # `Polling.cancel_requested` leaves this if the API did not accept it.
-    refused = and_(batches.c.state == BatchState.CANCELING, batches.c.note.is_not(None))
-    query = select(func.count()).where(
-        batches.c.id.in_(mine), batches.c.cancel_requested.is_not(None), or_(unasked, refused)
-    )
-    return tx.scalar(query) or 0
-
-
-def _is_to_cancel() -> ColumnElement[bool]:
-    return and_(
-        batches.c.state == BatchState.IN_PROGRESS,
-        batches.c.cancel_requested.is_not(None),
-        # A batch adopted without proof may belong to another client.
-        func.coalesce(batches.c.adopted, "") != "assumed",
     )
 
 

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState, Stop
 from claude_batch.ledger import transitions
-from claude_batch.ledger.portable_sql import upsert
+from claude_batch.ledger.portable_sql import count_rows, upsert
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     conversations,
@@ -185,17 +185,11 @@ class Continuing(NamedTuple):
 
 def tool_callers(tx: Connection) -> int:
     """Return how many conversations wait for the results of tools, in all runs."""
-    return (
-        tx.scalar(
-            select(func.count())
-            .select_from(requests)
-            .join(results, OF_ANSWER)
-            .where(
-                requests.c.state == RequestState.CONTINUING,
-                results.c.disposition == Disposition.TOOLS,
-            )
-        )
-        or 0
+    return count_rows(
+        tx,
+        requests.join(results, OF_ANSWER),
+        requests.c.state == RequestState.CONTINUING,
+        results.c.disposition == Disposition.TOOLS,
     )
 
 

@@ -21,8 +21,9 @@ from sqlalchemy import (
     update,
 )
 
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import FAILED, UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger import charges
+from claude_batch.ledger.portable_sql import in_chunks
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
@@ -42,18 +43,8 @@ Grouping = Literal["actor", "model", "day"]
 """By actor, by the model that answered, or by the day (UTC) on which the batch ended."""
 
 DAY = 86400.0
-_MANY = 500
-"""Batches of one query."""
-
 PAGE = 1000
 """Answers per page."""
-
-_FAILED = (
-    RequestState.ERRORED,
-    RequestState.EXPIRED,
-    RequestState.CANCELED,
-    RequestState.LOST,
-)
 
 _SUCCEEDED = results.c.outcome == RequestState.SUCCEEDED
 
@@ -164,26 +155,20 @@ def unpriced_models(tx: Connection, run_id: str | None = None) -> dict[str, int]
     return {str(model): count for model, count in tx.execute(query)}
 
 
-def collected_batches(tx: Connection, run_id: str) -> list[int]:
-    """Return the batches of a run whose results are all in the ledger."""
-    return list(
-        tx.scalars(
-            select(batches.c.id)
-            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
-            .where(batch_runs.c.run_id == run_id, batches.c.state == BatchState.COLLECTED)
+def batches_with_results(tx: Connection, run_id: str) -> list[tuple[int, bool]]:
+    """Return the batches of a run whose results are in the ledger, each with whether all are.
+
+    Live calls of the same day are grouped in a batch too, to which more may be added.
+    """
+    rows = tx.execute(
+        select(batches.c.id, batches.c.state)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(
+            batch_runs.c.run_id == run_id,
+            batches.c.state.in_((BatchState.COLLECTED, BatchState.LIVE)),
         )
     )
-
-
-def live_holders(tx: Connection, run_id: str) -> list[int]:
-    """Return the `live` batches of a run's live calls; some may still be under way."""
-    return list(
-        tx.scalars(
-            select(batches.c.id)
-            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
-            .where(batch_runs.c.run_id == run_id, batches.c.state == BatchState.LIVE)
-        )
-    )
+    return [(row.id, row.state == BatchState.COLLECTED) for row in rows]
 
 
 def costs_in_batches(
@@ -192,7 +177,7 @@ def costs_in_batches(
     """Return a run's cost in each batch (nano-dollars), and its number of unpriced results."""
     nothing: tuple[int, int] = (0, 0)
     costs: dict[int, tuple[int, int]] = dict.fromkeys(batch_ids, nothing)
-    for begin in range(0, len(batch_ids), _MANY):
+    for some in in_chunks(batch_ids):
         rows = tx.execute(
             select(
                 results.c.batch_id,
@@ -201,7 +186,7 @@ def costs_in_batches(
             )
             .join(requests, requests.c.seq == results.c.request_seq)
             .where(
-                results.c.batch_id.in_(batch_ids[begin : begin + _MANY]),
+                results.c.batch_id.in_(some),
                 requests.c.run_id == run_id,
                 results.c.sending > REUSED,
             )
@@ -219,7 +204,7 @@ def failures(tx: Connection, run_id: str) -> dict[str, int]:
         select(kind, number)
         .select_from(requests)
         .outerjoin(results, OF_ANSWER)
-        .where(requests.c.run_id == run_id, requests.c.state.in_(_FAILED))
+        .where(requests.c.run_id == run_id, requests.c.state.in_((*FAILED, RequestState.LOST)))
         .group_by(kind)
         .order_by(number.desc(), kind)
     )
@@ -526,15 +511,6 @@ class Queue(NamedTuple):
     """When the oldest batch at the API was submitted (seconds since the epoch)."""
 
 
-_AT_API = (
-    BatchState.SUBMITTING,
-    BatchState.IN_PROGRESS,
-    BatchState.CANCELING,
-    BatchState.ENDED,
-    BatchState.UNKNOWN,
-)
-
-
 def queue_of(tx: Connection, workspace_id: int) -> Queue:
     """Return the number of waiting requests and of open batches of a workspace.
 
@@ -556,7 +532,7 @@ def queue_of(tx: Connection, workspace_id: int) -> Queue:
         )
         .join(lanes, lanes.c.id == batches.c.lane_id)
         .where(
-            batches.c.state.in_((BatchState.PACKED, *_AT_API)),
+            batches.c.state.in_(UNDER_WAY),
             lanes.c.workspace_id == workspace_id,
         )
         .group_by(batches.c.state)

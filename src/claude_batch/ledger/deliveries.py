@@ -17,6 +17,7 @@ from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.budgets import forget_run
 from claude_batch.ledger.charges import keep_run
 from claude_batch.ledger.held_requests import is_held
+from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -203,11 +204,6 @@ def delivered_runs(tx: Connection, before: float) -> list[str]:
     return list(tx.scalars(query.order_by(runs.c.delivered, runs.c.id)))
 
 
-def is_stored(tx: Connection, run_id: str) -> bool:
-    """Return whether a run is in the ledger, and whole."""
-    return tx.scalar(select(runs.c.stored).where(runs.c.id == run_id)) is not None
-
-
 def why_kept(tx: Connection, run_id: str) -> str | None:
     """Return the reason why a run cannot be removed, in words; None if it can."""
     run: Any = tx.execute(select(runs).where(runs.c.id == run_id)).one()
@@ -238,8 +234,7 @@ def why_kept(tx: Connection, run_id: str) -> str | None:
 
 
 def _count(tx: Connection, run_id: str, where: Any) -> int:
-    query = select(func.count()).select_from(requests).where(requests.c.run_id == run_id, where)
-    return tx.scalar(query) or 0
+    return count_rows(tx, requests, requests.c.run_id == run_id, where)
 
 
 def begin_pruning(tx: Connection, run_id: str, process: str) -> str | None:

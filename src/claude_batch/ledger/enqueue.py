@@ -1,4 +1,4 @@
-"""Transactions that store requests: workspaces, lanes, runs, calls and their keys."""
+"""Transactions that store requests: lanes, runs, calls and their keys."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from sqlalchemy import (
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.states import IN_FLIGHT
-from claude_batch.ledger import budgets, halts
+from claude_batch.ledger import budgets
 from claude_batch.ledger.deliveries import remove_some
 from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
     contexts,
-    credentials,
     digests,
     doubles,
     judges,
@@ -42,10 +41,9 @@ from claude_batch.ledger.schema import (
     requests,
     results,
     runs,
-    workspaces,
 )
 from claude_batch.ledger.store import insert_many
-from claude_batch.ledger.uploaded_files import drop_run_files, move_files
+from claude_batch.ledger.uploaded_files import drop_run_files
 
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
@@ -110,132 +108,6 @@ class NewRequest(msgspec.Struct, frozen=True, gc=False):
     prefix: int | None = None
     reserve: int | None = None
     """The most that it can cost, in nano-dollars; None if no budget asks."""
-
-
-def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
-    """Return the workspace of a credential.
-
-    Until the API names the workspace, the credential has a separate row.
-    """
-    known = tx.scalar(
-        select(credentials.c.workspace_id).where(
-            credentials.c.base_url == base_url, credentials.c.fingerprint == fingerprint
-        )
-    )
-    if known is not None:
-        return known
-    result = tx.execute(insert(workspaces).values(base_url=base_url, epoch=0))
-    workspace_id = _new_key(result)
-    tx.execute(
-        insert(credentials).values(
-            base_url=base_url, fingerprint=fingerprint, workspace_id=workspace_id
-        )
-    )
-    return workspace_id
-
-
-def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: str) -> int:
-    """Store the API's name of a credential's workspace; return the workspace id from now on.
-
-    If the workspace already has another row (after a key rotation), the credential joins that row
-    with everything that waits in its present row.
-    """
-    row = tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
-    if row.name == name:
-        return workspace_id
-    other = tx.scalar(
-        select(workspaces.c.id).where(
-            workspaces.c.base_url == row.base_url, workspaces.c.name == name
-        )
-    )
-    if other is None and row.name is None:
-        tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(name=name))
-        return workspace_id
-    if other is None:
-        # The same credential now belongs to another workspace. What it sent before stays in the old
-        # one.
-        other = _new_key(
-            tx.execute(insert(workspaces).values(base_url=row.base_url, name=name, epoch=0))
-        )
-    elif row.name is None:
-        _move_lanes(tx, workspace_id, other)
-    tx.execute(
-        update(credentials)
-        .where(credentials.c.base_url == row.base_url, credentials.c.fingerprint == fingerprint)
-        .values(workspace_id=other)
-    )
-    return other
-
-
-def adopt_refused(tx: Connection, workspace_id: int) -> None:
-    """Move what was stored under keys that the API never accepted to this workspace.
-
-    A key that is refused from the start never learns its workspace, so its requests wait in a
-    separate row. None of them was ever sent, so the first key that works may send them.
-    """
-    here = tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
-    untouched = ("packed", "rejected")
-    touched = (
-        select(batches.c.id)
-        .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(lanes.c.workspace_id == workspaces.c.id, batches.c.state.not_in(untouched))
-    )
-    refused = tx.scalars(
-        select(workspaces.c.id).where(
-            workspaces.c.id != workspace_id,
-            workspaces.c.base_url == here.base_url,
-            workspaces.c.name.is_(None),
-            workspaces.c.halt_reason == "credentials",
-            ~touched.exists(),
-        )
-    ).all()
-    for source in refused:
-        _move_lanes(tx, source, workspace_id)
-        # Deposes a driver that still holds the leader lock with the refused key.
-        tx.execute(
-            update(workspaces).where(workspaces.c.id == source).values(epoch=workspaces.c.epoch + 1)
-        )
-
-
-def join_workspaces(tx: Connection, *, source: int, target: int, name: str | None) -> None:
-    """Merge two rows that are one workspace, on the user's order: ``source`` moves into ``target``.
-
-    ``name`` is the API's name of the workspace, if it is known for ``source``. Any driver of either
-    row is deposed.
-    """
-    _move_lanes(tx, source, target)
-    tx.execute(
-        update(credentials).where(credentials.c.workspace_id == source).values(workspace_id=target)
-    )
-    both = workspaces.c.id.in_((source, target))
-    tx.execute(update(workspaces).where(both).values(epoch=workspaces.c.epoch + 1))
-    if name is not None:
-        # The emptied row loses its name first, because a name must lead to one row.
-        tx.execute(update(workspaces).where(workspaces.c.id == source).values(name=None))
-        tx.execute(update(workspaces).where(workspaces.c.id == target).values(name=name))
-
-
-def _move_lanes(tx: Connection, source: int, target: int) -> None:
-    for lane in tx.execute(select(lanes).where(lanes.c.workspace_id == source)).all():
-        twin = tx.scalar(
-            select(lanes.c.id).where(
-                lanes.c.workspace_id == target,
-                lanes.c.api_version == lane.api_version,
-                lanes.c.betas == lane.betas,
-                lanes.c.user_profile == lane.user_profile,
-            )
-        )
-        if twin is None:
-            tx.execute(update(lanes).where(lanes.c.id == lane.id).values(workspace_id=target))
-            continue
-        for table in (requests, batches):
-            tx.execute(update(table).where(table.c.lane_id == lane.id).values(lane_id=twin))
-        tx.execute(delete(lanes).where(lanes.c.id == lane.id))
-    tx.execute(update(runs).where(runs.c.workspace_id == source).values(workspace_id=target))
-    move_files(tx, source, target)
-    if halts.workspace_row(tx, source).halt_reason not in halts.UNPROBED:
-        # Nothing is left there to be sent as a probe, so nothing else would ever end this halt.
-        halts.clear_halt(tx, source)
 
 
 def ensure_lane(
@@ -536,12 +408,6 @@ def finish_storing(
     _check_ours(finished.rowcount)
 
 
-def is_stored(tx: Connection, run_id: str) -> bool | None:
-    """Return whether a run was fully stored; None if it is gone."""
-    stored = tx.execute(select(runs.c.stored).where(runs.c.id == run_id)).first()
-    return None if stored is None else stored[0] is not None
-
-
 def drop_run(tx: Connection, run_id: str) -> None:
     """Remove a run that was never fully stored, and so never sent; any other run stays."""
     stored = tx.scalar(select(runs.c.stored).where(runs.c.id == run_id))
@@ -581,12 +447,12 @@ def claim_half_stored(tx: Connection, run_id: str, *, former: str, process: str)
     return tx.execute(update(runs).where(*incomplete).values(process=process)).rowcount > 0
 
 
-def remove_half_stored(tx: Connection, run_id: str, *, limit: int = 5000) -> bool:
+def remove_half_stored(tx: Connection, run_id: str) -> bool:
     """Remove some requests of an incomplete run; return False once the run itself is removed.
 
     This also continues the removal of a run, with answers, that a dead process had begun.
     """
-    return remove_some(tx, run_id, limit=limit).more
+    return remove_some(tx, run_id, limit=5000).more
 
 
 def _new_key(result: Any) -> int:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -32,6 +31,7 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
+from claude_batch.ledger.portable_sql import count_rows, in_chunks, meta_number, put_meta
 from claude_batch.ledger.schema import (
     batches,
     calls,
@@ -39,7 +39,6 @@ from claude_batch.ledger.schema import (
     digests,
     doubles,
     lanes,
-    meta,
     params,
     primers,
     requests,
@@ -49,8 +48,6 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.single_calls import digest_of
 from claude_batch.ledger.store import Ledger, insert_many, joining_many, plain_rows
 from claude_batch.ledger.transitions import REUSED, is_double
-
-_T = TypeVar("_T")
 
 # Digests ------------------------------------------------------------------------------------------
 
@@ -176,7 +173,7 @@ def remember_failures(tx: Connection, seqs: Sequence[int], now: float) -> None:
     """Let equal calls find these failed calls, whose failure has just reached its caller."""
     if not seqs:
         return
-    for some in _pages(seqs):
+    for some in in_chunks(seqs):
         known = _known(tx, some)
         rows = tx.execute(select(params).where(params.c.request_seq.in_(some)))
         add_digests(
@@ -187,13 +184,12 @@ def remember_failures(tx: Connection, seqs: Sequence[int], now: float) -> None:
                 if row.request_seq not in known
             ],
         )
-    tx.execute(delete(meta).where(meta.c.name == _FAILED))
-    tx.execute(insert(meta).values(name=_FAILED, value=str(int(now))))
+    put_meta(tx, _FAILED, int(now))
 
 
 def any_failed_since(tx: Connection, since: float) -> bool:
     """Return whether `remember_failures` was called after a time; at the cost of one row."""
-    return _number(tx, _FAILED) >= int(since)
+    return meta_number(tx, _FAILED) >= int(since)
 
 
 class Failure(NamedTuple):
@@ -212,7 +208,7 @@ def failures(
     Calls whose conversation the driver continues are excluded, because they ask for more.
     """
     found: defaultdict[tuple[int, str, bytes], list[Failure]] = defaultdict(list)
-    for some in _pages(wanted):
+    for some in in_chunks(wanted):
         rows = tx.execute(
             select(
                 requests.c.lane_id, runs.c.actor, digests.c.digest, requests.c.seq, calls.c.taken
@@ -237,15 +233,8 @@ def failures(
 
 def forget_failures(tx: Connection, seqs: Collection[int]) -> None:
     """Hide failed calls from equal ones."""
-    for some in _pages(seqs):
+    for some in in_chunks(seqs):
         tx.execute(delete(digests).where(digests.c.request_seq.in_(some)))
-
-
-def _pages(values: Collection[_T]) -> Iterator[list[_T]]:
-    """Yield lists that fit into an IN list, because SQLite limits the values of a statement."""
-    listed = list(values)
-    for start in range(0, len(listed), _PAGE):
-        yield listed[start : start + _PAGE]
 
 
 def index_answers(ledger: Ledger) -> None:
@@ -254,8 +243,8 @@ def index_answers(ledger: Ledger) -> None:
     Indexed answers are not read again, and each transaction is short.
     """
     with ledger.read() as tx:
-        stamp = _number(tx, "stamp")
-        since = _number(tx, _INDEXED)
+        stamp = meta_number(tx, "stamp")
+        since = meta_number(tx, _INDEXED)
         if since == stamp:
             return
         run_ids = list(tx.scalars(select(runs.c.id).where(runs.c.stored.is_not(None))))
@@ -276,12 +265,7 @@ def index_answers(ledger: Ledger) -> None:
                     known = _known(tx, [seq for seq, _ in new])
                     add_digests(tx, [each for each in new if each[0] not in known])
     with ledger.write() as tx:
-        tx.execute(delete(meta).where(meta.c.name == _INDEXED))
-        tx.execute(insert(meta).values(name=_INDEXED, value=str(stamp)))
-
-
-def _number(tx: Connection, name: str) -> int:
-    return int(tx.scalar(select(meta.c.value).where(meta.c.name == name)) or 0)
+        put_meta(tx, _INDEXED, stamp)
 
 
 def _unindexed(run_id: str, after: tuple[int, int]) -> Any:
@@ -346,11 +330,7 @@ def stamp_of(tx: Connection) -> tuple[int, int]:
 
     They change when a request becomes final or unknown.
     """
-    stamp = tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one()
-    unknown = tx.execute(
-        select(func.count()).select_from(batches).where(batches.c.state == BatchState.UNKNOWN)
-    ).scalar_one()
-    return int(stamp), unknown
+    return meta_number(tx, "stamp"), count_rows(tx, batches, batches.c.state == BatchState.UNKNOWN)
 
 
 def _of(workspace_id: int) -> Any:
@@ -362,7 +342,7 @@ def _of(workspace_id: int) -> Any:
 def hold_doubles(ledger: Ledger, pairs: Iterable[Pair]) -> int:
     """Hold duplicate requests of a run that is not stored yet; return their number."""
     count = 0
-    for chunk in _chunks(pairs):
+    for chunk in in_chunks(pairs, _CHUNK):
         count += len(chunk)
         with ledger.write() as tx:
             _remember(tx, chunk)
@@ -392,17 +372,11 @@ def take_answers(tx: Connection, pairs: Sequence[Pair]) -> None:
 def take_all_answers(ledger: Ledger, pairs: Iterable[Pair]) -> int:
     """Run `take_answers` for a run in short transactions; return the number of requests."""
     count = 0
-    for chunk in _chunks(pairs):
+    for chunk in in_chunks(pairs, _CHUNK):
         count += len(chunk)
         with ledger.write() as tx:
             take_answers(tx, chunk)
     return count
-
-
-def _chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    them = iter(pairs)
-    while chunk := list(islice(them, _CHUNK)):
-        yield chunk
 
 
 def _remember(tx: Connection, pairs: Sequence[Pair]) -> None:

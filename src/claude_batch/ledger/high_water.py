@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, update
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import default_state_dir
 from claude_batch.core.temporary_files import replacing
-from claude_batch.ledger.backends.lock_files import file_lock, take
-from claude_batch.ledger.schema import meta, workspaces
+from claude_batch.ledger.backends.sqlite_file import file_lock, take
+from claude_batch.ledger.portable_sql import meta_number, put_meta
+from claude_batch.ledger.schema import workspaces
 from claude_batch.ledger.store import Ledger
 
 _LOCK_SECONDS = 60.0
@@ -41,15 +42,13 @@ class Mark:
 
 def posts_of(tx: Connection) -> int:
     """Return how many POSTs the ledger has armed, by its own record."""
-    value = tx.scalar(select(meta.c.value).where(meta.c.name == "posts"))
-    return int(value or 0)
+    return meta_number(tx, "posts")
 
 
 def count_post(tx: Connection, *, at_least: int = 0) -> int:
     """Count one more POST in the transaction that arms it; return the new number."""
     posts = max(posts_of(tx) + 1, at_least)
-    tx.execute(delete(meta).where(meta.c.name == "posts"))
-    tx.execute(insert(meta).values(name="posts", value=str(posts)))
+    put_meta(tx, "posts", posts)
     return posts
 
 

@@ -30,7 +30,6 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.charges import DAY, any_budget
-from claude_batch.ledger.collected_batches import NewResult, add_results
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.portable_sql import contains
 from claude_batch.ledger.schema import (
@@ -44,6 +43,7 @@ from claude_batch.ledger.schema import (
     runs,
 )
 from claude_batch.ledger.store import Record
+from claude_batch.ledger.stored_results import NewResult, add_results
 from claude_batch.ledger.transitions import is_double
 from claude_batch.ledger.unknown_batches import remember_former
 
@@ -133,12 +133,6 @@ def waiting(
         .limit(limit),
         {"workspace": workspace_id},
     )
-    return [(row[0], row[1]) for row in rows]
-
-
-def actors_of(tx: Connection, run_ids: Collection[str]) -> list[tuple[str, str]]:
-    """Return these runs, each with its actor."""
-    rows = tx.execute(select(runs.c.id, runs.c.actor).where(runs.c.id.in_(run_ids)))
     return [(row[0], row[1]) for row in rows]
 
 

@@ -12,13 +12,13 @@ from sqlalchemy import Connection, Integer, and_, case, cast, func, or_, select
 
 from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.cost_sums import DAY
+from claude_batch.ledger.portable_sql import meta_value
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
     batches,
     conversations,
     lanes,
-    meta,
     params,
     requests,
     results,
@@ -28,9 +28,6 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import REOPENED, REUSED
-
-_MANY = 500
-"""Values in one IN list."""
 
 # Runs ---------------------------------------------------------------------------------------------
 
@@ -49,7 +46,7 @@ class RunMark(NamedTuple):
 
 def run_marks(tx: Connection, run_ids: Collection[str]) -> dict[str, RunMark]:
     """Return the marks of runs. Of each, one entry of an index is read, however large it is."""
-    reopened = tx.scalar(select(meta.c.value).where(meta.c.name == REOPENED))
+    reopened = meta_value(tx, REOPENED)
     last = (
         select(requests.c.finished)
         .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
@@ -60,24 +57,6 @@ def run_marks(tx: Connection, run_ids: Collection[str]) -> dict[str, RunMark]:
     query = select(runs.c.id, runs.c.request_count, func.coalesce(last, 0), runs.c.delivered)
     found = tx.execute(query.where(runs.c.id.in_(run_ids)))
     return {row[0]: RunMark(row[1], row[2], row[3], reopened) for row in found}
-
-
-def runs_before(
-    tx: Connection, before: tuple[float, str] | None, limit: int, actor: str | None = None
-) -> list[Record]:
-    """Return runs that hold at least one request, newest first, older than ``(created, id)``."""
-    query = select(runs).where(runs.c.request_count > 0)
-    if actor is not None:
-        query = query.where(runs.c.actor == actor)
-    if before is not None:
-        created, run_id = before
-        query = query.where(
-            or_(
-                runs.c.created < created,
-                and_(runs.c.created == created, runs.c.id > run_id),
-            )
-        )
-    return list(tx.execute(query.order_by(runs.c.created.desc(), runs.c.id).limit(limit)))
 
 
 class ActorRuns(NamedTuple):
@@ -105,15 +84,6 @@ def actors(tx: Connection, after: str, limit: int) -> list[ActorRuns]:
         .limit(limit)
     )
     return [ActorRuns(*row) for row in rows]
-
-
-def actors_of_runs(tx: Connection, run_ids: Sequence[str]) -> dict[str, str]:
-    """Return the actors of runs by the runs' ids."""
-    found: dict[str, str] = {}
-    for begin in range(0, len(run_ids), _MANY):
-        query = select(runs.c.id, runs.c.actor).where(runs.c.id.in_(run_ids[begin : begin + _MANY]))
-        found.update((row[0], row[1]) for row in tx.execute(query))
-    return found
 
 
 def halted_workspaces(tx: Connection) -> list[Record]:
@@ -169,19 +139,6 @@ def open_batches(tx: Connection) -> list[Record]:
             .join(lanes, lanes.c.id == batches.c.lane_id)
             .where(batches.c.state.in_(UNDER_WAY))
             .order_by(batches.c.id)
-        )
-    )
-
-
-def newest_batches_of_run(tx: Connection, run_id: str, limit: int) -> list[Record]:
-    """Return the newest batches that carried requests of a run, newest first."""
-    return list(
-        tx.execute(
-            select(batches)
-            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
-            .where(batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
-            .order_by(batches.c.id.desc())
-            .limit(limit)
         )
     )
 
@@ -457,7 +414,6 @@ def results_of_request(tx: Connection, seq: int) -> list[Record]:
                 batches.c.remote_id,
                 batches.c.submitted,
                 batches.c.ended,
-                batches.c.state.label("batch_state"),
             )
             .join(batches, batches.c.id == results.c.batch_id)
             .where(results.c.request_seq == seq)

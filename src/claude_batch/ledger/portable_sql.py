@@ -1,18 +1,82 @@
-"""SQL that SQLAlchemy leaves to each database, written once for all of the ledger's backends."""
+"""SQL that the ledger's modules share, and that each of its backends understands."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
 
-from sqlalchemy import BigInteger, Boolean
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Connection,
+    FromClause,
+    delete,
+    func,
+    select,
+)
 from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import GenericFunction
 from sqlalchemy.types import TypeEngine
 
-__all__ = ["contains", "json_number", "upsert"]
+from claude_batch.ledger.schema import meta
+
+__all__ = [
+    "contains",
+    "count_rows",
+    "drop_meta",
+    "in_chunks",
+    "json_number",
+    "meta_number",
+    "meta_value",
+    "put_meta",
+    "upsert",
+]
 # ``upsert(table)`` is an INSERT with ON CONFLICT, a clause that PostgreSQL and SQLite write alike.
+
+_T = TypeVar("_T")
+
+
+def count_rows(tx: Connection, of: FromClause, *where: ColumnElement[bool]) -> int:
+    """Return the number of rows of a table, or of joined tables."""
+    return tx.scalar(select(func.count()).select_from(of).where(*where)) or 0
+
+
+def in_chunks(values: Iterable[_T], size: int = 500) -> Iterator[list[_T]]:
+    """Yield lists that fit into an IN list, because SQLite limits the values of a statement."""
+    them = iter(values)
+    while chunk := list(islice(them, size)):
+        yield chunk
+
+
+# Metadata -----------------------------------------------------------------------------------------
+
+
+def meta_value(tx: Connection, name: str) -> str | None:
+    """Return a value of the ledger's metadata; None if it is not set."""
+    return tx.scalar(select(meta.c.value).where(meta.c.name == name))
+
+
+def meta_number(tx: Connection, name: str) -> int:
+    """Return a whole number of the ledger's metadata; 0 if it is not set."""
+    return int(meta_value(tx, name) or 0)
+
+
+def put_meta(tx: Connection, name: str, value: str | int) -> None:
+    """Set a value of the ledger's metadata."""
+    row = upsert(meta).values(name=name, value=str(value))
+    tx.execute(row.on_conflict_do_update(index_elements=["name"], set_={"value": str(value)}))
+
+
+def drop_meta(tx: Connection, name: str) -> None:
+    """Remove a value of the ledger's metadata."""
+    tx.execute(delete(meta).where(meta.c.name == name))
+
+
+# Functions ----------------------------------------------------------------------------------------
 
 
 class contains(GenericFunction[bool]):  # noqa: N801 - a function of SQL

@@ -23,6 +23,7 @@ from sqlalchemy import (
 
 from claude_batch.core.ids import RUN_PREFIX
 from claude_batch.core.states import OPEN, UNDER_WAY, BatchState, RequestState
+from claude_batch.ledger.portable_sql import count_rows, in_chunks, meta_number
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
@@ -191,10 +192,6 @@ def _answer(row: Sequence[Any]) -> Answer:
     return Answer._make((*row[:4], _STATES[row[4]], *row[5:]))
 
 
-_MANY = 500
-"""Values in one IN list."""
-
-
 _AnswerT = TypeVar("_AnswerT", Answer, Answer | Success)
 
 
@@ -203,8 +200,8 @@ def _with_contexts(tx: Connection, answers: list[_AnswerT]) -> list[_AnswerT]:
     if not answers or tx.scalar(_ANY_CONTEXT) is None:
         return answers
     found: dict[int, bytes] = {}
-    for begin in range(0, len(answers), _MANY):
-        seqs = [answer.seq for answer in answers[begin : begin + _MANY]]
+    for some in in_chunks(answers):
+        seqs = [answer.seq for answer in some]
         rows = tx.execute(select(contexts).where(contexts.c.request_seq.in_(seqs)))
         found.update((row.request_seq, row.value) for row in rows)
     return [
@@ -222,18 +219,20 @@ _BY_POSITION = (
 _OF_STATE = _BY_POSITION.where(requests.c.state == bindparam("state"))
 
 
+_PAGE_BYTES = 1 << 20
+
+
 def answers_by_position(
     ledger: Ledger,
     run_id: str,
     *,
     start: int = 0,
     state: RequestState | None = None,
-    page_bytes: int = 1 << 20,
     page_rows: int = 100_000,
 ) -> Iterator[Answer]:
     """Return a run's requests from a position on, in order, whatever their state, or of one.
 
-    A transaction reads a page: about ``page_bytes``, and at most ``page_rows`` in hundreds.
+    A transaction reads a page: about `_PAGE_BYTES`, and at most ``page_rows`` in hundreds.
     """
     query, values = (_BY_POSITION, {}) if state is None else (_OF_STATE, {"state": state.value})
 
@@ -245,7 +244,7 @@ def answers_by_position(
                 answers = [_answer(row) for row in rows]
                 page += answers
                 size += sum([len(answer.raw or b"") + 200 for answer in answers])
-                if size >= page_bytes or len(page) >= page_rows:
+                if size >= _PAGE_BYTES or len(page) >= page_rows:
                     break
         return _with_contexts(tx, page)
 
@@ -285,7 +284,7 @@ _NO_OUTPUTS = _BY_POSITION.where(
 
 
 def outputs_by_position(
-    ledger: Ledger, run_id: str, *, start: int = 0, page_bytes: int = 1 << 19
+    ledger: Ledger, run_id: str, *, start: int = 0
 ) -> Iterator[Answer | Success]:
     """Return the requests of `answers_by_position`, of each success only what files show."""
 
@@ -300,7 +299,7 @@ def outputs_by_position(
                 raws = [row[4] or b"" for row in rows]
                 others = others or b"" in raws
                 size += sum(map(len, raws)) + 200 * len(raws)
-                if size >= page_bytes:
+                if size >= _PAGE_BYTES // 2:
                     break
         if others:
             last = page[-1].position
@@ -432,21 +431,49 @@ def run_row(tx: Connection, run_id: str) -> Record:
     return tx.execute(select(runs).where(runs.c.id == run_id)).one()
 
 
-def recent_runs(tx: Connection, limit: int = 50) -> list[Record]:
-    """Return the newest runs that hold at least one request, newest first."""
-    return list(
-        tx.execute(
-            select(runs)
-            .where(runs.c.request_count > 0)
-            .order_by(runs.c.created.desc(), runs.c.id)
-            .limit(limit)
+def is_stored(tx: Connection, run_id: str) -> bool | None:
+    """Return whether a run was fully stored; None if it is gone."""
+    stored = tx.execute(select(runs.c.stored).where(runs.c.id == run_id)).first()
+    return None if stored is None else stored[0] is not None
+
+
+def recent_runs(
+    tx: Connection,
+    limit: int = 50,
+    *,
+    before: tuple[float, str] | None = None,
+    actor: str | None = None,
+) -> list[Record]:
+    """Return the newest runs that hold at least one request, newest first.
+
+    ``before``: only runs older than ``(created, id)``.
+    """
+    query = select(runs).where(runs.c.request_count > 0)
+    if actor is not None:
+        query = query.where(runs.c.actor == actor)
+    if before is not None:
+        created, run_id = before
+        query = query.where(
+            or_(
+                runs.c.created < created,
+                and_(runs.c.created == created, runs.c.id > run_id),
+            )
         )
-    )
+    return list(tx.execute(query.order_by(runs.c.created.desc(), runs.c.id).limit(limit)))
 
 
 def actors(tx: Connection) -> list[str]:
     """Return the names of all actors that have a run, sorted."""
     return sorted(tx.scalars(select(runs.c.actor).where(runs.c.request_count > 0).distinct()))
+
+
+def actors_of_runs(tx: Connection, run_ids: Collection[str]) -> dict[str, str]:
+    """Return the actors of runs by the runs' ids."""
+    found: dict[str, str] = {}
+    for some in in_chunks(run_ids):
+        query = select(runs.c.id, runs.c.actor).where(runs.c.id.in_(some))
+        found.update((row[0], row[1]) for row in tx.execute(query))
+    return found
 
 
 def request_counts(tx: Connection, run_id: str) -> dict[RequestState, int]:
@@ -459,27 +486,42 @@ def request_counts(tx: Connection, run_id: str) -> dict[RequestState, int]:
     return {RequestState(state): count for state, count in rows}
 
 
-def batches_of_run(tx: Connection, run_id: str) -> list[Record]:
-    """Return the batches that carried requests of a run, oldest first."""
-    return list(
-        tx.execute(
-            select(batches)
-            .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
-            .where(batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
-            .order_by(batches.c.id)
-        )
+def batches_of_run(tx: Connection, run_id: str, newest: int | None = None) -> list[Record]:
+    """Return the batches that carried requests of a run, oldest first.
+
+    ``newest``: only so many of the newest ones, newest first.
+    """
+    query = (
+        select(batches)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
     )
+    order = batches.c.id if newest is None else batches.c.id.desc()
+    return list(tx.execute(query.order_by(order).limit(newest)))
 
 
-def packed_requests(tx: Connection, run_id: str) -> dict[BatchState, int]:
-    """Return how many requests of a run wait for the outcome of batches, by the batches' state."""
+class PackedRequests(NamedTuple):
+    """How many requests of a run wait for their outcome, by where they are."""
+
+    unsent: int
+    """In batches that wait to be sent."""
+    sent: int
+    """In batches that the API has, or may have."""
+    live: int
+    """In live calls."""
+
+
+def packed_requests(tx: Connection, run_id: str) -> PackedRequests:
+    """Return how many requests of a run are in batches or live calls."""
     rows = tx.execute(
         select(batches.c.state, func.count())
         .join(requests, requests.c.batch_id == batches.c.id)
         .where(requests.c.run_id == run_id, requests.c.state == RequestState.PACKED)
         .group_by(batches.c.state)
     )
-    return {BatchState(state): count for state, count in rows}
+    counts = dict(rows.tuples().all())
+    unsent, live = (counts.pop(state, 0) for state in (BatchState.PACKED, BatchState.LIVE))
+    return PackedRequests(unsent, sum(counts.values()), live)
 
 
 def requests_of_batches(tx: Connection, run_id: str) -> dict[BatchState, int]:
@@ -532,23 +574,12 @@ def past_durations(tx: Connection, workspace_id: int, limit: int) -> list[float]
 
 def last_stamp(tx: Connection) -> int:
     """Return the stamp of the last transaction that finished requests, of any run."""
-    return int(tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one())
-
-
-def finished_at(tx: Connection, run_id: str) -> int:
-    """Return the stamp of the last request of a run that became final; 0 if none has."""
-    return (
-        tx.scalar(
-            select(func.max(requests.c.finished)).where(
-                requests.c.run_id == run_id, requests.c.finished.is_not(None)
-            )
-        )
-        or 0
-    )
+    return meta_number(tx, "stamp")
 
 
 def last_endings(tx: Connection, run_ids: Collection[str]) -> dict[str, int]:
-    """Return `finished_at` of many runs, with one statement that seeks once for each run."""
+    """Return the stamp of the last request of each run that became final; 0 if none has."""
+    # One statement, which seeks once for each run.
     last = (
         select(func.max(requests.c.finished))
         .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
@@ -560,15 +591,8 @@ def last_endings(tx: Connection, run_ids: Collection[str]) -> dict[str, int]:
 
 def strange_count(tx: Connection, run_id: str) -> int:
     """Return the number of lines of the run's batches that are no results."""
-    return (
-        tx.scalar(
-            select(func.count())
-            .select_from(strange_lines)
-            .join(batch_runs, batch_runs.c.batch_id == strange_lines.c.batch_id)
-            .where(batch_runs.c.run_id == run_id)
-        )
-        or 0
-    )
+    lines = strange_lines.join(batch_runs, batch_runs.c.batch_id == strange_lines.c.batch_id)
+    return count_rows(tx, lines, batch_runs.c.run_id == run_id)
 
 
 def batch_of(tx: Connection, seq: int) -> str | None:
@@ -617,13 +641,11 @@ def behind(tx: Connection) -> list[str]:
 def unfinished(tx: Connection, run_id: str) -> int:
     """Return the number of a run's requests without a final state."""
     # Finished requests are counted in their index alone; open ones would need a row lookup each.
-    finished = tx.scalar(
-        select(func.count())
-        .select_from(requests)
-        .where(requests.c.run_id == run_id, requests.c.finished.is_not(None))
+    finished = count_rows(
+        tx, requests, requests.c.run_id == run_id, requests.c.finished.is_not(None)
     )
     total = tx.execute(select(runs.c.request_count).where(runs.c.id == run_id)).scalar_one()
-    return int(total) - int(finished or 0)
+    return int(total) - finished
 
 
 def unsent(tx: Connection, run_id: str) -> int:
@@ -631,22 +653,12 @@ def unsent(tx: Connection, run_id: str) -> int:
     waiting = select(batches.c.id).where(
         batches.c.state.in_((BatchState.PACKED, BatchState.SUBMITTING))
     )
-    return (
-        tx.scalar(
-            select(func.count())
-            .select_from(requests)
-            .where(
-                requests.c.run_id == run_id,
-                or_(
-                    requests.c.state == RequestState.QUEUED,
-                    and_(
-                        requests.c.state == RequestState.PACKED,
-                        requests.c.batch_id.in_(waiting),
-                    ),
-                ),
-            )
-        )
-        or 0
+    packed = and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(waiting))
+    return count_rows(
+        tx,
+        requests,
+        requests.c.run_id == run_id,
+        or_(requests.c.state == RequestState.QUEUED, packed),
     )
 
 

@@ -11,9 +11,8 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.high_water import Mark, count_post
+from claude_batch.ledger.portable_sql import in_chunks
 from claude_batch.ledger.schema import batches, former_members, lanes, requests, workspaces
-
-_MANY = 500
 
 
 class Claim:
@@ -129,8 +128,7 @@ def _sorted_out(
     waiting: dict[str, int] = {}
     others: dict[str, int] = {}
     sources: set[int] = set()
-    identifiers = list(sendings)
-    for start in range(0, len(identifiers), _MANY):
+    for some in in_chunks(sendings):
         rows = tx.execute(
             select(
                 requests.c.id,
@@ -145,7 +143,7 @@ def _sorted_out(
                 ).label("waits"),
             )
             .outerjoin(batches, batches.c.id == requests.c.batch_id)
-            .where(requests.c.id.in_(identifiers[start : start + _MANY]))
+            .where(requests.c.id.in_(some))
         )
         for row in rows:
             # The ledger has the conversation between two turns, but a later turn was already sent.

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, case, exists, func, or_, select, update
+from sqlalchemy import Connection, and_, case, exists, func, or_, select
 
-from claude_batch.core.states import OPEN, BatchState, RequestState
+from claude_batch.core.states import FAILED, OPEN, BatchState, RequestState
 from claude_batch.ledger import run_deadlines, transitions
 from claude_batch.ledger.collected_batches import fetch_soon
 from claude_batch.ledger.conversations import (
     is_usable,
     of_this_turn,
 )
+from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.queries import last_stamp, request_counts, unfinished
 from claude_batch.ledger.schema import (
     OF_ANSWER,
@@ -32,9 +33,6 @@ from claude_batch.ledger.schema import (
     runs,
 )
 from claude_batch.ledger.unknown_batches import lacks_result, remember_former
-
-FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
-"""States that may be retried, because the API guarantees that nothing was billed."""
 
 ON_ORDER = (*FAILED, RequestState.MALFORMED)
 """States that an order may name. A malformed answer was billed, so only an order retries it."""
@@ -139,14 +137,8 @@ def _ask_again(tx: Connection, run_id: str, failed: Any, *, due: float) -> tuple
     answered = _give_known_answers(tx, failed)
     queued = _queue(tx, failed, due)
     if queued or answered:
-        _reopen(tx, run_id, due)
+        run_deadlines.reopen_run(tx, run_id, due)
     return queued, answered
-
-
-def _reopen(tx: Connection, run_id: str, now: float) -> None:
-    """Reopen a run that had ended, because it has new attempts or undelivered answers."""
-    tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
-    run_deadlines.renew(tx, run_id, now)
 
 
 def _queue(tx: Connection, failed: Any, due: float) -> int:
@@ -191,7 +183,7 @@ def rerun(tx: Connection, run_id: str, now: float) -> Rerun:
         queued = passing
         _queue(tx, chosen, now)
     if queued or given:
-        _reopen(tx, run_id, now)
+        run_deadlines.reopen_run(tx, run_id, now)
     counts = request_counts(tx, run_id)
     failed |= {str(state): counts[state] for state in _STANDS if state in counts}
     first, last = _ended(tx, run_id)
@@ -267,14 +259,7 @@ def _ended(tx: Connection, run_id: str) -> tuple[float | None, float | None]:
 
 def _unknown(tx: Connection, run_id: str) -> int:
     unknown = select(batches.c.id).where(batches.c.state == BatchState.UNKNOWN)
-    return (
-        tx.scalar(
-            select(func.count())
-            .select_from(requests)
-            .where(requests.c.run_id == run_id, requests.c.batch_id.in_(unknown))
-        )
-        or 0
-    )
+    return count_rows(tx, requests, requests.c.run_id == run_id, requests.c.batch_id.in_(unknown))
 
 
 def retry_call(tx: Connection, seq: int, *, due: float) -> str | None:
@@ -333,14 +318,13 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
     queued += transitions.ask_again(tx, and_(lost, lost_with_it), due=now)
     for batch_id in batch_ids:
         fetch_soon(tx, batch_id, now)
-    _reopen(tx, run_id, now)
+    run_deadlines.reopen_run(tx, run_id, now)
     return queued
 
 
 def _count_canceled(tx: Connection, run_id: str) -> int:
     canceled = requests.c.state == RequestState.CANCELED
-    where = and_(requests.c.run_id == run_id, canceled)
-    return tx.scalar(select(func.count()).select_from(requests).where(where)) or 0
+    return count_rows(tx, requests, requests.c.run_id == run_id, canceled)
 
 
 def _give_known_answers(tx: Connection, failed: Any) -> int:

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, and_, case, func, select, update
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
-from claude_batch.ledger.collected_batches import request_cancels
+from claude_batch.ledger.cancellations import request_cancels
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs
 from claude_batch.ledger.store import Record
@@ -151,8 +151,12 @@ def reopen(tx: Connection, run_id: str) -> None:
     )
 
 
-def renew(tx: Connection, run_id: str, now: float) -> None:
-    """Check a run's deadline again, because requests are sent again on order, if it is to come."""
+def reopen_run(tx: Connection, run_id: str, now: float) -> None:
+    """Reopen a run that had ended, because it has new attempts or undelivered answers.
+
+    Its deadline is checked again if it is to come.
+    """
+    tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
     forget(tx, run_id)
     deadline = tx.scalar(select(runs.c.deadline).where(runs.c.id == run_id))
     if deadline is not None and deadline > now:

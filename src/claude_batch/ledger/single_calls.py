@@ -27,6 +27,7 @@ from sqlalchemy import (
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
 from claude_batch.ledger.batch_contents import recount
+from claude_batch.ledger.portable_sql import in_chunks
 from claude_batch.ledger.schema import (
     batches,
     call_keys,
@@ -39,9 +40,6 @@ from claude_batch.ledger.schema import (
     runs,
 )
 from claude_batch.ledger.store import Record, insert_many
-
-_MANY = 500
-"""Values in one IN list."""
 
 
 class NewCall(NamedTuple):
@@ -145,16 +143,15 @@ def orphans(
     not want them any more.
     """
     found: list[Orphan] = []
-    listed = list(digests)
     who: list[Any] = [calls.c.process.in_(list(dead))]
     if let_go:
         who.append(calls.c.process.is_(None))
-    for start in range(0, len(listed), _MANY):
+    for some in in_chunks(digests):
         rows = tx.execute(
             select(requests.c.seq, requests.c.run_id, requests.c.lane_id, calls.c.digest)
             .join(calls, calls.c.request_seq == requests.c.seq)
             .where(
-                calls.c.digest.in_(listed[start : start + _MANY]),
+                calls.c.digest.in_(some),
                 calls.c.taken.is_(None),
                 or_(*who),
                 requests.c.state != RequestState.CANCELED,
@@ -174,7 +171,6 @@ def tried(tx: Connection, digests: Collection[bytes], own: str, since: float) ->
     holds only those that are not taken.
     """
     found: list[Tried] = []
-    listed = list(digests)
     waits = and_(
         calls.c.taken.is_(None),
         calls.c.process != own,
@@ -182,7 +178,7 @@ def tried(tx: Connection, digests: Collection[bytes], own: str, since: float) ->
         ~requests.c.cancelled,
     )
     taken = and_(calls.c.taken > since, requests.c.state == RequestState.SUCCEEDED)
-    for start in range(0, len(listed), _MANY):
+    for some in in_chunks(digests):
         rows = tx.execute(
             select(
                 requests.c.seq,
@@ -195,7 +191,7 @@ def tried(tx: Connection, digests: Collection[bytes], own: str, since: float) ->
             )
             .join(calls, calls.c.request_seq == requests.c.seq)
             .join(runs, runs.c.id == requests.c.run_id)
-            .where(calls.c.digest.in_(listed[start : start + _MANY]), or_(waits, taken))
+            .where(calls.c.digest.in_(some), or_(waits, taken))
             .order_by(requests.c.seq)
         )
         found += [Tried(*row) for row in rows]
@@ -263,11 +259,9 @@ def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
     ``own`` is the process that waits for the calls. A call that another process has taken over
     stays unchanged. Returns how many calls were withdrawn.
     """
-    listed = list(seqs)
     carriers: set[int] = set()
     withdrawn = 0
-    for start in range(0, len(listed), _MANY):
-        some = listed[start : start + _MANY]
+    for some in in_chunks(seqs):
         waits = and_(calls.c.process == own, calls.c.taken.is_(None))
         mine = select(calls.c.request_seq).where(calls.c.request_seq.in_(some), waits)
         unpaid = and_(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Insert, delete, insert, select, update
+from sqlalchemy import Connection, Insert, insert, select
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
@@ -30,6 +30,7 @@ from claude_batch.ledger.backends.backend import (
     Weakness,
     Worker,
 )
+from claude_batch.ledger.portable_sql import drop_meta, meta_number, meta_value, put_meta
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta, workspaces
 
 _T = TypeVar("_T")
@@ -315,8 +316,8 @@ class Ledger:
         A transaction without a row succeeds on a full disk.
         """
         with self.write() as tx:
-            tx.execute(insert(meta).values(name="probe", value=""))
-            tx.execute(delete(meta).where(meta.c.name == "probe"))
+            put_meta(tx, "probe", "")
+            drop_meta(tx, "probe")
 
     @contextmanager
     def _writing(self) -> Generator[Connection]:
@@ -368,13 +369,8 @@ class Ledger:
         Every process that has the ledger open must open it again. This process calls `reopen` after
         the transaction has ended.
         """
-        former = " ".join(sorted(self.incarnations))
-        for name, value in (
-            ("former_incarnations", former),
-            ("incarnation", new_incarnation()),
-        ):
-            tx.execute(delete(meta).where(meta.c.name == name))
-            tx.execute(insert(meta).values(name=name, value=value))
+        put_meta(tx, "former_incarnations", " ".join(sorted(self.incarnations)))
+        put_meta(tx, "incarnation", new_incarnation())
 
     def has_moved(self, tx: Connection) -> bool:
         """Return whether another server holds the data than at the last call, and note it.
@@ -383,8 +379,7 @@ class Ledger:
         """
         here, before = self._servers(tx)
         if here != (before or ""):
-            tx.execute(delete(meta).where(meta.c.name == "server"))
-            tx.execute(insert(meta).values(name="server", value=here))
+            put_meta(tx, "server", here)
         return before is not None and here != before
 
     def is_elsewhere(self, tx: Connection) -> bool:
@@ -405,7 +400,7 @@ class Ledger:
         here = self.backend.server(tx)
         if not here:
             return here, None
-        return here, tx.scalar(select(meta.c.value).where(meta.c.name == "server"))
+        return here, meta_value(tx, "server")
 
     def weakness(self) -> Weakness | None:
         """Return why the server may forget what was committed; None if no reason is known.
@@ -543,6 +538,6 @@ def now_in(tx: Connection) -> float:
 
 def next_stamp(tx: Connection) -> int:
     """Return the next ledger-wide stamp: the order in which transactions finished requests."""
-    value = int(tx.execute(select(meta.c.value).where(meta.c.name == "stamp")).scalar_one()) + 1
-    tx.execute(update(meta).where(meta.c.name == "stamp").values(value=str(value)))
+    value = meta_number(tx, "stamp") + 1
+    put_meta(tx, "stamp", value)
     return value

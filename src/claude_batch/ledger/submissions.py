@@ -234,12 +234,13 @@ _BODY = (
 )
 
 
-def body_pages(
-    ledger: Ledger, batch_id: int, *, page_bytes: int = 1 << 20
-) -> Iterator[list[tuple[str, int, bytes]]]:
+_PAGE_BYTES = 1 << 20
+
+
+def body_pages(ledger: Ledger, batch_id: int) -> Iterator[list[tuple[str, int, bytes]]]:
     """Yield the requests of a batch as pages of ``(id, sendings, params)``, in body order.
 
-    Each page holds about ``page_bytes`` and is read in a separate short transaction.
+    Each page holds about `_PAGE_BYTES` and is read in a separate short transaction.
     """
     after = 0
     while True:
@@ -252,7 +253,7 @@ def body_pages(
                 page.append((identifier, sendings, body))
                 size += len(body)
                 after = seq
-                if size >= page_bytes:
+                if size >= _PAGE_BYTES:
                     break
             rows.close()
         if not page:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, text
+from sqlalchemy import Connection, Table, func, insert, select, text
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
@@ -26,8 +26,9 @@ from claude_batch.core.settings import has_ledger, on_server, without_password
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import live_calls, queries, submissions
 from claude_batch.ledger.backends.backend import Backend
-from claude_batch.ledger.backends.postgres_sql import copy_table
+from claude_batch.ledger.backends.postgres import copy_table
 from claude_batch.ledger.high_water import HighWater, is_known, posts_of
+from claude_batch.ledger.portable_sql import drop_meta
 from claude_batch.ledger.schema import call_keys, meta, metadata, requests
 from claude_batch.ledger.store import (
     ARRIVING_FROM,
@@ -240,7 +241,7 @@ def _arrive(server: Backend, file: str, facts: Mapping[str, str]) -> None:
                 f"the ledger {file} was moved to {facts[MOVED_TO]}, and {server.location} does not "
                 "have it; nothing was changed"
             )
-        tx.execute(delete(meta).where(meta.c.name == ARRIVING_FROM))
+        drop_meta(tx, ARRIVING_FROM)
 
 
 @contextmanager

@@ -30,10 +30,8 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
-    delete,
     exists,
     func,
-    insert,
     literal,
     null,
     or_,
@@ -43,7 +41,8 @@ from sqlalchemy import (
 
 from claude_batch.core.outcome import Disposition, Next, Outcome, Standing, next_step
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.schema import doubles, meta, requests, results, runs
+from claude_batch.ledger.portable_sql import put_meta
+from claude_batch.ledger.schema import doubles, requests, results, runs
 from claude_batch.ledger.store import next_stamp
 
 REUSED = 0
@@ -65,9 +64,7 @@ def _noted_as_reopened(tx: Connection, count: int) -> int:
     A reader then knows, without counting the requests of a finished run, that it is still finished.
     """
     if count:
-        stamp = str(next_stamp(tx))
-        tx.execute(delete(meta).where(meta.c.name == REOPENED))
-        tx.execute(insert(meta).values(name=REOPENED, value=stamp))
+        put_meta(tx, REOPENED, next_stamp(tx))
     return count
 
 

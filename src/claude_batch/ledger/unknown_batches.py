@@ -28,12 +28,12 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.outcome import RETRIED
-from claude_batch.core.states import BatchState, CandidateState, RequestState
+from claude_batch.core.states import FAILED, BatchState, CandidateState, RequestState
 from claude_batch.ledger import charges, run_deadlines, transitions
 from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelled
 from claude_batch.ledger.conversations import continuing_counts, is_usable, of_this_turn
 from claude_batch.ledger.held_requests import answer_lost_doubles
-from claude_batch.ledger.portable_sql import upsert
+from claude_batch.ledger.portable_sql import count_rows, in_chunks, upsert
 from claude_batch.ledger.schema import (
     batches,
     candidates,
@@ -47,8 +47,6 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Record
 
 # Late answers -------------------------------------------------------------------------------------
-
-_FAILED = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCELED)
 
 
 def any_former(tx: Connection) -> bool:
@@ -120,17 +118,15 @@ def lacks_result() -> ColumnElement[bool]:
 
 def missing_requests(tx: Connection, run_id: str) -> int:
     """Return how many requests of a run lack the result of their batch: lost, or still fetched."""
-    mine = and_(requests.c.run_id == run_id, lacks_result())
-    return tx.scalar(select(func.count()).select_from(requests).where(mine)) or 0
+    return count_rows(tx, requests, requests.c.run_id == run_id, lacks_result())
 
 
 def missing_sendings(tx: Connection, run_id: str) -> int:
     """Count like `missing_requests`, plus earlier sendings whose results would be kept as well."""
-    former = select(func.count()).select_from(former_members)
-    former = former.join(requests, requests.c.seq == former_members.c.request_seq)
+    former = former_members.join(requests, requests.c.seq == former_members.c.request_seq)
     former = former.join(batches, batches.c.id == former_members.c.batch_id)
-    left = tx.scalar(former.where(requests.c.run_id == run_id, _ended(), _has_left_undecided()))
-    return missing_requests(tx, run_id) + (left or 0)
+    left = count_rows(tx, former, requests.c.run_id == run_id, _ended(), _has_left_undecided())
+    return missing_requests(tx, run_id) + left
 
 
 def _ended() -> ColumnElement[bool]:
@@ -170,7 +166,7 @@ def incomplete_batches(tx: Connection, run_id: str) -> list[Record]:
     )
 
 
-def fill(tx: Connection, batch_id: int, *, contradicted: bool, now: float) -> None:
+def fill(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
     """Apply late lines to requests that were lost in a collected batch, or left it undecided.
 
     A success also replaces a failure from another line of the same sending. ``contradicted``: some
@@ -182,7 +178,7 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool, now: float) -> No
     here = requests.c.batch_id == batch_id
     line = and_(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
     success = results.c.outcome == RequestState.SUCCEEDED
-    belied = and_(requests.c.state.in_(_FAILED), requests.c.answered_by == results.c.sending)
+    belied = and_(requests.c.state.in_(FAILED), requests.c.answered_by == results.c.sending)
     waits = and_(former, requests.c.state == RequestState.QUEUED, is_usable())
     is_lost = requests.c.state == RequestState.LOST
     answered = and_(success, of_this_turn(), or_(and_(or_(here, former), is_lost), waits, belied))
@@ -247,9 +243,6 @@ def take_earlier_answers(tx: Connection, batch_id: int) -> int:
 
 # Unknown batches ----------------------------------------------------------------------------------
 
-_MANY = 500
-"""Values in one IN list."""
-
 
 def unknown_batches(tx: Connection, workspace_id: int) -> list[Record]:
     """Return the unknown batches of a workspace, oldest first."""
@@ -283,9 +276,7 @@ def snapshot_of(row: Record) -> frozenset[str]:
 def known_remote_ids(tx: Connection, workspace_id: int, ids: Collection[str]) -> set[str]:
     """Return those of these API batch ids that the ledger has accounted for."""
     known: set[str] = set()
-    listed = list(ids)
-    for start in range(0, len(listed), _MANY):
-        part = listed[start : start + _MANY]
+    for part in in_chunks(ids):
         known |= set(
             tx.scalars(
                 select(batches.c.remote_id)
@@ -310,16 +301,13 @@ def candidates_of(tx: Connection, batch_id: int) -> list[Record]:
 def rivals(tx: Connection, batch_id: int) -> int:
     """Return how many other POSTs of equally many requests have no response, or none yet."""
     mine = batches.alias("mine")
-    count = tx.scalar(
-        select(func.count())
-        .select_from(batches)
-        .join(mine, and_(mine.c.id == batch_id, mine.c.request_count == batches.c.request_count))
-        .where(
-            batches.c.id != batch_id,
-            batches.c.state.in_((BatchState.SUBMITTING, BatchState.UNKNOWN)),
-        )
+    alike = and_(mine.c.id == batch_id, mine.c.request_count == batches.c.request_count)
+    return count_rows(
+        tx,
+        batches.join(mine, alike),
+        batches.c.id != batch_id,
+        batches.c.state.in_((BatchState.SUBMITTING, BatchState.UNKNOWN)),
     )
-    return int(count or 0)
 
 
 def add_candidate(tx: Connection, batch_id: int, remote_id: str, now: float) -> None:
@@ -559,9 +547,7 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
     count = transitions.ask_again(tx, lost, due=now, forgive=False)
     if count:
-        # The delivered output shows "lost"; the new answers require another delivery.
-        tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
-        run_deadlines.renew(tx, run_id, now)
+        run_deadlines.reopen_run(tx, run_id, now)
     return count
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, delete, exists, insert, select, update
 
-from claude_batch.ledger.portable_sql import upsert
+from claude_batch.ledger.portable_sql import count_rows, upsert
 from claude_batch.ledger.schema import files, leaving_files, run_files, runs
 
 
@@ -127,9 +127,7 @@ _used = exists().where(run_files.c.file == files.c.id, run_files.c.run_id == run
 
 def count_unused(tx: Connection) -> int:
     """Return how many files no run uses, or are to be deleted, in all workspaces."""
-    unused = select(func.count()).select_from(files).where(~_used)
-    leaving = select(func.count()).select_from(leaving_files)
-    return (tx.scalar(unused) or 0) + (tx.scalar(leaving) or 0)
+    return count_rows(tx, files, ~_used) + count_rows(tx, leaving_files)
 
 
 def dismiss_unused(tx: Connection, workspace_id: int) -> int:

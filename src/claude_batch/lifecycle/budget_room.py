@@ -24,10 +24,9 @@ from claude_batch.core.errors import (
 from claude_batch.core.quantities import count_of, nano_dollars, usd, write_usd
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import batch_contents, budgets, charges, halts, queries, reservations
-from claude_batch.ledger.budgets import Budget
+from claude_batch.ledger import batch_contents, budgets, charges, queries, workspaces
+from claude_batch.ledger.budgets import Budget, Waiting
 from claude_batch.ledger.live_calls import groups_live_calls
-from claude_batch.ledger.reservations import Waiting
 from claude_batch.ledger.store import Ledger, Seat, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.money import Prices, prices_of
@@ -58,10 +57,10 @@ def today(now: float) -> int:
 
 def declare_limits(ledger: Ledger, settings: LedgerSettings) -> None:
     """Store the limits of the settings, if any, for all processes that drive the ledger."""
-    limits = {name: getattr(settings, name) for name in halts.Limits._fields}
+    limits = {name: getattr(settings, name) for name in workspaces.Limits._fields}
     if any(limit is not None for limit in limits.values()):
         with ledger.write() as tx:
-            halts.declare_limits(tx, limits)
+            workspaces.declare_limits(tx, limits)
     if settings.daily_budget_usd is not None:
         daily, prices = nano_dollars(settings.daily_budget_usd), prices_of(settings.prices)
         limit(ledger, prices, "day", "", lambda tx: budgets.declare(tx, "day", "", daily))
@@ -168,10 +167,10 @@ def _most_costs(
 def price_by(ledger: Ledger, seat: Seat | None, prices: Prices) -> None:
     """Let what waits reserve at a driver's prices, at which its answers will be charged."""
     with ledger.read() as tx:
-        if not charges.any_budget(tx) or reservations.are_priced_by(tx, prices.digest):
+        if not charges.any_budget(tx) or budgets.are_priced_by(tx, prices.digest):
             return
     with ledger.write(seat) as tx:
-        reservations.price_by(tx, prices.digest)
+        budgets.price_by(tx, prices.digest)
 
 
 def reserve_what_waits(
@@ -199,7 +198,7 @@ def reserve_what_waits(
         return
     price_by(ledger, seat, prices)
     with ledger.read() as tx:
-        waiting = reservations.lane_totals(tx, lane_id, alone)
+        waiting = budgets.lane_totals(tx, lane_id, alone)
     count_under_way(ledger, seat, prices, list(concerned), now)
     if any(each.unknown for each in waiting.values()):
         _reserve_all(ledger, seat, prices, "lane", lane_id, now)
@@ -225,7 +224,7 @@ def count_under_way(
         elif state == BatchState.COLLECTED:
             with ledger.read() as tx:
                 contradicted = charges.is_contradicted(tx, batch_id)
-            sources: list[reservations.Source] = ["lost", "former", "unpriced"]
+            sources: list[budgets.Source] = ["lost", "former", "unpriced"]
             if contradicted:
                 sources.append("failed")
             for source in sources:
@@ -265,7 +264,7 @@ def _reserve_all(
     ledger: Ledger,
     seat: Seat | None,
     prices: Prices,
-    source: reservations.Source,
+    source: budgets.Source,
     identifier: int,
     now: float,
     *,
@@ -274,12 +273,12 @@ def _reserve_all(
     after = 0
     while True:
         with ledger.read() as tx:
-            page = reservations.unreserved(tx, source, identifier, after)
+            page = budgets.unreserved(tx, source, identifier, after)
         if not page:
             return
         reserves = _most_costs(ledger, prices, page, now, batch=batch)
         with ledger.write(seat) as tx:
-            reservations.put_reserves(tx, reserves)
+            budgets.put_reserves(tx, reserves)
         after = page[-1][0]
 
 
@@ -312,7 +311,7 @@ class Fitting:
         of_run = {run_id: each for run_id, each in found.items() if each}
         if not of_run:
             return None
-        fitting = cls(of_run, reservations.lane_totals(tx, lane_id, alone), alone)
+        fitting = cls(of_run, budgets.lane_totals(tx, lane_id, alone), alone)
         for each in of_run.values():
             for budget in each:
                 fitting._left[budget.scope, budget.name] = budget.left
@@ -351,7 +350,7 @@ class Fitting:
         if not rooms and not free:
             return
         most = max(rooms.values(), default=0)
-        rows = reservations.reserved_of_lane(tx, lane_id, self.alone, list(rooms), most, free)
+        rows = budgets.reserved_of_lane(tx, lane_id, self.alone, list(rooms), most, free)
         for seq, size, run_id, reserve in rows:
             if among is not None and seq not in among:
                 continue
@@ -427,7 +426,7 @@ def count_for_batch(ledger: Ledger, seat: Seat, prices: Prices, batch_id: int, n
     with ledger.read() as tx:
         if not charges.any_budget(tx):
             return
-        runs = batch_contents.runs_of_batch(tx, batch_id)
+        runs = [(run.id, run.actor) for run in queries.runs_of_batch(tx, batch_id)]
     count_for_runs(ledger, seat, prices, runs, now)
 
 
@@ -442,12 +441,12 @@ def withdraw_what_is_too_dear(tx: Transaction, batch_id: int, now: float) -> boo
         return True
     counted = {run_id for run_id, _ in budgets.charged_runs(tx, batch_id)}
     too_dear: list[str] = []
-    for run_id, actor in batch_contents.runs_of_batch(tx, batch_id):
-        each = budgets.budgets_of(tx, run_id, actor, today(now))
-        if each and run_id not in counted:
+    for run in queries.runs_of_batch(tx, batch_id):
+        each = budgets.budgets_of(tx, run.id, run.actor, today(now))
+        if each and run.id not in counted:
             return False
         if any(budget.left < 0 for budget in each):
-            too_dear.append(run_id)
+            too_dear.append(run.id)
     # All of a run, because the queue selects what fits.
     return not too_dear or batch_contents.withdraw_runs(tx, batch_id, too_dear)
 
@@ -480,12 +479,12 @@ def reserve_held_calls(
     after = 0
     while True:
         with ledger.read() as tx:
-            page = reservations.waiting_calls(tx, run_id, after, anew=anew)
+            page = budgets.waiting_calls(tx, run_id, after, anew=anew)
         if not page:
             return after > 0
         found = _most_costs(ledger, prices, page, now, batch=False)
         with ledger.write(seat) as tx:
-            reservations.put_call_reserves(tx, found)
+            budgets.put_call_reserves(tx, found)
         after = page[-1][0]
 
 
@@ -569,7 +568,7 @@ def held_of(tx: Transaction, run_id: str, now: float) -> Held | None:
     each = budgets.budgets_of(tx, run_id, run.actor, today(now))
     if not each or run.stored is None:
         return None
-    waits = reservations.waiting_of(tx, run_id)
+    waits = budgets.waiting_of(tx, run_id)
     if not waits.requests or waits.unknown:
         return None
     return _held(each, waits)

@@ -18,12 +18,13 @@ from claude_batch.core.errors import ActorError, KeyConflictError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.quantities import count_of, tally
+from claude_batch.core.states import FAILED
 from claude_batch.ledger import (
-    collected_batches,
+    budgets,
+    cancellations,
     enqueue,
     held_requests,
     queries,
-    reservations,
     retries,
     run_deadlines,
     single_calls,
@@ -204,7 +205,7 @@ class CallStore:
         single_calls.let_go(tx, self._let_go, self._process)
         single_calls.withdraw(tx, self._left, self._process)
         for seq in self._dropped:
-            collected_batches.cancel_request(tx, seq, now)
+            cancellations.cancel_request(tx, seq, now)
 
     def _noted(self) -> None:
         self._repeated.difference_update(self._taken, self._let_go, self._left)
@@ -453,7 +454,7 @@ class CallStore:
         repeats = options.failure_ttl is not None and _is_within(
             options.failure_ttl, ended, self._ledger.now()
         )
-        if answer.state in retries.FAILED and not repeats:
+        if answer.state in FAILED and not repeats:
             failure = retries.retry_call(tx, seq, due=self._ledger.now() + options.mode.linger)
             if failure is not None:
                 flush.failures[failure] += 1
@@ -596,7 +597,7 @@ class CallStore:
         # A disk may have been slow, and the calls that came meanwhile are not stored yet.
         due = self._ledger.now() + mode.linger
         if reserved[0][1] is not None:
-            reservations.price_by(tx, self._prices.digest)
+            budgets.price_by(tx, self._prices.digest)
             flush.bounded.add(run_id)
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=due)
         flush.stored[run_id, group[1]] += len(calls)

@@ -21,15 +21,15 @@ from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classification, RequestFault
 from claude_batch.ledger import (
     batch_contents,
-    batch_members,
     charges,
     collected_batches,
+    stored_results,
     unknown_batches,
 )
 from claude_batch.ledger.backends.backend import FetchClaim
-from claude_batch.ledger.batch_members import Members
-from claude_batch.ledger.collected_batches import Complete, Gap, NewResult, Stored
+from claude_batch.ledger.collected_batches import Complete, Gap
 from claude_batch.ledger.store import Deposed, Seat, Transaction
+from claude_batch.ledger.stored_results import Members, NewResult, Stored
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.lifecycle.polling import MANY, absence, gap_since, prove, split_lines
@@ -378,7 +378,7 @@ class Collection(DriverPart):
         """Finish the batches that are complete, and plan a further fetch of the others."""
         ids = [each.row.id for each in fetched]
         with self._ledger.read() as tx:
-            stored = collected_batches.stored_counts_of(tx, ids)
+            stored = stored_results.stored_counts_of(tx, ids)
             # Requests that were sent again on order have left the batch; nobody waits for these
             # results.
             owed = {
@@ -520,7 +520,7 @@ class Collection(DriverPart):
         with self._ledger.write(seat) as tx:
             # A stored line proves it as well. Its request may be answered, and then no further line
             # of it is proof.
-            if proof.owner == row.id or collected_batches.stored_counts(tx, row.id).total > 0:
+            if proof.owner == row.id or stored_results.stored_counts(tx, row.id).total > 0:
                 unknown_batches.confirm(tx, row.id)
                 return True
             if proof.foreign or proof.owner is not None:
@@ -548,7 +548,7 @@ class Collection(DriverPart):
         batch_id, ended = row.id, row.ended or self._ledger.now()
         with self._ledger.read() as tx:
             # Nothing joins an ended batch, and requests that left it are still found by its row.
-            members = batch_members.members_of(tx, batch_id)
+            members = stored_results.members_of(tx, batch_id)
             retry_on = batch_contents.retry_on(tx, [batch_id])
         lines: list[bytes] = []
         size = 0
@@ -574,9 +574,9 @@ class Collection(DriverPart):
         # In request order: results arrive shuffled, and are read in order later.
         new.sort(key=_request_of)
         with writing() as tx:
-            collected_batches.add_results(tx, new)
+            stored_results.add_results(tx, new)
             if strange:
-                collected_batches.add_strange_lines(tx, batch_id, strange)
+                stored_results.add_strange_lines(tx, batch_id, strange)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
 
     async def _store_together(self, seat: Seat, fetched: Sequence[_Fetched]) -> None:
@@ -586,7 +586,7 @@ class Collection(DriverPart):
             return
         ids = [each.row.id for each in having]
         with self._ledger.read() as tx:
-            members = batch_members.members_of_all(tx, ids)
+            members = stored_results.members_of_all(tx, ids)
             retry_on = batch_contents.retry_on(tx, ids)
         new: list[NewResult] = []
         strange: list[tuple[int, _Strange]] = []
@@ -600,9 +600,9 @@ class Collection(DriverPart):
                 strange.append((batch_id, others))
         new.sort(key=_request_of)
         with self._ledger.write(seat) as tx:
-            collected_batches.add_results(tx, new)
+            stored_results.add_results(tx, new)
             for batch_id, others in strange:
-                collected_batches.add_strange_lines(tx, batch_id, others)
+                stored_results.add_strange_lines(tx, batch_id, others)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
 
     async def _decode(

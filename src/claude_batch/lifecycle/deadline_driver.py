@@ -16,8 +16,8 @@ from typing import Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.quantities import count_of, format_duration, roughly
-from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import cost_sums, halts, queries, run_deadlines
+from claude_batch.core.states import AT_API, BatchState, RequestState
+from claude_batch.ledger import cost_sums, queries, run_deadlines, workspaces
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
@@ -149,7 +149,7 @@ class Deadlines:
         changed = False
         with self._ledger.read() as tx:
             standing = run_deadlines.standing(tx, run.id)
-            state = halts.workspace_row(tx, seat.workspace_id)
+            state = workspaces.workspace_row(tx, seat.workspace_id)
         unsent = (RequestState.PACKED, BatchState.PACKED) in standing
         ends = run.fallback == "none" and (RequestState.QUEUED, "") in standing
         if unsent or ends:
@@ -178,14 +178,13 @@ class Deadlines:
 
 def missed_because(standing: Mapping[tuple[str, str], int], halted: str | None) -> str:
     """Return why a run missed its deadline, from the states of its unfinished requests."""
-    at_api = (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
     unknown = (BatchState.SUBMITTING, BatchState.UNKNOWN)
     live = tuple(filter(groups_live_calls, BatchState))
     reasons: list[str] = []
     if halted is not None:
         reasons.append(f"sending is halted ({halted})")
     for states, words in (
-        (at_api, "in batches that were canceled and have not ended"),
+        (AT_API, "in batches that were canceled and have not ended"),
         (unknown, "sent, but it is not known yet whether the API accepted them"),
         ((BatchState.PACKED,), "waiting to be withdrawn"),
         (live, "in a live call"),

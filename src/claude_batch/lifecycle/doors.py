@@ -22,7 +22,7 @@ from claude_batch.core.errors import (
     EngineStoppedError,
 )
 from claude_batch.core.quantities import count_of, format_duration
-from claude_batch.ledger import enqueue, halts, queries
+from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.wire.batches_client import (
@@ -83,7 +83,7 @@ async def open_client(
 def halted_error(row: Any) -> AccountHaltedError:
     """Return the error of a halted workspace, from its row."""
     words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message
-    then = f"run `{halts.remedy_of(row.halt_reason)}`"
+    then = f"run `{workspaces.remedy_of(row.halt_reason)}`"
     then = (
         f"First {then}, then repeat the call"
         if row.halt_reason == "ledger_behind"
@@ -196,11 +196,11 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
         await client.list_page(limit=1)
     fingerprint = ledger.fingerprint(client.credential)
     with ledger.write() as tx:
-        ours = enqueue.ensure_workspace(tx, client.base_url, fingerprint)
+        ours = workspaces.ensure_workspace(tx, client.base_url, fingerprint)
         if client.workspace is not None:
-            ours = enqueue.name_workspace(tx, ours, fingerprint, client.workspace)
+            ours = workspaces.name_workspace(tx, ours, fingerprint, client.workspace)
         theirs = queries.run_row(tx, run_id).workspace_id
-        here, there = halts.workspace_row(tx, ours), halts.workspace_row(tx, theirs)
+        here, there = workspaces.workspace_row(tx, ours), workspaces.workspace_row(tx, theirs)
     if ours == theirs:
         return False
     if there.base_url != here.base_url:
@@ -217,5 +217,5 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
         ledger.every_seat((ours, theirs), "what it drives is about to be moved"),
         ledger.write() as tx,
     ):
-        enqueue.join_workspaces(tx, source=ours, target=theirs, name=here.name)
+        workspaces.join_workspaces(tx, source=ours, target=theirs, name=here.name)
     return True

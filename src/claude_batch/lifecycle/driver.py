@@ -23,10 +23,9 @@ from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
     batch_contents,
     collected_batches,
-    enqueue,
-    halts,
     held_requests,
     submissions,
+    workspaces,
 )
 from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.charges import any_budget
@@ -146,7 +145,7 @@ class Driver:
         self._changed = changed
         self._fingerprint = ledger.fingerprint(client.credential)
         with ledger.write() as tx:
-            self.workspace_id: int = enqueue.ensure_workspace(
+            self.workspace_id: int = workspaces.ensure_workspace(
                 tx, client.base_url, self._fingerprint
             )
         self.contact: Contact = Contact()
@@ -375,12 +374,14 @@ class Driver:
         here = self.workspace_id
         with self._ledger.write() as tx:
             if self._client.workspace is not None:
-                here = enqueue.name_workspace(tx, here, self._fingerprint, self._client.workspace)
-            enqueue.adopt_refused(tx, here)
-            if halts.workspace_row(tx, here).halt_reason == "credentials":
+                here = workspaces.name_workspace(
+                    tx, here, self._fingerprint, self._client.workspace
+                )
+            workspaces.adopt_refused(tx, here)
+            if workspaces.workspace_row(tx, here).halt_reason == "credentials":
                 # The halt is about another key of this workspace; this driver's key was just
                 # accepted.
-                halts.clear_halt(tx, here)
+                workspaces.clear_halt(tx, here)
         # Only after the write: readers of these attributes apply the workspace's halt to this
         # driver.
         self.workspace_id, self.contact.made, self.contact.was_made = here, True, True
@@ -399,8 +400,8 @@ class Driver:
 
     def _is_halted(self) -> bool:
         with self._ledger.read() as tx:
-            row = halts.workspace_row(tx, self.workspace_id)
-        return halts.halt_stands(row, self._ledger.now())
+            row = workspaces.workspace_row(tx, self.workspace_id)
+        return workspaces.halt_stands(row, self._ledger.now())
 
     def _halt_at_once(self, error: ApiError) -> float:
         """Halt after a refused credential at the start; return the seconds until a retry."""
@@ -410,7 +411,7 @@ class Driver:
             return SEAT_RETRY
         with self._ledger.write() as tx:
             self._refusals.halt(tx, self.workspace_id, error.fault)
-            row = halts.workspace_row(tx, self.workspace_id)
+            row = workspaces.workspace_row(tx, self.workspace_id)
         self._changed()
         return max(SEAT_RETRY, (row.next_probe or 0.0) - self._ledger.now())
 
@@ -512,7 +513,7 @@ class Driver:
         with self._ledger.read() as tx:
             # Checked here too, because a driver that waits for a batch writes nothing.
             self._ledger.check_server(tx)
-            state = halts.workspace_row(tx, seat.workspace_id)
+            state = workspaces.workspace_row(tx, seat.workspace_id)
             if state.epoch != seat.epoch:
                 raise Deposed
             pause = self._pause(tx, seat)
@@ -520,7 +521,7 @@ class Driver:
         if state.behind is not None:
             return LONGEST_SLEEP
         self._release_held(seat)
-        if halts.halt_stands(state, now):
+        if workspaces.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
         if bounded:
             await in_a_thread(reserve_due, self._ledger, seat, now, self._prices)
@@ -536,7 +537,7 @@ class Driver:
             return min(pause, rest)
         # A longer wait was planned before the clock jumped. A pause for `batches_per_hour` is only
         # noted for the status, and has just been computed again.
-        is_asked = not (state.wait_reason or "").startswith(halts.PER_HOUR)
+        is_asked = not (state.wait_reason or "").startswith(workspaces.PER_HOUR)
         if is_asked and state.wait_until and 0 < state.wait_until - now <= LONGEST_WAIT:
             return min(state.wait_until - now, rest)
         if pause:
@@ -572,10 +573,10 @@ class Driver:
 
         Requests stay in the queue meanwhile, so that they share the next batch.
         """
-        limit = halts.limits_of(tx).batches_per_hour
+        limit = workspaces.limits_of(tx).batches_per_hour
         if limit is None:
             return 0.0
-        return halts.next_place(tx, seat.workspace_id, limit, self._client.server_now())
+        return workspaces.next_place(tx, seat.workspace_id, limit, self._client.server_now())
 
     def _has_packed(self, seat: Seat) -> bool:
         with self._ledger.read() as tx:
@@ -586,8 +587,8 @@ class Driver:
         if state.wait_until is not None and state.wait_until > until - 1.0:
             return
         with self._ledger.write(seat) as tx:
-            words = f"{halts.PER_HOUR} allows no more batches in this hour"
-            halts.wait_until(tx, seat.workspace_id, until, words)
+            words = f"{workspaces.PER_HOUR} allows no more batches in this hour"
+            workspaces.wait_until(tx, seat.workspace_id, until, words)
         self._changed()
 
     def _next_batch(self, seat: Seat, *, probe: bool) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
-from claude_batch.ledger import halts
+from claude_batch.ledger import workspaces
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.observers import Observers
@@ -61,7 +61,7 @@ class DriverPart:
         error_type: str | None = None,
     ) -> None:
         """Halt sending, and plan the next probe."""
-        halts.halt(
+        workspaces.halt(
             tx,
             workspace_id,
             reason=reason,

@@ -32,7 +32,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.settings import LedgerSettings, without_password
 from claude_batch.core.user_functions import UserFunctions
-from claude_batch.ledger import collected_batches, halts, queries
+from claude_batch.ledger import cancellations, queries, workspaces
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.budget_room import (
@@ -244,7 +244,7 @@ class Engine:
         if drive and door.task is None:
             # A new process or a new key is a reason to probe a halted workspace again.
             with self.ledger.write() as tx:
-                halts.ask_probe(tx, door.workspace_id)
+                workspaces.ask_probe(tx, door.workspace_id)
             # Before a caller asks what holds its run: it may be a price that was not known then.
             price_by(self.ledger, None, prices_of(self.settings.prices))
             door.task = asyncio.create_task(self._guard(door.driver.run()))
@@ -383,8 +383,8 @@ class Engine:
     def _fail_halted(self) -> None:
         for door in self._doors.values() if self._waiting else ():
             with self.ledger.read() as tx:
-                row = halts.workspace_row(tx, door.workspace_id)
-            if halts.halt_stands(row, self.ledger.now()):
+                row = workspaces.workspace_row(tx, door.workspace_id)
+            if workspaces.halt_stands(row, self.ledger.now()):
                 self._waiting.fail(self._waiting.of(door), lambda _, row=row: halted_error(row))
 
     @property
@@ -533,7 +533,7 @@ class Engine:
 
         async def cancel() -> None:
             with self.ledger.write() as tx:
-                collected_batches.cancel_request(tx, seq, self.ledger.now())
+                cancellations.cancel_request(tx, seq, self.ledger.now())
             self.wake()
             self._notify_callers()
 
@@ -665,7 +665,7 @@ class Engine:
     def _give_up(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
         if mode.on_timeout == "cancel":
             with self.ledger.write() as tx:
-                collected_batches.cancel_request(tx, waiter.seq, self.ledger.now())
+                cancellations.cancel_request(tx, waiter.seq, self.ledger.now())
             self.wake()
         with self.ledger.read() as tx:
             batch_id = queries.batch_of(tx, waiter.seq)
@@ -677,8 +677,8 @@ class Engine:
         """Probe every halted workspace that this process has a key for, and continue."""
         for door in list(self._doors.values()):
             with self.ledger.write() as tx:
-                halts.accept_unexplained(tx, door.workspace_id)
-                halts.ask_probe(tx, door.workspace_id)
+                workspaces.accept_unexplained(tx, door.workspace_id)
+                workspaces.ask_probe(tx, door.workspace_id)
         self.wake()
 
 

@@ -24,10 +24,11 @@ from claude_batch.core.events import (
 )
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import cost_sums, queries
-from claude_batch.ledger.collected_batches import Collected, NewResult
+from claude_batch.ledger.collected_batches import Collected
 from claude_batch.ledger.cost_sums import AnswerRecord, BatchSums
 from claude_batch.ledger.live_calls import Waiting
 from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.stored_results import NewResult
 from claude_batch.lifecycle.observers import NOBODY, Observers
 from claude_batch.wire.batches_client import BatchesClient
 from claude_batch.wire.encoding import model_at_beginning

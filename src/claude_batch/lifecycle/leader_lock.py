@@ -7,7 +7,7 @@ import logging
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import enqueue, halts, live_calls, submissions
+from claude_batch.ledger import enqueue, live_calls, submissions, workspaces
 from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 
@@ -66,7 +66,7 @@ def compare(
     known = is_known(mark, ledger.incarnations, posts_of(tx))
     if moved or not known:
         note_behind(tx, ledger.now())
-    if halts.workspace_row(tx, workspace_id).behind is not None:
+    if workspaces.workspace_row(tx, workspace_id).behind is not None:
         why = _MOVED if moved else _UNFINISHED if known else ""
         stop_behind(tx, ledger, settings, workspace_id, why)
 
@@ -86,7 +86,7 @@ def stop_behind(
         "has forgotten some of its sendings, which its high-water mark "
         f"{HighWater(ledger).path} counts: it was restored, or copied without its -wal file"
     )
-    halts.halt(
+    workspaces.halt(
         tx,
         workspace_id,
         reason="ledger_behind",

@@ -29,12 +29,12 @@ from claude_batch.core.errors import HaltReason
 from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import RequestFault
-from claude_batch.ledger import halts, live_calls, transitions
+from claude_batch.ledger import live_calls, queries, transitions, workspaces
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.collected_batches import NewResult
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
 from claude_batch.ledger.store import Seat, Transaction
+from claude_batch.ledger.stored_results import NewResult
 from claude_batch.ledger.submissions import seat_followed
 from claude_batch.lifecycle.budget_room import (
     CallRoom,
@@ -227,7 +227,7 @@ class LiveCalls(DriverPart):
     def _read_log(self, seat: Seat) -> None:
         """Continue the count of the last driver, which may have been another process."""
         with self._ledger.read() as tx:
-            calls = halts.recent_calls(tx, seat.workspace_id)
+            calls = workspaces.recent_calls(tx, seat.workspace_id)
         # From the wall clock, which all processes share, to one that does not jump. An age that a
         # jump has made impossible becomes a possible one.
         past, now = self._ledger.now(), time.monotonic()
@@ -239,7 +239,7 @@ class LiveCalls(DriverPart):
         if self._limits.any:
             ahead = self._ledger.now() - time.monotonic()
             calls = self._log.entries(time.monotonic())
-            halts.keep_recent_calls(
+            workspaces.keep_recent_calls(
                 tx, seat.workspace_id, [(at + ahead, count, tokens) for at, count, tokens in calls]
             )
 
@@ -299,11 +299,11 @@ class LiveCalls(DriverPart):
                 self._page.extend(live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held))
             if not self._page:
                 return LONGEST_REST
-            state = halts.workspace_row(tx, seat.workspace_id)
-            limits = halts.limits_of(tx)
+            state = workspaces.workspace_row(tx, seat.workspace_id)
+            limits = workspaces.limits_of(tx)
         if state.behind is not None:
             return LONGEST_REST
-        if halts.halt_stands(state, now):
+        if workspaces.halt_stands(state, now):
             return LONGEST_REST if state.next_probe is None else state.next_probe - now
         if self._not_before - time.monotonic() > 0:
             return self._not_before - time.monotonic()
@@ -325,8 +325,8 @@ class LiveCalls(DriverPart):
         with self._ledger.read() as tx:
             if not any_budget(tx):
                 return
-            runs = live_calls.actors_of(tx, {run_id for _, run_id in self._page})
-        await in_a_thread(count_for_runs, self._ledger, seat, self._prices, runs, now)
+            runs = queries.actors_of_runs(tx, {run_id for _, run_id in self._page})
+        await in_a_thread(count_for_runs, self._ledger, seat, self._prices, list(runs.items()), now)
 
     async def _report_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
         """Store what each request of held runs reserves, for the run's status and the next check.

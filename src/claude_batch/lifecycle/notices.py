@@ -21,7 +21,7 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.events import RunFinished, RunHeld, SendingHalted, SendingResumed
 from claude_batch.core.quantities import count_of
 from claude_batch.core.states import RequestState, RunState
-from claude_batch.ledger import halts, queries
+from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 from claude_batch.lifecycle.budget_room import held_of
@@ -102,7 +102,7 @@ class Noticing:
 
     def _look_at_halt(self, door: Door) -> None:
         with self._ledger.read() as tx:
-            row = halts.workspace_row(tx, door.workspace_id)
+            row = workspaces.workspace_row(tx, door.workspace_id)
         before = self._halts.get(row.id)
         now = None if row.halted is None else (str(row.halt_reason), float(row.halted))
         if before == now:
@@ -141,8 +141,8 @@ class Noticing:
                     self._look_at_budget(tx, run)
                 return
             counts = queries.request_counts(tx, run_id)
-            stamp = queries.finished_at(tx, run_id)
-            workspace = halts.workspace_row(tx, run.workspace_id)
+            stamp = queries.last_endings(tx, [run_id])[run_id]
+            workspace = workspaces.workspace_row(tx, run.workspace_id)
         self._runs.discard(run_id)
         self._held.pop(run_id, None)
         if run.kind != "run" or self._reported.get(run_id) == stamp:
@@ -175,7 +175,7 @@ class Noticing:
             self._observers.report(
                 RunHeld(
                     ledger=self._observers.ledger,
-                    workspace=halts.workspace_row(tx, run.workspace_id).name,
+                    workspace=workspaces.workspace_row(tx, run.workspace_id).name,
                     run_id=run.id,
                     scope=held.scope,
                     requests=held.requests,

@@ -284,7 +284,7 @@ def _cut_of(
         return cut, "first"
     if prefixed:
         # Requests with the same prefix share a batch.
-        queued = batch_contents.queued_by_prefix(tx, lane_id, alone)
+        queued = batch_contents.queued_of_lane(tx, lane_id, alone, by_prefix=True)
         return plan_cut(queued, policies, avoid=avoid), "by_prefix"
     queued = batch_contents.queued_of_lane(tx, lane_id, alone)
     return plan_cut(queued, policies, avoid=avoid), "first"

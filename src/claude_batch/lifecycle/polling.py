@@ -14,7 +14,12 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import batch_contents, collected_batches, halts, unknown_batches
+from claude_batch.ledger import (
+    batch_contents,
+    collected_batches,
+    unknown_batches,
+    workspaces,
+)
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
@@ -133,7 +138,7 @@ class Listing:
 def is_evidence(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool:
     """Return whether a workspace's list is evidence on ours: it is not another workspace's list."""
     with ledger.read() as tx:
-        name: str | None = halts.workspace_row(tx, workspace_id).name
+        name: str | None = workspaces.workspace_row(tx, workspace_id).name
     if name is None or workspace is None or name == workspace:
         return True
     _log.warning("the list is of the workspace %s, not of %s", workspace, name)
@@ -346,7 +351,7 @@ class Polling(DriverPart):
             if ended:
                 # An ended batch frees room in the API's queue, so sendings that wait for room may
                 # retry.
-                halts.wait_until(tx, seat.workspace_id, None, None)
+                workspaces.wait_until(tx, seat.workspace_id, None, None)
         for row, remote in answers:
             # What this program cancels is recorded before the API is asked to.
             is_ours = row.cancel_requested is not None or row.state == BatchState.CANCELING

@@ -26,13 +26,13 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import (
     batch_contents,
     collected_batches,
-    enqueue,
-    halts,
     live_calls,
     queries,
     recovered_batches,
+    stored_results,
     submissions,
     unknown_batches,
+    workspaces,
 )
 from claude_batch.ledger.high_water import HighWater, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Deposed, Ledger, Seat
@@ -115,9 +115,9 @@ async def recover(
         await client.list_page(limit=1)
         with ledger.write() as tx:
             fingerprint = ledger.fingerprint(client.credential)
-            here = enqueue.ensure_workspace(tx, client.base_url, fingerprint)
+            here = workspaces.ensure_workspace(tx, client.base_url, fingerprint)
             if client.workspace is not None:
-                here = enqueue.name_workspace(tx, here, fingerprint, client.workspace)
+                here = workspaces.name_workspace(tx, here, fingerprint, client.workspace)
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)
         with ledger.every_seat(ids, "recovery must be alone with the ledger"):
@@ -283,8 +283,8 @@ class _Recovery:
                     tx, self._seat.workspace_id, self._ledger.now()
                 )
             posts = recovered_batches.end(tx, self._seat.workspace_id, mark)
-            if halts.workspace_row(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
-                halts.clear_halt(tx, self._seat.workspace_id)
+            if workspaces.workspace_row(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
+                workspaces.clear_halt(tx, self._seat.workspace_id)
             self._ledger.renew_incarnation(tx)
         self._ledger.reopen()
         self._high_water.renew(posts)
@@ -321,7 +321,7 @@ async def refetch(
     reached. Earlier results stay stored.
     """
     with ledger.read() as tx:
-        there = halts.workspace_row(tx, queries.run_row(tx, run_id).workspace_id).base_url
+        there = workspaces.workspace_row(tx, queries.run_row(tx, run_id).workspace_id).base_url
         rows = unknown_batches.incomplete_batches(tx, run_id)
         before = unknown_batches.missing_sendings(tx, run_id)
     if there != client.base_url:
@@ -381,14 +381,14 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
             collected_batches.settle_again(tx, batch_id, lost=True, contradicted=True)
             collected_batches.fetch_soon(tx, batch_id, now)
             return
-        stored = collected_batches.stored_counts(tx, batch_id)
+        stored = stored_results.stored_counts(tx, batch_id)
         # A batch that disappeared before its end has no counts.
         counts = None if row.counts is None else json.loads(row.counts)
         succeeded = row.request_count if counts is None else int(counts.get("succeeded", 0))
         short = min(succeeded, row.request_count) - stored.succeeded - stored.undocumented
         gaps = row.request_count - stored.total
         contradicted = counts is not None and short > max(gaps, 0)
-        unknown_batches.fill(tx, batch_id, contradicted=contradicted, now=now)
+        unknown_batches.fill(tx, batch_id, contradicted=contradicted)
         lost = counts is None or missing_state(stored, succeeded) is RequestState.LOST
         collected_batches.settle_again(tx, batch_id, lost=lost, contradicted=contradicted)
         warnings = warn_after(tx, batch_id, now)

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import batch_contents, halts, submissions, unknown_batches
+from claude_batch.ledger import batch_contents, submissions, unknown_batches, workspaces
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Deposed, Seat, Transaction
@@ -87,9 +87,9 @@ class Refusals(DriverPart):
 
     def lift(self, tx: Transaction, workspace_id: int) -> None:
         """Lift a halt, because the API has accepted something."""
-        if halts.workspace_row(tx, workspace_id).halted is None:
+        if workspaces.workspace_row(tx, workspace_id).halted is None:
             return
-        halts.clear_halt(tx, workspace_id)
+        workspaces.clear_halt(tx, workspace_id)
         for row in batch_contents.refused_halves(tx, workspace_id):
             # Both halves were refused alike. Now that the account works, each is judged again, and
             # a single request by its next refusal.
@@ -114,7 +114,7 @@ class Refusals(DriverPart):
         ):
             return
         refusal = json.dumps([fault.error_type, fault.message, fault.request_id])
-        halted = halts.workspace_row(tx, row.workspace_id).halted is not None
+        halted = workspaces.workspace_row(tx, row.workspace_id).halted is not None
         batch_contents.note_refusal(tx, row.id, refusal)
         other = batch_contents.other_half(tx, row.id)
         alike = (
@@ -361,10 +361,10 @@ class Submission(DriverPart):
 
         A single request may still be sent as a probe.
         """
-        halt = halts.workspace_row(tx, seat.workspace_id)
+        halt = workspaces.workspace_row(tx, seat.workspace_id)
         if halt.halted is None:
             return False
-        return row.request_count > 1 or halts.halt_stands(halt, now)
+        return row.request_count > 1 or workspaces.halt_stands(halt, now)
 
     def _is_unexplained(self, seat: Seat, listing: Listing) -> bool:
         """Stop sending if an exclusive workspace has an unexplained batch; return whether it has.
@@ -445,7 +445,7 @@ class Submission(DriverPart):
                         tx, row.id, remote_id, now=now, next_check=now + first
                     ):
                         return False
-                    halts.wait_until(tx, seat.workspace_id, None, None)
+                    workspaces.wait_until(tx, seat.workspace_id, None, None)
                     # The batch that probed a halted account was accepted.
                     self._refusals.lift(tx, seat.workspace_id)
                 return True
@@ -509,7 +509,7 @@ class Submission(DriverPart):
         with self._ledger.write(seat) as tx:
             submissions.mark_unknown(tx, row.id, note=note, now=now)
             # An unknown outcome is no evidence on the account either.
-            halts.put_off_probe(
+            workspaces.put_off_probe(
                 tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
             )
         self._reporter.unknown(row, note)
@@ -542,5 +542,7 @@ class Submission(DriverPart):
 
     def _wait(self, tx: Transaction, seat: Seat, seconds: float, reason: str) -> None:
         now = self._ledger.now()
-        halts.wait_until(tx, seat.workspace_id, now + seconds, reason)
-        halts.put_off_probe(tx, seat.workspace_id, now=now, interval=self._settings.probe_interval)
+        workspaces.wait_until(tx, seat.workspace_id, now + seconds, reason)
+        workspaces.put_off_probe(
+            tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
+        )

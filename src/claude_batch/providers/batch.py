@@ -35,7 +35,7 @@ from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import default_ledger, from_environment, resolve_ledger_settings
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
-from claude_batch.ledger import halts, queries, single_calls
+from claude_batch.ledger import queries, single_calls, workspaces
 from claude_batch.ledger.deliveries import Displaced
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import StoredCall
@@ -326,7 +326,7 @@ class ClaudeBatchProvider(Opened):
             return str(stopped)
         self._engine.ledger.prove_writable()
         with self._engine.ledger.read() as tx:
-            row = halts.workspace_row(tx, workspace_id)
+            row = workspaces.workspace_row(tx, workspace_id)
         if row.halted is None:
             return None
         return f"sending is halted ({row.halt_reason}): {row.halt_message}"

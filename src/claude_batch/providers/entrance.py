@@ -21,16 +21,15 @@ from claude_batch.core.errors import ActorConfigurationError, InvalidRequestErro
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import LedgerSettings, without_password
-from claude_batch.core.states import BatchState
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
-    collected_batches,
+    cancellations,
     conversations,
     cost_sums,
     deliveries,
-    halts,
     queries,
     uploaded_files,
+    workspaces,
 )
 from claude_batch.ledger.deliveries import Outstanding
 from claude_batch.ledger.queries import Answer, Success
@@ -108,7 +107,7 @@ def prune(
         count_under_way(ledger, None, prices, [("run", run_id)], ledger.now())
         without_price = _unpriced(ledger, run_id)
         with ledger.write() as tx:
-            if not deliveries.is_stored(tx, run_id):
+            if not queries.is_stored(tx, run_id):
                 continue  # another process removes it
             why = deliveries.begin_pruning(tx, run_id, engine.process)
         if why is not None:  # submitted again meanwhile
@@ -376,8 +375,8 @@ class Opened(Closing):
         """
         return self._engine.sending_held()
 
-    def packed_requests(self, run_id: str) -> dict[BatchState, int]:
-        """Return how many requests of a run are in batches or live calls, by the batches' state."""
+    def packed_requests(self, run_id: str) -> queries.PackedRequests:
+        """Return how many requests of a run are in batches or live calls."""
         return self._engine.ledger.query(lambda tx: queries.packed_requests(tx, run_id))
 
     @property
@@ -447,14 +446,14 @@ class Opened(Closing):
     def uncancelled(self, run_id: str) -> int:
         """Return how many batches of a cancelled run the API has not been asked to cancel yet."""
         with self._engine.ledger.read() as tx:
-            return collected_batches.uncancelled(tx, run_id)
+            return cancellations.uncancelled(tx, run_id)
 
     def check_key(self, run_id: str) -> None:
         """Raise `AccountHaltedError` if a run waits in the workspace of another key."""
         own = self._door().workspace_id
         with self._engine.ledger.read() as tx:
-            theirs = halts.workspace_row(tx, queries.run_row(tx, run_id).workspace_id)
-            ours = halts.workspace_row(tx, own)
+            theirs = workspaces.workspace_row(tx, queries.run_row(tx, run_id).workspace_id)
+            ours = workspaces.workspace_row(tx, own)
         if theirs.id != ours.id:
             raise other_key_error(run_id, theirs.name, ours.name)
 

@@ -17,7 +17,7 @@ from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.quantities import usd
 from claude_batch.core.settings import has_ledger
-from claude_batch.ledger import cost_sums, reservations
+from claude_batch.ledger import budgets, cost_sums
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import bound_cost, tokens_of_files
 from claude_batch.money import Prices, Tariff
@@ -365,7 +365,7 @@ def rules_seen(ledger: Ledger, actor: str, models: Iterable[str]) -> dict[str, R
     seen, counted = ledger.query(
         lambda tx: (
             cost_sums.recent_usage(tx),
-            {model: reservations.tokens_per_byte(tx, model) for model in models},
+            {model: budgets.tokens_per_byte(tx, model) for model in models},
         )
     )
     rules: dict[str, Rule] = {}

@@ -24,15 +24,21 @@ from claude_batch._version import __version__
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.settings import on_server, without_password
-from claude_batch.core.temporary_files import create_beside
+from claude_batch.core.temporary_files import create_beside, sibling
 from claude_batch.ledger import queries
-from claude_batch.ledger.backends.lock_files import file_lock, seat_files, take
 from claude_batch.ledger.backends.sqlite import path_of
-from claude_batch.ledger.backends.sqlite_file import SQLITE_VERSION, Examined, examine
-from claude_batch.ledger.halts import UNPROBED, remedy_of
+from claude_batch.ledger.backends.sqlite_file import (
+    SQLITE_VERSION,
+    Examined,
+    examine,
+    file_lock,
+    seat_files,
+    take,
+)
 from claude_batch.ledger.high_water import is_known, mark_file, read_mark
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import MOVED_TO, Ledger, exists_on_server, identity_of
+from claude_batch.ledger.workspaces import UNPROBED, remedy_of
 from claude_batch.providers.entrance import find_credentials
 from claude_batch.wire.batches_client import base_url_advice
 from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
@@ -254,9 +260,8 @@ def _is_free(lock_file: Path, ledger: Path) -> bool:
 
 def _size(path: Path) -> int:
     """Return the bytes of a ledger and its log."""
-    resolved = path.resolve()
-    log = resolved.with_name(f"{resolved.name}-wal")
-    return resolved.stat().st_size + (log.stat().st_size if log.exists() else 0)
+    log = sibling(path, "-wal")
+    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
 
 
 # The disk -----------------------------------------------------------------------------------------

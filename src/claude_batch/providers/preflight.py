@@ -16,7 +16,7 @@ from typing import Any
 
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import PreflightError, request_name
-from claude_batch.ledger.reservations import TokenCount
+from claude_batch.ledger.budgets import TokenCount
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.wire.batches_client import ApiError, Unreachable

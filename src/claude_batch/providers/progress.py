@@ -36,7 +36,7 @@ from claude_batch.core.quantities import (
     usd,
     write_usd,
 )
-from claude_batch.core.states import BatchState, RequestState, RunState
+from claude_batch.core.states import OPEN_AT_API, BatchState, RequestState, RunState
 from claude_batch.core.terminal import cell, visible
 from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.live_calls import groups_live_calls
@@ -130,10 +130,12 @@ class ProgressReader:
 
     def read_in(self, tx: Transaction, status: RunStatus) -> Progress:
         """Return the same in a transaction of the caller, without the expected cost of a rest."""
-        live = cost_sums.live_holders(tx, self._run_id)
-        known = self._costs.keys()
-        new = [each for each in cost_sums.collected_batches(tx, self._run_id) if each not in known]
-        self._costs |= cost_sums.costs_in_batches(tx, self._run_id, [*new, *live])
+        new = [
+            batch_id
+            for batch_id, is_complete in cost_sums.batches_with_results(tx, self._run_id)
+            if batch_id not in self._costs or not is_complete
+        ]
+        self._costs |= cost_sums.costs_in_batches(tx, self._run_id, new)
         if status.failed != self._failed:
             self._failed = status.failed
             self._failures = cost_sums.failures(tx, self._run_id)
@@ -195,8 +197,7 @@ def run_end(status: RunStatus, took: Sequence[float]) -> float | None:
     at_api = [
         batch.submitted
         for batch in status.batches
-        if batch.state in (BatchState.IN_PROGRESS, BatchState.CANCELING)
-        and batch.submitted is not None
+        if batch.state in OPEN_AT_API and batch.submitted is not None
     ]
     waits = "queued" in status.counts or BatchState.PACKED in states
     return expected_end(at_api, waits=waits, took=took, now=time.time())

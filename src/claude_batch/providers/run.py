@@ -20,7 +20,7 @@ from claude_batch.core.events import RequestsRetried, RunCancelled
 from claude_batch.core.quantities import nano_dollars
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import (
-    collected_batches,
+    cancellations,
     deliveries,
     queries,
     retries,
@@ -344,7 +344,7 @@ class Run(Closing):
     def cancel_sync(self) -> None:
         """Run `cancel` synchronously, with or without a running event loop."""
         with self._engine.ledger.write() as tx:
-            collected_batches.cancel_run(tx, self.id, self._engine.ledger.now())
+            cancellations.cancel_run(tx, self.id, self._engine.ledger.now())
         engine = self._engine
         engine.observers.report(RunCancelled(ledger=engine.observers.ledger, run_id=self.id))
         engine.noticing.follow([self.id])

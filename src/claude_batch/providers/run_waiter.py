@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
-from claude_batch.core.states import UNDER_WAY, BatchState
-from claude_batch.ledger import conversations, enqueue, halts, queries
+from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
+from claude_batch.ledger import conversations, enqueue, queries, workspaces
 from claude_batch.lifecycle.budget_room import Held, held_error, held_of
 from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
@@ -29,7 +29,7 @@ Otherwise the pause is ``RESTS_PER_LOOK`` times as long as the last query took.
 CANCEL_GRACE = 600.0
 """Seconds that a run which timed out with ``on_timeout: cancel`` waits for its batches to end."""
 
-_AT_API = (BatchState.SUBMITTING, BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
+_SENT = (BatchState.SUBMITTING, *AT_API)
 
 
 def rest_after(looked: float) -> Pause:
@@ -134,7 +134,7 @@ class RunWaiter:
             unsent, workspace, held = yield Pause(self._engine.look(self._sending))
             if unsent <= held:
                 return
-            if halts.halt_stands(workspace, self._engine.ledger.now()):
+            if workspaces.halt_stands(workspace, self._engine.ledger.now()):
                 raise halted_error(workspace)
             _, door = yield Pause(self._access.entrance.opening())
             if (
@@ -160,7 +160,7 @@ class RunWaiter:
                 states = [batch.state for batch in queries.batches_of_run(tx, self._run_id)]
                 if at_limit(states, row.parallel_batches):
                     waits = unsent
-            return unsent, halts.workspace_row(tx, own or row.workspace_id), waits
+            return unsent, workspaces.workspace_row(tx, own or row.workspace_id), waits
 
     def _untried(self) -> int | None:
         """Return the workspace of our own key while the key is untried, else None.
@@ -185,8 +185,8 @@ class RunWaiter:
             row = queries.run_row(tx, self._run_id)
             # Not the batches themselves: a run may have a thousand.
             counts = queries.requests_of_batches(tx, self._run_id)
-            theirs = halts.workspace_row(tx, row.workspace_id)
-            ours = theirs if theirs.id == own else halts.workspace_row(tx, own)
+            theirs = workspaces.workspace_row(tx, row.workspace_id)
+            ours = theirs if theirs.id == own else workspaces.workspace_row(tx, own)
             under_way = any(state in UNDER_WAY for state in counts)
             held = None if under_way else held_of(tx, self._run_id, self._engine.ledger.now())
             if held is not None and conversations.continuing_counts(tx, self._run_id).all:
@@ -196,14 +196,14 @@ class RunWaiter:
         is_other = self._access.drives and made and theirs.id != ours.id
         if is_other and not self._engine.ledger.seat_is_taken(theirs.id):
             raise other_key_error(self._run_id, theirs.name, ours.name)
-        at_api = any(state in _AT_API for state in counts)
+        at_api = any(state in _SENT for state in counts)
         return workspace, at_api, counts.get(BatchState.UNKNOWN, 0), held
 
     def _batch_ids(self) -> tuple[str, ...]:
         """Return the ids of the run's batches at the API."""
         with self._engine.ledger.read() as tx:
             batches = queries.batches_of_run(tx, self._run_id)
-        return tuple(each.remote_id for each in batches if each.state in _AT_API and each.remote_id)
+        return tuple(each.remote_id for each in batches if each.state in _SENT and each.remote_id)
 
     def patience(self, cancelled_at: float | None) -> float:
         """Return the seconds that are left; ``cancelled_at``: when the wait cancelled the run."""
@@ -218,7 +218,7 @@ class RunWaiter:
             yield Pause(self._engine.read(partial(self._poll_as_asked, *intervals)))
             self._intervals = None
         workspace, at_api, unknown, held = yield Pause(self._engine.look(self._at_api))
-        if halts.halt_stands(workspace, self._engine.ledger.now()) and not at_api:
+        if workspaces.halt_stands(workspace, self._engine.ledger.now()) and not at_api:
             raise halted_error(workspace)
         if held is not None and held.for_good:
             raise held_error(self._run_id, held)

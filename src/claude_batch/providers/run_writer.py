@@ -25,7 +25,7 @@ from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.quantities import format_duration
 from claude_batch.core.settings import on_server
-from claude_batch.ledger import deliveries, enqueue, held_requests, queries, reservations, retries
+from claude_batch.ledger import budgets, deliveries, enqueue, held_requests, queries, retries
 from claude_batch.ledger.budgets import budgets_of
 from claude_batch.ledger.deliveries import Displaced
 from claude_batch.ledger.enqueue import NewRequest, NewRun
@@ -387,7 +387,7 @@ class RunWriter:
                 NewRequest(identifier, position, key, lane_id, encoded.params, prefix, reserve)
             )
         if self._prices is not None:
-            reservations.price_by(tx, self._prices.digest)
+            budgets.price_by(tx, self._prices.digest)
         first = enqueue.add_requests(
             tx,
             self.run_id,
@@ -561,14 +561,12 @@ class RunWriter:
         if self._preflight is None:
             return
         shapes = self._preflight.shapes
-        known = self.ledger.query(
-            lambda tx: reservations.counted_shapes(tx, self._workspace_id, shapes)
-        )
+        known = self.ledger.query(lambda tx: budgets.counted_shapes(tx, self._workspace_id, shapes))
         if counted := self._preflight.check(self._count, known):
             now = self.ledger.now()
             # Counts that are stored twice change no estimate.
             self.ledger.apply(
-                lambda tx: reservations.add_token_counts(tx, self._workspace_id, counted, now)
+                lambda tx: budgets.add_token_counts(tx, self._workspace_id, counted, now)
             )
 
     def _spare(self, *, anew: bool) -> None:
@@ -595,7 +593,7 @@ class RunWriter:
         """Return the id of the run if `finish` has stored it, even if it did not return."""
 
         def find(tx: Transaction) -> str | None:
-            if (stored := enqueue.is_stored(tx, self.run_id)) is not None:
+            if (stored := queries.is_stored(tx, self.run_id)) is not None:
                 return self.run_id if stored else None
             known = enqueue.run_by_digest(tx, self._digest.hexdigest())
             return None if known is None else str(known.id)

@@ -11,16 +11,16 @@ import msgspec
 
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.quantities import count_of, format_time, roughly
-from claude_batch.core.states import IN_FLIGHT, BatchState, RequestState, RunState
+from claude_batch.core.states import AT_API, IN_FLIGHT, BatchState, RequestState, RunState
 from claude_batch.core.terminal import encodable
 from claude_batch.ledger import (
     conversations,
     cost_sums,
-    halts,
     page_queries,
     queries,
     run_deadlines,
     unknown_batches,
+    workspaces,
 )
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.page_queries import RunMark
@@ -166,8 +166,8 @@ def status_in(
     if still_open and driven is None:
         driven = ledger.seat_is_taken(run.workspace_id)
     batches = _batches(tx, run.id, bool(driven))
-    workspace = halts.workspace_row(tx, run.workspace_id)
-    limits = halts.limits_of(tx)
+    workspace = workspaces.workspace_row(tx, run.workspace_id)
+    limits = workspaces.limits_of(tx)
     strange = queries.strange_count(tx, run.id)
     deadline = _deadline(tx, run, counts)
     held = held_of(tx, run.id, ledger.now()) if counts.get(RequestState.QUEUED) else None
@@ -347,7 +347,7 @@ def _waiting_for(
     counts: Mapping[RequestState, int],
     batches: tuple[BatchStatus, ...],
     workspace: Any,
-    limits: halts.Limits,
+    limits: workspaces.Limits,
     deadline: Deadline | None,
     turning: str,
     held: Held | None,
@@ -363,7 +363,7 @@ def _waiting_for(
     if state is RunState.HALTED:
         halted = f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}"
         if workspace.halt_reason != "ledger_behind":  # whose message names the command
-            halted += f"; fix the cause, then run `{halts.remedy_of(workspace.halt_reason)}`"
+            halted += f"; fix the cause, then run `{workspaces.remedy_of(workspace.halt_reason)}`"
         words.append(halted)
         words.append(_probe_words(workspace, now))
     if held is not None:
@@ -376,11 +376,7 @@ def _waiting_for(
     left = (workspace.wait_until or 0) - now
     if left > 0:
         words.append(f"sending pauses for {roughly(max(1, left))} more: {workspace.wait_reason}")
-    at_api = [
-        batch
-        for batch in batches
-        if batch.state in (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
-    ]
+    at_api = [batch for batch in batches if batch.state in AT_API]
     if whole := [batch for batch in at_api if not batch.missing]:
         words.append(_at_api_words(whole, now))
     if incomplete := [batch for batch in at_api if batch.missing]:
@@ -439,7 +435,7 @@ def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None
 def _probe_words(workspace: Any, now: float) -> str:
     age = roughly(now - workspace.halted)
     if workspace.next_probe is None:
-        return f"halted for {age}, until you run `{halts.remedy_of(workspace.halt_reason)}`"
+        return f"halted for {age}, until you run `{workspaces.remedy_of(workspace.halt_reason)}`"
     left = workspace.next_probe - now
     when = f"in {roughly(left)}" if left > 0 else "next"
     return f"halted for {age}; the driver tries one request {when}"

@@ -10,7 +10,7 @@ import msgspec
 from claude_batch.core.answer_parts import Citation
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.quantities import count_of
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import RequestState
 from claude_batch.core.terminal import encodable
 from claude_batch.ledger import page_queries
 from claude_batch.ledger.store import Ledger, Record, Transaction
@@ -221,7 +221,7 @@ def _attempt(number: int, row: Record) -> Attempt:
         outcome=row.outcome,
         error_type=row.error_type,
         message=message,
-        batch_id=None if row.batch_state == BatchState.LIVE else row.remote_id,
+        batch_id=row.remote_id,
         model=row.model,
         answered=row.ended if row.answered is None else row.answered,
         input_tokens=row.input_tokens,

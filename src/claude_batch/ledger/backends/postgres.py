@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Generator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Insert, inspect, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Cast,
+    Connection,
+    Engine,
+    Float,
+    Insert,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    inspect,
+    text,
+)
+from sqlalchemy.dialects.sqlite.dml import OnConflictDoNothing, OnConflictDoUpdate
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateSchema
+from sqlalchemy.sql import functions
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from claude_batch.core.errors import LedgerError, LedgerFault
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger.backends import postgres_sql
 from claude_batch.ledger.backends.backend import (
     PAGE_ROWS,
     Backend,
@@ -25,11 +46,20 @@ from claude_batch.ledger.backends.backend import (
     Worker,
     Writing,
 )
-from claude_batch.ledger.backends.commit_notices import CommitNotices
-from claude_batch.ledger.backends.leases import Leases, ProcessLease, SeatLease, server_time
-from claude_batch.ledger.backends.postgres_connections import PostgresConnections
-from claude_batch.ledger.backends.server_clock import ServerClock
-from claude_batch.ledger.backends.shared_fetches import SharedFetches
+from claude_batch.ledger.backends.leases import (
+    Leases,
+    ProcessLease,
+    SeatLease,
+    SharedFetches,
+    own_tables,
+    server_time,
+)
+from claude_batch.ledger.backends.postgres_connections import (
+    CommitNotices,
+    PostgresConnections,
+    ServerClock,
+)
+from claude_batch.ledger.portable_sql import contains, json_number
 from claude_batch.ledger.schema import metadata
 
 OLDEST_SERVER = 14
@@ -62,7 +92,7 @@ class PostgresBackend(Backend):
         self._clock = ServerClock()
         self._leases = Leases(self._connections, self._clock)
         self.fetches: Fetches = SharedFetches(self._leases)
-        postgres_sql.use_indexes_of(metadata)
+        use_indexes_of(metadata)
 
     def writer(self, connection: Connection) -> Connection:
         return self._connections.writer(connection)
@@ -106,7 +136,7 @@ class PostgresBackend(Backend):
         if not inspect(tx).has_schema(self._schema):
             tx.execute(CreateSchema(self._schema))
         metadata.create_all(tx)
-        postgres_sql.own_tables.create_all(tx)
+        own_tables.create_all(tx)
 
     def check_empty(self) -> None:
         pass  # A dropped schema leaves nothing beside it that could tell.
@@ -197,12 +227,12 @@ class PostgresBackend(Backend):
     def insert_many(
         self, tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]
     ) -> None:
-        postgres_sql.copy_rows(tx, statement, rows)
+        copy_rows(tx, statement, rows)
 
     def row_pages(
         self, tx: Connection, statement: Query, values: Mapping[str, Any]
     ) -> Generator[list[tuple[Any, ...]]]:
-        query, constants = postgres_sql.compiled(tx, statement)
+        query, constants = compiled(tx, statement)
         driver: Any = tx.connection.dbapi_connection
         # A cursor of the server: an ordinary one would bring all rows at once.
         with driver.cursor(name="pages") as cursor:
@@ -238,3 +268,209 @@ class PostgresBackend(Backend):
 
     def sweep_locks(self) -> None:
         self._leases.sweep()
+
+
+def use_indexes_of(metadata: MetaData) -> None:
+    """Make the partial indexes of a schema partial here too."""
+    for table in metadata.tables.values():
+        for index in table.indexes:
+            index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
+
+
+# Functions ----------------------------------------------------------------------------------------
+#
+# The ledger's modules write SQL once. Where SQLite and PostgreSQL differ in the name of a function
+# or in how it rounds, the difference is here.
+
+
+@compiles(functions.sum, "postgresql")
+def _sum(element: functions.sum[Any], compiler: SQLCompiler, **how: Any) -> str:
+    # A sum of bigint is numeric, which the driver returns as Decimal.
+    return f"CAST(sum({compiler.process(element.clauses, **how)}) AS BIGINT)"
+
+
+@compiles(functions.max, "postgresql")
+def _max(element: functions.max[Any], compiler: SQLCompiler, **how: Any) -> str:
+    name = "greatest" if len(element.clauses) > 1 else "max"
+    return f"{name}({compiler.process(element.clauses, **how)})"
+
+
+@compiles(functions.min, "postgresql")
+def _min(element: functions.min[Any], compiler: SQLCompiler, **how: Any) -> str:
+    name = "least" if len(element.clauses) > 1 else "min"
+    return f"{name}({compiler.process(element.clauses, **how)})"
+
+
+@compiles(Cast, "postgresql")
+def _cast(element: Cast[Any], compiler: SQLCompiler, **how: Any) -> str:
+    # SQLite cuts the fraction off, where PostgreSQL rounds: a day would begin at noon.
+    inner = compiler.process(element.clause, **how)
+    if isinstance(element.type, Integer) and isinstance(element.clause.type, Float):
+        return f"CAST(trunc(CAST({inner} AS numeric)) AS BIGINT)"
+    return f"CAST({inner} AS {compiler.process(element.typeclause, **how)})"
+
+
+@compiles(contains, "postgresql")
+def _contains(element: contains, compiler: SQLCompiler, **how: Any) -> str:
+    whole, part = (compiler.process(each, **how) for each in element.clauses)
+    return f"(position({part} in {whole}) > 0)"
+
+
+@compiles(json_number, "postgresql")
+def _json_number(element: json_number, compiler: SQLCompiler, **how: Any) -> str:
+    document, name = (compiler.process(each, **how) for each in element.clauses)
+    return f"CAST((CAST({document} AS json) ->> CAST({name} AS text)) AS BIGINT)"
+
+
+@compiles(OnConflictDoUpdate, "postgresql")
+@compiles(OnConflictDoNothing, "postgresql")
+def _on_conflict(element: Any, compiler: Any, **how: Any) -> str:
+    # The clause of `upsert` is SQLite's, and lacks only the name of a constraint.
+    element.constraint_target = None
+    if isinstance(element, OnConflictDoNothing):
+        return compiler.visit_on_conflict_do_nothing(element, **how)
+    return compiler.visit_on_conflict_do_update(element, **how)
+
+
+# Many rows ----------------------------------------------------------------------------------------
+
+_queries: dict[int, tuple[str, dict[str, Any]]] = {}
+"""Compiled queries, and the values of their constant parameters."""
+
+
+def compiled(tx: Connection, statement: Any) -> tuple[str, dict[str, Any]]:
+    """Return a query's SQL with named parameters, and the values of the constant ones."""
+    known = _queries.get(id(statement))
+    if known is None:
+        done = statement.compile(dialect=tx.dialect, compile_kwargs={"render_postcompile": True})
+        known = _queries[id(statement)] = (str(done), dict(done.params))
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """An insert of many rows as COPY."""
+
+    statement: Insert
+    copy: str
+    types: list[str]
+    staging: str = ""
+    """Creates a temporary table, for an insert that is more than rows."""
+    insert: str = ""
+    """Inserts what the temporary table holds."""
+    key: tuple[int, ...] = ()
+    """Places of the primary key in a row, if the insert has ON CONFLICT."""
+
+
+_copies: dict[int, _Copy] = {}
+
+
+def copy_rows(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows by COPY, which costs a tenth of an INSERT for each row.
+
+    An insert with constants or with ON CONFLICT goes through a temporary table.
+    """
+    known = _copies.get(id(statement))
+    if known is None or known.statement is not statement:
+        known = _copies[id(statement)] = _as_copy(tx, statement)
+    for part in _parts(rows, known.key):
+        if known.staging:
+            tx.exec_driver_sql(known.staging)
+        _write_rows(tx, known.copy, known.types, part)
+        if known.staging:
+            tx.exec_driver_sql(known.insert)
+
+
+def copy_table(tx: Connection, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Insert rows as they come by one COPY, in the order of the table's columns."""
+    types = [_TYPES[type(column.type)] for column in table.columns]
+    _write_rows(tx, f"COPY {table.name} FROM STDIN (FORMAT BINARY)", types, rows)
+
+
+def _write_rows(
+    tx: Connection, copy: str, types: list[str], rows: Iterable[tuple[Any, ...]]
+) -> None:
+    driver: Any = tx.connection.dbapi_connection
+    with driver.cursor() as cursor, cursor.copy(copy) as sink:
+        sink.set_types(types)
+        for row in rows:
+            sink.write_row(row)
+
+
+def _parts(
+    rows: Sequence[tuple[Any, ...]], key: tuple[int, ...]
+) -> Iterable[Sequence[tuple[Any, ...]]]:
+    """Split rows, so that no part has two of one key.
+
+    PostgreSQL refuses ON CONFLICT for two of one statement; in SQLite the second meets the first.
+    """
+    if not key or len({tuple(row[place] for place in key) for row in rows}) == len(rows):
+        return [rows]
+    seen: Counter[tuple[Any, ...]] = Counter()
+    parts: list[list[tuple[Any, ...]]] = []
+    for row in rows:
+        name = tuple(row[place] for place in key)
+        if seen[name] == len(parts):
+            parts.append([])
+        parts[seen[name]].append(row)
+        seen[name] += 1
+    return parts
+
+
+def _as_copy(tx: Connection, statement: Insert) -> _Copy:
+    table = statement.table
+    names = [column.name for column in table.columns]
+    words = str(statement.compile(dialect=tx.dialect, column_keys=names))
+    before, _, rest = words.partition(" VALUES (")
+    columns = [each.strip() for each in before[before.index("(") + 1 : -1].split(",")]
+    values, after = _split_values(rest)
+    chosen = [
+        name if value.startswith("%(") else value
+        for name, value in zip(columns, values, strict=True)
+    ]
+    given = [name for name in columns if name in chosen]
+    types = [_TYPES[type(table.c[name].type)] for name in given]
+    listed = ", ".join(given)
+    if given == columns and not after:
+        copy = f"COPY {table.name} ({listed}) FROM STDIN (FORMAT BINARY)"
+        return _Copy(statement, copy, types)
+    staged = f"staged_{table.name}"
+    return _Copy(
+        statement,
+        f"COPY {staged} ({listed}) FROM STDIN (FORMAT BINARY)",
+        types,
+        f"CREATE TEMPORARY TABLE IF NOT EXISTS {staged} ON COMMIT DELETE ROWS AS TABLE "
+        f"{table.name} WITH NO DATA; TRUNCATE {staged}",
+        f"{before} SELECT {', '.join(chosen)} FROM {staged} {after}",
+        tuple(given.index(column.name) for column in table.primary_key) if after else (),
+    )
+
+
+_TYPES: dict[type[Any], str] = {
+    BigInteger: "int8",
+    Boolean: "bool",
+    Float: "float8",
+    Integer: "int4",
+    LargeBinary: "bytea",
+    String: "text",
+    Text: "text",
+}
+"""PostgreSQL's types of the schema's, for COPY in its binary format."""
+
+
+def _split_values(words: str) -> tuple[list[str], str]:
+    """Split ``a, f(b, c)) ON CONFLICT …`` into the values and what follows them."""
+    values: list[str] = []
+    depth = begun = 0
+    for place, letter in enumerate(words):
+        if letter == "(":
+            depth += 1
+        elif letter == ")" and depth:
+            depth -= 1
+        elif letter == ")":
+            values.append(words[begun:place].strip())
+            return values, words[place + 1 :].strip()
+        elif letter == "," and not depth:
+            values.append(words[begun:place].strip())
+            begun = place + 1
+    raise AssertionError(words)

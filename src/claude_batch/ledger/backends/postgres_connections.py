@@ -1,13 +1,15 @@
-"""Connections to the schema of a ledger in PostgreSQL: how transactions begin, what errors mean."""
+"""Connections to the schema of a ledger in PostgreSQL, notices of its commits, and its clock."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Final
 from urllib.parse import unquote
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -26,7 +28,6 @@ except ImportError:
         "a ledger on PostgreSQL needs its driver: pip install 'claude-batch[postgres]'"
     ) from None
 
-from claude_batch.ledger.backends import postgres_sql
 from claude_batch.ledger.backends.backend import PATIENCE, RETRY
 
 DEFAULT_SCHEMA = "claude_batch"
@@ -130,7 +131,7 @@ class PostgresConnections:
         """The URL as PostgreSQL's own programs read it, which ask for the password."""
         self.process: str = secrets.token_hex(8)
         """The name of this process in the ledger."""
-        lock = postgres_sql.lock_number(self.schema)
+        lock = _lock_number(self.schema)
         self.channel: str = f"claude_batch_{lock & (1 << 64) - 1:x}"
         """Where commits are notified."""
         self.quoted_schema: str = '"' + self.schema.replace('"', '""') + '"'
@@ -235,6 +236,12 @@ class PostgresConnections:
         )
 
 
+def _lock_number(schema: str) -> int:
+    """Return the number of the advisory lock of a schema's writes, 64 bits with a sign."""
+    digest = hashlib.blake2b(f"claude-batch {schema}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
+
+
 def _url_of(location: str) -> tuple[URL, str]:
     """Return the URL for the driver, and the schema that it names."""
     try:
@@ -315,3 +322,111 @@ _REMEDIES: dict[LedgerFault, str] = {
     "unusable": "Everything stored before is kept; correct the cause, or name another ledger "
     "with --ledger",
 }
+
+
+# Commits of other processes -----------------------------------------------------------------------
+
+_LOOKS_APART = 1.0
+"""Seconds between two looks at the ledger where notices do not arrive: a pooler may give the
+connection to others.
+"""
+
+_PROOFS_APART = 10.0
+"""Seconds between two notices of its own, which prove that notices arrive."""
+
+_PROOF_HOLDS = 15.0
+"""Seconds after which a proof is too old."""
+
+
+class CommitNotices:
+    """A connection that listens; see `claude_batch.ledger.backends.backend.Watch`.
+
+    It notifies itself, to learn whether notices arrive. While they do not, it reports a possible
+    commit every second.
+    """
+
+    def __init__(self, connections: PostgresConnections) -> None:
+        self._connections = connections
+        self._connection: Any = None
+        self._own_channel = f"{connections.channel}_{secrets.token_hex(8)}"
+        self._asked = self._proved = self._looked = float("-inf")
+        self.changed()
+
+    def _connect(self) -> Any:
+        # Detached: it is never given to a transaction of the ledger.
+        pooled = self._connections.engine.raw_connection()
+        driver: Any = pooled.driver_connection
+        pooled.detach()
+        driver.autocommit = True
+        self._connection = driver
+        self._asked = self._proved = float("-inf")
+        driver.execute(f"LISTEN {self._connections.channel}")
+        driver.execute(f"LISTEN {self._own_channel}")
+        return driver
+
+    def changed(self) -> bool:
+        """Return True if a process may have committed since the last call."""
+        now = time.monotonic()
+        try:
+            connection = self._connection or self._connect()
+            notices = list(connection.notifies(timeout=0))
+            if now - self._asked > _PROOFS_APART:
+                connection.execute(f"NOTIFY {self._own_channel}")
+                self._asked = now
+        except self._connections.faults:
+            self.close()  # the next call connects again
+            raise
+        if any(notice.channel == self._own_channel for notice in notices):
+            self._proved = now
+        # As with a file, commits of this process count: much that waits here waits for them.
+        changed = any(notice.channel == self._connections.channel for notice in notices)
+        if now - self._proved > _PROOF_HOLDS and now - self._looked > _LOOKS_APART:
+            changed = True
+        if changed:
+            self._looked = now
+        return changed
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+# The server's clock -------------------------------------------------------------------------------
+
+_elapsed: Final[Callable[[], float]] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic
+)
+"""Seconds that no setting of a clock changes; on Linux also those in which the machine sleeps."""
+
+
+_SLOW: Final = 1.0
+"""Seconds for an answer from which on it tells too little, because the process may have slept."""
+
+
+class ServerClock:
+    """Tells the server's time between the answers that bring it."""
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None
+        """What the server's time has more than `_elapsed`."""
+
+    def read(self, ask: Callable[[], float]) -> None:
+        """Set the clock by a query that returns the server's seconds since the epoch.
+
+        The answer is taken for the time halfway between the question and its arrival. A slow one
+        changes nothing, unless it is the first.
+        """
+        asked = _elapsed()
+        told = ask()
+        answered = _elapsed()
+        if self._ahead is None or answered - asked < _SLOW:
+            self._ahead = told - (asked + answered) / 2
+
+    def now(self) -> float:
+        """Return the server's time in seconds since the epoch. It was `read` before."""
+        assert self._ahead is not None
+        return self._ahead + _elapsed()

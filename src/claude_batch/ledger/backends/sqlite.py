@@ -18,14 +18,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings, without_password
-from claude_batch.ledger.backends import lock_files
+from claude_batch.core.temporary_files import sibling
+from claude_batch.ledger.backends import sqlite_file
 from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Writing
-from claude_batch.ledger.backends.sqlite_file import (
-    copy_ledger,
-    damaged_error,
-    find_damage,
-    ledger_error,
-)
 from claude_batch.ledger.schema import metadata
 
 PAGE_BYTES = 8192
@@ -92,7 +87,7 @@ class SqliteBackend(Backend):
                         os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
                     )
                     self.is_new = True
-            elif not path.stat().st_size and lock_files.seat_files(path):
+            elif not path.stat().st_size and sqlite_file.seat_files(path):
                 # Checked before SQLite opens the file, because SQLite would create a new database
                 # in it.
                 raise self._emptied(path)
@@ -125,27 +120,27 @@ class SqliteBackend(Backend):
         metadata.create_all(tx)
 
     def check_empty(self) -> None:
-        if not self.is_new and lock_files.seat_files(self.path):
+        if not self.is_new and sqlite_file.seat_files(self.path):
             raise self._emptied(self.path)
 
     def find_damage(self, connection: Connection) -> str | None:
-        return None if self.is_new else find_damage(connection)
+        return None if self.is_new else sqlite_file.find_damage(connection)
 
     def error(self, what: str, cause: BaseException | str, *, written: bool) -> LedgerError:
         if isinstance(cause, str):
-            return damaged_error(self.location, cause, written=written)
-        return ledger_error(self.location, what, cause, written=written)
+            return sqlite_file.damaged_error(self.location, cause, written=written)
+        return sqlite_file.ledger_error(self.location, what, cause, written=written)
 
     def migrate(self, writing: Writing, version: int) -> None:
         from claude_batch.ledger.migrations import migrate_file
 
-        migrate_file(self.sibling(""), self.engine, self.every_seat, writing, version)
+        migrate_file(self._resolved, self.engine, self.every_seat, writing, version)
 
     def watch(self) -> DataVersion:
         return DataVersion(self)
 
     def backup(self, target: Path) -> None:
-        copy_ledger(self.engine, target)
+        sqlite_file.copy_ledger(self.engine, target)
 
     def checkpoint(self) -> bool:
         # It neither waits for nor blocks another connection. Pages that readers still need stay for
@@ -159,17 +154,16 @@ class SqliteBackend(Backend):
 
     def _log_size(self) -> int:
         try:
-            return self.sibling("-wal").stat().st_size
+            return sibling(self.path, "-wal").stat().st_size
         except FileNotFoundError:
             return 0
 
     def size(self) -> Size:
-        return Size(data=self.sibling("").stat().st_size, log=self._log_size())
+        return Size(data=self._resolved.stat().st_size, log=self._log_size())
 
-    def sibling(self, suffix: str) -> Path:
-        """Return the path of a file beside the ledger; "" returns the ledger's own path."""
-        resolved = self.path.expanduser().resolve()
-        return resolved.with_name(resolved.name + suffix)
+    @property
+    def _resolved(self) -> Path:
+        return self.path.expanduser().resolve()
 
     # Statements -------------------------------------------------------------------------------
 
@@ -221,21 +215,21 @@ class SqliteBackend(Backend):
 
     # Locks ------------------------------------------------------------------------------------
 
-    def seat_lock(self, workspace_id: int) -> lock_files.SeatFile:
-        return lock_files.SeatFile(self.sibling(""), workspace_id)
+    def seat_lock(self, workspace_id: int) -> sqlite_file.SeatFile:
+        return sqlite_file.SeatFile(self._resolved, workspace_id)
 
     def driver_of(self, workspace_id: int) -> str:
-        pid = lock_files.holder_of(lock_files.seat_file(self.sibling(""), workspace_id))
+        pid = sqlite_file.holder_of(sqlite_file.seat_file(self.path, workspace_id))
         return "" if pid is None else f"process {pid}"
 
-    def process_lock(self, settings: LedgerSettings) -> lock_files.ProcessFile:
-        return lock_files.ProcessFile(self.path)
+    def process_lock(self, settings: LedgerSettings) -> sqlite_file.ProcessFile:
+        return sqlite_file.ProcessFile(self.path)
 
     def is_alive(self, process: str) -> bool:
-        return lock_files.is_alive(self.path, process)
+        return sqlite_file.is_alive(self.path, process)
 
     def sweep_locks(self) -> None:
-        lock_files.sweep_locks(self.path)
+        sqlite_file.sweep_locks(self.path)
 
 
 _queries: dict[int, tuple[str, tuple[str, ...], dict[str, Any]]] = {}

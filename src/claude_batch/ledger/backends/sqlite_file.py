@@ -1,24 +1,28 @@
-"""SQLite's own errors as messages with a remedy, its checks of a file, and its online backup."""
+"""The file of a ledger in SQLite: its errors and checks, its copy, and the lock files beside it."""
 
 from __future__ import annotations
 
 import os
+import pwd
+import secrets
 import sqlite3
+import stat
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine
 
 from claude_batch.core.errors import LedgerError, LedgerFault
 from claude_batch.core.states import OPEN
-from claude_batch.core.temporary_files import create_beside, flush_folder
+from claude_batch.core.temporary_files import create_beside, flush, sibling
 
 SQLITE_VERSION = sqlite3.sqlite_version
 
-# Sqlite errors ------------------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------------------
 
 _FAULTS: dict[int, LedgerFault] = {
     sqlite3.SQLITE_FULL: "full",
@@ -151,9 +155,10 @@ def examine(path: Path) -> Examined:
     try:
         # A connection that only reads leaves an empty log behind if there was none. Without a log
         # no process has the ledger open, so the file can be read as if it could not change.
-        if not _log_of(path).exists():
+        log = sibling(path, "-wal")
+        if not log.exists():
             found = _examine(path, "immutable=1")
-            if not _log_of(path).exists():
+            if not log.exists():
                 return found
         return _examine(path, "mode=ro")
     except sqlite3.Error as error:
@@ -175,11 +180,6 @@ def _examine(path: Path, how: str) -> Examined:
             workspaces=[dict(row) for row in rows],
             waiting={row["workspace_id"] for row in waiting},
         )
-
-
-def _log_of(path: Path) -> Path:
-    resolved = path.resolve()
-    return resolved.with_name(f"{resolved.name}-wal")
 
 
 # Online copy --------------------------------------------------------------------------------------
@@ -219,13 +219,177 @@ def taking_its_place(target: Path) -> Generator[Path]:
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
-    flush_folder(target.parent)
+    flush(target.parent)
 
 
-def flush(path: Path) -> None:
-    """Wait until a file is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+# Lock files ---------------------------------------------------------------------------------------
+#
+# The operating system frees a lock when its holder dies, whatever the cause. A free lock of a
+# process therefore proves that no caller waits in that process any more.
+
+
+def file_lock(path: Path) -> FileLock:
+    """Return a lock, not taken yet, whose file other users can neither read nor lock."""
+    return FileLock(path, mode=0o600)
+
+
+def take(lock: FileLock, beside: Path, *, timeout: float = 0) -> bool:
+    """Take a lock; return False if another process holds it.
+
+    The file may belong to this process's user, to root, or to the owner of ``beside``. Raises
+    `LedgerError`, which names the owner, for a file of any other user. Also raises it if the file
+    cannot be opened.
+    """
+    path = Path(lock.lock_file)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        lock.acquire(timeout=timeout)
+    except Timeout:
+        _require_ours(path, beside)
+        return False
+    except OSError as error:
+        owner = owner_of(path)
+        whose = f"belongs to {owner} and " if owner else ""
+        raise LedgerError(
+            f"the lock file {path} {whose}cannot be opened: {error.strerror}. {_REMEDY}"
+        ) from None
+    try:
+        _require_ours(path, beside)
+        about = path.lstat()
+        if about.st_uid == os.geteuid() and stat.S_IMODE(about.st_mode) & 0o077:
+            path.chmod(0o600)  # created by an older version: other users could lock it
+    except BaseException:
+        lock.release()
+        raise
+    return True
+
+
+_REMEDY = (
+    "Run as that user, or remove the file while no process uses the ledger; nothing was changed"
+)
+
+
+def _require_ours(path: Path, beside: Path) -> None:
+    try:
+        uid = path.lstat().st_uid
+        ours = {0, os.geteuid(), beside.stat().st_uid}
+    except OSError:
+        return  # just removed by its holder
+    if uid not in ours:
+        raise LedgerError(
+            f"the lock file {path} belongs to {_name(uid)}, but the ledger does not, so that "
+            f"user can keep it locked. {_REMEDY}"
+        )
+
+
+def owner_of(path: Path) -> str:
+    """Return the owner of a file as ``user name (uid 1000)``; "" if there is no file."""
+    try:
+        return _name(path.lstat().st_uid)
+    except OSError:
+        return ""
+
+
+def _name(uid: int) -> str:
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def holder_of(path: Path) -> int | None:
+    """Return the id of the process that holds a lock; None if the system does not tell."""
+    try:
+        about, locks = path.stat(), Path("/proc/locks").read_text("utf-8").splitlines()
+    except OSError:
+        return None
+    device = about.st_dev
+    name = f"{os.major(device):02x}:{os.minor(device):02x}:{about.st_ino}"
+    for words in map(str.split, locks):
+        # As in: 3: FLOCK  ADVISORY  WRITE 4121 fd:00:2531452 0 EOF
+        if len(words) > 5 and words[5] == name and words[4].isdigit() and words[4] != "0":
+            return int(words[4])
+    return None
+
+
+# Leader locks -------------------------------------------------------------------------------------
+
+
+def seat_file(ledger: Path, workspace_id: int) -> Path:
+    """Return the path of a workspace's leader lock."""
+    return sibling(ledger, f".seat-{workspace_id}")
+
+
+def seat_files(ledger: Path) -> list[Path]:
+    """Return the leader locks taken since a ledger was first created at this path."""
+    path = ledger.expanduser().resolve()
+    prefix = f"{path.name}.seat-"
+    return sorted(found for found in path.parent.iterdir() if found.name.startswith(prefix))
+
+
+class SeatFile:
+    """The leader lock of a workspace."""
+
+    def __init__(self, ledger: Path, workspace_id: int) -> None:
+        self._ledger = ledger
+        self._lock = file_lock(seat_file(ledger, workspace_id))
+
+    def take(self) -> bool:
+        """Take it; return False if another process holds it. Raises `LedgerError`."""
+        return take(self._lock, self._ledger)
+
+    def release(self) -> None:
+        """Release it."""
+        self._lock.release()
+
+
+# Processes ----------------------------------------------------------------------------------------
+
+
+def _process_file(ledger: Path, process: str) -> Path:
+    return sibling(ledger, f".process-{process}")
+
+
+class ProcessFile:
+    """This process's lock on a ledger, held from construction until `release` or death."""
+
+    def __init__(self, ledger: Path) -> None:
+        """Take the lock. Raises `LedgerError` if no file can be created beside the ledger."""
+        self.process: str = secrets.token_hex(8)
+        """This process's name in the ledger; no other process ever uses it."""
+        self._path = _process_file(ledger, self.process)
+        self._lock = file_lock(self._path)
+        # A sweeping process may hold the new file's lock for a moment.
+        if not take(self._lock, ledger, timeout=10):
+            raise LedgerError(f"another process holds the lock file {self._path}", fault="busy")
+
+    def tick(self) -> None:
+        """Do nothing: nobody can take the lock of a process that hangs."""
+
+    def release(self) -> None:
+        """Release the lock, because no caller waits in this process any more."""
+        # Unlinked first: while the file can be found, its lock must show a living process.
+        self._path.unlink(missing_ok=True)
+        self._lock.release()
+
+
+def is_alive(ledger: Path, process: str) -> bool:
+    """Return whether a process still holds its lock. The file of a dead process is removed."""
+    path = _process_file(ledger, process)
+    if not path.exists():
+        return False
+    lock = file_lock(path)
+    try:
+        if not take(lock, ledger):
+            return True
+    except LedgerError:
+        return True  # a file that cannot be opened proves nothing
+    path.unlink(missing_ok=True)
+    lock.release()
+    return False
+
+
+def sweep_locks(ledger: Path) -> None:
+    """Remove the files of dead processes."""
+    stem = _process_file(ledger, "")
+    for path in stem.parent.glob(stem.name + "*"):
+        is_alive(ledger, path.name.removeprefix(stem.name))

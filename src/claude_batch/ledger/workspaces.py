@@ -1,4 +1,7 @@
-"""Transactions that decide when a workspace may send: halts, pauses, and the user's own limits."""
+"""Transactions about workspaces: which one a key is of, and when it may send.
+
+A halt, a pause or one of the user's own limits keeps a workspace from sending.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,149 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, case, func, or_, select, update
+from sqlalchemy import Connection, and_, case, delete, func, insert, or_, select, update
 
 from claude_batch.core.states import BatchState
-from claude_batch.ledger.portable_sql import upsert
-from claude_batch.ledger.schema import batches, lanes, meta, workspaces
+from claude_batch.ledger.portable_sql import put_meta
+from claude_batch.ledger.schema import batches, credentials, lanes, meta, requests, runs, workspaces
 from claude_batch.ledger.store import Record
+from claude_batch.ledger.uploaded_files import move_files
+
+
+def workspace_row(tx: Connection, workspace_id: int) -> Record:
+    """Return a workspace: base URL, name, epoch, halt and wait columns."""
+    return tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
+
+
+def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
+    """Return the workspace of a credential.
+
+    Until the API names the workspace, the credential has a separate row.
+    """
+    known = tx.scalar(
+        select(credentials.c.workspace_id).where(
+            credentials.c.base_url == base_url, credentials.c.fingerprint == fingerprint
+        )
+    )
+    if known is not None:
+        return known
+    workspace_id = _add_workspace(tx, base_url=base_url)
+    tx.execute(
+        insert(credentials).values(
+            base_url=base_url, fingerprint=fingerprint, workspace_id=workspace_id
+        )
+    )
+    return workspace_id
+
+
+def _add_workspace(tx: Connection, **values: str) -> int:
+    result: Any = tx.execute(insert(workspaces).values(epoch=0, **values))
+    return int(result.inserted_primary_key[0])
+
+
+def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: str) -> int:
+    """Store the API's name of a credential's workspace; return the workspace id from now on.
+
+    If the workspace already has another row (after a key rotation), the credential joins that row
+    with everything that waits in its present row.
+    """
+    row = workspace_row(tx, workspace_id)
+    if row.name == name:
+        return workspace_id
+    other = tx.scalar(
+        select(workspaces.c.id).where(
+            workspaces.c.base_url == row.base_url, workspaces.c.name == name
+        )
+    )
+    if other is None and row.name is None:
+        tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(name=name))
+        return workspace_id
+    if other is None:
+        # The same credential now belongs to another workspace. What it sent before stays in the old
+        # one.
+        other = _add_workspace(tx, base_url=row.base_url, name=name)
+    elif row.name is None:
+        _move_lanes(tx, workspace_id, other)
+    tx.execute(
+        update(credentials)
+        .where(credentials.c.base_url == row.base_url, credentials.c.fingerprint == fingerprint)
+        .values(workspace_id=other)
+    )
+    return other
+
+
+def adopt_refused(tx: Connection, workspace_id: int) -> None:
+    """Move what was stored under keys that the API never accepted to this workspace.
+
+    A key that is refused from the start never learns its workspace, so its requests wait in a
+    separate row. None of them was ever sent, so the first key that works may send them.
+    """
+    here = workspace_row(tx, workspace_id)
+    untouched = ("packed", "rejected")
+    touched = (
+        select(batches.c.id)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(lanes.c.workspace_id == workspaces.c.id, batches.c.state.not_in(untouched))
+    )
+    refused = tx.scalars(
+        select(workspaces.c.id).where(
+            workspaces.c.id != workspace_id,
+            workspaces.c.base_url == here.base_url,
+            workspaces.c.name.is_(None),
+            workspaces.c.halt_reason == "credentials",
+            ~touched.exists(),
+        )
+    ).all()
+    for source in refused:
+        _move_lanes(tx, source, workspace_id)
+        # Deposes a driver that still holds the leader lock with the refused key.
+        tx.execute(
+            update(workspaces).where(workspaces.c.id == source).values(epoch=workspaces.c.epoch + 1)
+        )
+
+
+def join_workspaces(tx: Connection, *, source: int, target: int, name: str | None) -> None:
+    """Merge two rows that are one workspace, on the user's order: ``source`` moves into ``target``.
+
+    ``name`` is the API's name of the workspace, if it is known for ``source``. Any driver of either
+    row is deposed.
+    """
+    _move_lanes(tx, source, target)
+    tx.execute(
+        update(credentials).where(credentials.c.workspace_id == source).values(workspace_id=target)
+    )
+    both = workspaces.c.id.in_((source, target))
+    tx.execute(update(workspaces).where(both).values(epoch=workspaces.c.epoch + 1))
+    if name is not None:
+        # The emptied row loses its name first, because a name must lead to one row.
+        tx.execute(update(workspaces).where(workspaces.c.id == source).values(name=None))
+        tx.execute(update(workspaces).where(workspaces.c.id == target).values(name=name))
+
+
+def _move_lanes(tx: Connection, source: int, target: int) -> None:
+    for lane in tx.execute(select(lanes).where(lanes.c.workspace_id == source)).all():
+        twin = tx.scalar(
+            select(lanes.c.id).where(
+                lanes.c.workspace_id == target,
+                lanes.c.api_version == lane.api_version,
+                lanes.c.betas == lane.betas,
+                lanes.c.user_profile == lane.user_profile,
+            )
+        )
+        if twin is None:
+            tx.execute(update(lanes).where(lanes.c.id == lane.id).values(workspace_id=target))
+            continue
+        for table in (requests, batches):
+            tx.execute(update(table).where(table.c.lane_id == lane.id).values(lane_id=twin))
+        tx.execute(delete(lanes).where(lanes.c.id == lane.id))
+    tx.execute(update(runs).where(runs.c.workspace_id == source).values(workspace_id=target))
+    move_files(tx, source, target)
+    if workspace_row(tx, source).halt_reason not in UNPROBED:
+        # Nothing is left there to be sent as a probe, so nothing else would ever end this halt.
+        clear_halt(tx, source)
+
+
+# Halts and pauses ---------------------------------------------------------------------------------
 
 LONGEST_PROBE_WAIT = 3600.0
 """Seconds. A halted workspace with a driver is probed at least this often."""
@@ -126,11 +266,6 @@ def accept_unexplained(tx: Connection, workspace_id: int) -> None:
         )
 
 
-def workspace_row(tx: Connection, workspace_id: int) -> Record:
-    """Return a workspace: base URL, name, epoch, halt and wait columns."""
-    return tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
-
-
 def wait_until(tx: Connection, workspace_id: int, until: float | None, reason: str | None) -> None:
     """Block uploads for a workspace until a time; None lifts the block."""
     tx.execute(
@@ -158,10 +293,9 @@ class Limits(NamedTuple):
 
 def declare_limits(tx: Connection, limits: Mapping[str, int | None]) -> None:
     """Store limits by name, for all processes. None leaves the stored one, and 0 removes it."""
-    given = {name: str(limit) for name, limit in limits.items() if limit is not None}
-    for name, value in given.items():
-        row = upsert(meta).values(name=name, value=value)
-        tx.execute(row.on_conflict_do_update(index_elements=["name"], set_={"value": value}))
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    for name, limit in given.items():
+        put_meta(tx, name, limit)
     if PER_HOUR in given:
         # A pause for the former limit ends; the next pass begins another one if it must.
         tx.execute(

@@ -1,0 +1,96 @@
+"""Transactions that cancel runs and single calls, and ask the API to cancel their batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    and_,
+    exists,
+    or_,
+    select,
+    update,
+)
+
+from claude_batch.core.states import BatchState, RequestState
+from claude_batch.ledger import batch_contents, transitions
+from claude_batch.ledger.portable_sql import count_rows
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    requests,
+    runs,
+)
+
+
+def cancel_run(tx: Connection, run_id: str, now: float) -> None:
+    """Cancel a run.
+
+    Unsent requests end as ``canceled`` at once, also those of batches that wait to be sent. The
+    others end with their batch.
+    """
+    tx.execute(
+        update(runs).where(runs.c.id == run_id, runs.c.cancelled.is_(None)).values(cancelled=now)
+    )
+    unsent = requests.c.state.in_((RequestState.QUEUED, RequestState.HELD))
+    transitions.cancel(tx, and_(requests.c.run_id == run_id, unsent))
+    mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
+    packed = and_(batches.c.id.in_(mine), batches.c.state == BatchState.PACKED)
+    for batch_id in list(tx.scalars(select(batches.c.id).where(packed))):
+        batch_contents.withdraw_cancelled(tx, batch_id)
+    request_cancels(tx, mine, now)
+
+
+def cancel_request(tx: Connection, seq: int, now: float) -> None:
+    """Cancel a single call that has not ended, as `cancel_run` does for a run."""
+    mine = and_(requests.c.seq == seq, requests.c.finished.is_(None))
+    transitions.mark_cancelled(tx, mine)
+    transitions.cancel(tx, and_(mine, requests.c.state == RequestState.QUEUED))
+    request_cancels(tx, select(requests.c.batch_id).where(mine), now)
+
+
+def request_cancels(tx: Connection, of: Any, now: float) -> None:
+    """Request the cancellation of batches in which no caller waits any more; ``of`` selects ids."""
+    others = exists().where(
+        requests.c.batch_id == batches.c.id,
+        requests.c.state == RequestState.PACKED,
+        ~requests.c.cancelled,
+        runs.c.id == requests.c.run_id,
+        runs.c.cancelled.is_(None),
+        runs.c.past_margin.is_(None),
+    )
+    tx.execute(
+        update(batches)
+        .where(
+            batches.c.id.in_(of),
+            batches.c.state.in_(
+                (
+                    BatchState.PACKED,
+                    BatchState.SUBMITTING,
+                    BatchState.IN_PROGRESS,
+                    BatchState.UNKNOWN,
+                )
+            ),
+            batches.c.cancel_requested.is_(None),
+            ~others,
+        )
+        .values(cancel_requested=now)
+    )
+
+
+def uncancelled(tx: Connection, run_id: str) -> int:
+    """Return how many batches of a run are to be cancelled, and the API may not know it yet."""
+    mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
+    unasked = batches.c.state.in_(
+        (BatchState.SUBMITTING, BatchState.UNKNOWN, BatchState.IN_PROGRESS)
+    )
+    # `Polling.cancel_requested` leaves this if the API did not accept it.
+    refused = and_(batches.c.state == BatchState.CANCELING, batches.c.note.is_not(None))
+    return count_rows(
+        tx,
+        batches,
+        batches.c.id.in_(mine),
+        batches.c.cancel_requested.is_not(None),
+        or_(unasked, refused),
+    )
