@@ -278,6 +278,18 @@ class PostgresServer(_Data):
                  WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"""
         return int(self.execute(sql)[0][0])
 
+    # A backup
+
+    def dump(self, target: Path, schema: str) -> None:
+        """Copy a schema to a file, as an administrator would."""
+        options = ("--format=custom", f"--schema={schema}", f"--file={target}")
+        self._finish(_program("pg_dump"), *options, self.url())
+
+    def restore(self, source: Path) -> None:
+        """Put the tables of a dump in the place of those that are there."""
+        options = ("--clean", "--if-exists", "--single-transaction", f"--dbname={self.url()}")
+        self._finish(_program("pg_restore"), *options, str(source))
+
     # A standby
 
     def standby(self) -> PostgresServer:

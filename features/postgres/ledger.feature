@@ -324,6 +324,33 @@ Feature: A ledger on PostgreSQL
       has the answers to 2 requests that this ledger does not have; submit them again
       """
 
+  Scenario: A schema that was restored in its place sends nothing before it is recovered, and then nothing twice
+    Given a command's file "prompts.jsonl" of 3 prompts
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml prompts.jsonl -o first.jsonl
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And the ledger's schema is dumped, and restored after a command runs: run actor.yaml prompts.jsonl -o first.jsonl
+    Then the command line exits with 0
+    # As in a new container.
+    When a command's environment has CLAUDE_BATCH_STATE_DIR = elsewhere
+    And a command runs: resume
+    Then the command line exits with 4 and says
+      """
+      is on another server than before, or on a standby that was promoted, or was restored
+      """
+    When a command runs until it need not be repeated: ledger recover --settling 1ms
+    Then the command line exits with 0 and says
+      """
+      was adopted, with 3 requests of this ledger
+      """
+    When a command runs: resume
+    Then the command line exits with 0
+    And the API has processed each of 3 requests once
+
   Scenario: A promoted standby is recovered, although no process has noticed the promotion before
     Given a command's file "prompts.jsonl" of 3 prompts
     When a command runs: run actor.yaml prompts.jsonl -o first.jsonl

@@ -68,7 +68,7 @@ def _(context: Context) -> None:
 @when("a command's ledger may send at once")
 def _(context: Context) -> None:
     """What a 529 asked to wait for is over."""
-    ledger = Ledger(str(location()))
+    ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
         tx.execute(update(workspaces).values(wait_until=None))
     ledger.close()
@@ -81,6 +81,14 @@ def _(context: Context, name: str) -> None:
         Path(f"{location()}{suffix}").unlink(missing_ok=True)
     if name != "nothing":
         shutil.copy(name, location())
+
+
+@when("the ledger was found to be behind an hour ago")
+def _(context: Context) -> None:
+    ledger = opened(context)
+    with ledger.write() as tx:
+        tx.execute(update(workspaces).values(behind=ledger.now() - 3600.0))
+    ledger.close()
 
 
 @then("the API has taken {count:d} batches, and processed no request twice")
@@ -177,8 +185,9 @@ def _(context: Context, words: str) -> None:
 @when("a ledger is recovered while a process has it open")
 def _(context: Context) -> None:
     context.open = opened(context)
-    time.sleep(0.2)
     command(context, "ledger recover --even-if-whole")
+    time.sleep(0.2)
+    command(context, "ledger recover")
     assert context.ended.exit_code == 0, context.errors
 
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -292,6 +293,16 @@ def _(context: Context, seconds: int) -> None:
         return all(RequestState(state).is_final for run in runs for state in run["counts"])
 
     wait_for(is_over, seconds)
+
+
+@when("the ledger's schema is dumped, and restored after a command runs: {words}")
+def _(context: Context, words: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)  # the server's programs run as its own user
+        dump = Path(folder) / "ledger.dump"
+        context.postgres.dump(dump, "claude_batch")
+        command(context, words)
+        context.postgres.restore(dump)
 
 
 @when("the standby takes the place of the server within an instant")

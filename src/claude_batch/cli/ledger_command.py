@@ -262,9 +262,11 @@ def _print(found: Recovered, options: ProviderOptions) -> Exit:
         )
     for batch_id, why in found.open.items():
         say(f"batch {batch_id} cannot be recovered: {why}")
+    if found.unlisted:
+        say(f"batches may be missing: {found.unlisted}")
     if found.wait:
         say(
-            "the last batch was sent so recently that the API may not list it yet; wait "
+            "the last batch may have been sent so recently that the API does not list it yet; wait "
             f"{roughly(max(1, found.wait))}"
         )
     if not found.done:

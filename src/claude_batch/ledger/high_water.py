@@ -77,16 +77,24 @@ def read_mark(path: Path) -> Mark | None:
         return Mark(str(found["incarnation"]), int(found["posts"]), float(found["written"]))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
         raise _unusable(path, "read", error) from None
+    except (ValueError, KeyError, TypeError) as error:
+        # Another folder would have no mark, and forgotten sendings would be repeated.
+        remedy = "Remove the damaged file, then run `claude-batch ledger recover`"
+        raise _unusable(path, "read", error, remedy) from None
 
 
-def _unusable(path: Path, what: str, error: Exception) -> LedgerError:
+def _unusable(
+    path: Path,
+    what: str,
+    error: Exception,
+    remedy: str = "Correct the problem, or name another folder with CLAUDE_BATCH_STATE_DIR",
+) -> LedgerError:
     words = getattr(error, "strerror", None) or error
     return LedgerError(
-        f"the ledger's high-water mark {path} cannot be {what}: {words}. Nothing is "
-        "sent without it. Correct the problem, or name another folder with "
-        "CLAUDE_BATCH_STATE_DIR",
+        f"the ledger's high-water mark {path} cannot be {what}: {words}. Nothing is sent without "
+        f"it. {remedy}",
         fault="full",
     )
 

@@ -380,12 +380,12 @@ class Ledger:
         here, before = self._servers(tx)
         if here != (before or ""):
             put_meta(tx, "server", here)
-        return before is not None and here != before
+        return _differs(here, before)
 
     def is_elsewhere(self, tx: Connection) -> bool:
         """Return whether another server holds the data than at the last `has_moved`."""
         here, before = self._servers(tx)
-        return here != "" and before is not None and here != before
+        return here != "" and _differs(here, before)
 
     def check_server(self, tx: Connection) -> None:
         """Raise `ServerChanged` if another server has the data than at the last `has_moved`.
@@ -473,6 +473,12 @@ class Ledger:
         """Remove what dead processes left. Raises `LedgerError`."""
         with self._translating_errors("written"):
             self.backend.sweep_locks()
+
+
+def _differs(here: str, before: str | None) -> bool:
+    """Return whether two descriptions of a server are of different ones; None is not known."""
+    # Earlier versions did not note the table.
+    return before is not None and here != before and not here.startswith(f"{before}-")
 
 
 class _TranslatingWatch:

@@ -72,8 +72,8 @@ def compare(
 
 
 _MOVED = (
-    "is on another server than before, or on a standby that was promoted, and may have forgotten "
-    "its last sendings"
+    "is on another server than before, or on a standby that was promoted, or was restored, and may "
+    "have forgotten its last sendings"
 )
 _UNFINISHED = "may have forgotten sendings, because its recovery has not ended yet"
 

@@ -21,7 +21,8 @@ from typing import Any
 import msgspec
 
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
-from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.quantities import count_of
+from claude_batch.core.settings import LedgerSettings, on_server
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import (
     batch_contents,
@@ -34,7 +35,7 @@ from claude_batch.ledger import (
     unknown_batches,
     workspaces,
 )
-from claude_batch.ledger.high_water import HighWater, is_known, note_behind, posts_of
+from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
@@ -45,7 +46,14 @@ from claude_batch.lifecycle.collection import (
 )
 from claude_batch.lifecycle.doors import contact_faults
 from claude_batch.lifecycle.driver_context import DriverContext
-from claude_batch.lifecycle.polling import FOREIGN_LINES, Polling, split_lines, walk
+from claude_batch.lifecycle.polling import (
+    FOREIGN_LINES,
+    Listing,
+    Polling,
+    is_evidence,
+    split_lines,
+    walk,
+)
 from claude_batch.money import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
@@ -72,6 +80,8 @@ class Recovered:
     """Number of unknown requests by the API's id, for batches with answers to such requests."""
     open: dict[str, str] = field(default_factory=dict[str, str])
     """Reason by the API's id, for batches that cannot be judged yet."""
+    unlisted: str = ""
+    """Why the API's list may hide a batch of the ledger; empty if it does not."""
     lost: int = 0
     """Number of requests that may have been called live since the restored state.
 
@@ -144,9 +154,10 @@ class _Recovery:
         self._settings = settings
         self._high_water = HighWater(ledger)
         with ledger.write() as tx:
-            if ledger.has_moved(tx):
-                # No driver has noticed it before, so the other workspaces do not know it either.
-                note_behind(tx, ledger.now())
+            ledger.has_moved(tx)
+            # This ends with a new mark, which no longer shows what the other workspaces have
+            # forgotten.
+            note_behind(tx, ledger.now())
             self._behind = recovered_batches.begin(tx, workspace_id, self._ledger.now())
             self._seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
             live_calls.interrupted(tx, workspace_id)
@@ -164,9 +175,11 @@ class _Recovery:
         with self._ledger.read() as tx:
             last = recovered_batches.last_server_time(tx, self._seat.workspace_id)
         since = 0.0 if last is None else last - self._settings.lookback
+        latest, passed = self._latest_sending(mark)
         # The server's clock is known to a second at best: its Date header has no fractions.
-        until = self._behind + self._client.clock_offset + self._settings.settling + CLOCKS_APART
+        until = latest + self._client.clock_offset + self._settings.settling + CLOCKS_APART
         listing = await walk(self._client, since=since)
+        self.found.unlisted = self._unlisted(listing)
         with self._ledger.read() as tx:
             known = unknown_batches.known_remote_ids(tx, self._seat.workspace_id, listing.ids)
         forgotten = [
@@ -177,14 +190,34 @@ class _Recovery:
         # The oldest first: a later batch holds what an earlier one did not answer.
         for batch in sorted(forgotten, key=lambda batch: batch.created or 0.0):
             await self._judge(batch)
-        if mark is not None and mark.incarnation in self._ledger.incarnations:
-            since_last = max(0.0, time.time() - mark.written)
-            self.found.wait = max(0.0, self._settings.settling - since_last)
-        if force or not (self.found.open or self.found.wait):
+        self.found.wait = max(0.0, self._settings.settling - passed)
+        if force or not (self.found.open or self.found.wait or self.found.unlisted):
             self._finish(force)
         with self._ledger.read() as tx:
             self.found.elsewhere = queries.behind(tx)
         return self.found
+
+    def _latest_sending(self, mark: Mark | None) -> tuple[float, float]:
+        """Return when the last forgotten batch was sent at the latest, and the seconds since then.
+
+        The mark of a ledger in a file tells if it counts more than the ledger does. Otherwise
+        another machine, or a process whose mark was replaced, may have sent until the ledger was
+        found to be behind.
+        """
+        with self._ledger.read() as tx:
+            is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
+        if mark is None or is_counted or on_server(self._ledger.location):
+            return self._behind, max(0.0, self._ledger.now() - self._behind)
+        return max(self._behind, mark.written), max(0.0, time.time() - mark.written)
+
+    def _unlisted(self, listing: Listing) -> str:
+        """Return why a list is no evidence; empty if it is."""
+        if listing.unreadable:
+            count = count_of(listing.unreadable, "entry", "entries")
+            return f"{count} of the API's list of batches cannot be read, and may be this ledger's"
+        if not is_evidence(self._ledger, self._seat.workspace_id, listing.workspace):
+            return "the API answered with the list of another workspace"
+        return ""
 
     async def _collect_known(self) -> None:
         polling = Polling(DriverContext.of(self._ledger, self._client, self._settings))
@@ -278,7 +311,8 @@ class _Recovery:
     def _finish(self, force: bool) -> None:
         mark = self._high_water.read()
         with self._ledger.write(self._seat) as tx:
-            if not force and not is_known(mark, self._ledger.incarnations, posts_of(tx)):
+            # No mark counts all live calls: those of other machines are in other marks.
+            if not force:
                 self.found.lost = live_calls.forgotten(
                     tx, self._seat.workspace_id, self._ledger.now()
                 )

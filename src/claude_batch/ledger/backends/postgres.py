@@ -181,15 +181,17 @@ class PostgresBackend(Backend):
 
     def server(self, tx: Connection) -> str:
         # The timeline rises when a standby is promoted. pg_control_checkpoint() tells only after
-        # the next checkpoint.
+        # the next checkpoint. A table that is restored in its old place has another oid.
         return str(
             tx.scalar(
                 text(
                     "SELECT CASE WHEN pg_is_in_recovery() THEN '' ELSE "
                     "(pg_control_system()).system_identifier || '-' || "
                     "left(pg_walfile_name(pg_current_wal_lsn()), 8) || '-' || "
-                    "(SELECT oid FROM pg_database WHERE datname = current_database()) END"
-                )
+                    "(SELECT oid FROM pg_database WHERE datname = current_database()) || '-' || "
+                    "CAST(CAST(:meta AS regclass) AS oid) END"
+                ),
+                {"meta": f"{self._connections.quoted_schema}.meta"},
             )
         )
 

@@ -229,7 +229,7 @@ class PostgresConnections:
         said = getattr(getattr(original, "diag", None), "message_primary", None) or str(original)
         if isinstance(original, PoolTimeout):
             said = "each connection of this process is in use, or waits for the server"
-        words = " ".join(said.split()).rstrip(".")
+        words = " ".join(said.split()).rstrip(".?!")
         return LedgerError(
             f"the ledger {self.location} cannot be {what}: {words}. {_REMEDIES[fault]}",
             fault=fault,
