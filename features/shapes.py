@@ -146,6 +146,20 @@ class Considered(BaseModel):
         return self
 
 
+class Stuck(BaseModel):
+    """Never judged: it waits in the system, where no interpreter wakes it."""
+
+    number: str
+
+    @model_validator(mode="after")
+    def _wait(self) -> Stuck:
+        folder = Path(os.environ[Considered.FOLDER])
+        os.mkfifo(folder / "never")
+        (folder / "begun").touch()
+        (folder / "never").read_bytes()
+        return self
+
+
 class Stubborn(BaseModel):
     """What nobody can validate."""
 

@@ -188,13 +188,13 @@ class _Undone(Exception):
     """Rolls a transaction back."""
 
 
-@when("a program that asks for a Considered closes its provider while it judges")
+@when("a program that asks for a Stuck closes its provider while it judges")
 def _(context: Context) -> None:
     os.environ[shapes.Considered.FOLDER] = str(context.tmp)
     ends = ASKS.replace("time.sleep(600)", "sys.stdin.read(); provider.close(); print(flush=True)")
     path = os.pathsep.join(sys.path)
     context.program = subprocess.Popen(
-        [sys.executable, "-c", ends, "Considered", json.dumps({"validation_attempts": 2})],
+        [sys.executable, "-c", ends, "Stuck", json.dumps({"validation_attempts": 2})],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},

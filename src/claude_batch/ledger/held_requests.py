@@ -306,9 +306,9 @@ _CHUNK = 2000
 _HELD_AT_ONCE = 20_000
 """Requests of a run that one transaction reads, so that other writers do not wait long."""
 
-_ROWS = 1 << 36
-"""More than any row number; with the size of a request in front, which has 26 bits, it fits into 63
-bits."""
+_ROWS = 1 << 35
+"""More than any row number; with the size of a request in front, which has 28 bits
+(`wire.limits.MAX_BODY_BYTES`), it fits into 63 bits."""
 
 _INSERT = insert(doubles)
 

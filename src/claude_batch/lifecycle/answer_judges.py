@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import TypeAlias
 from weakref import WeakSet
@@ -19,6 +19,7 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.ledger import conversations
 from claude_batch.ledger.conversations import Verdict
 from claude_batch.ledger.store import Ledger, Record, Transaction
+from claude_batch.lifecycle.threads import DaemonThreads
 from claude_batch.lifecycle.tool_runner import ASKING_AT_ONCE, Workbench, asking
 from claude_batch.wire.conversation import Check
 from claude_batch.wire.messages import message_of_line
@@ -36,7 +37,9 @@ VERDICTS_EVERY = 1.0
 """Seconds after which a process that judges many answers stores what it has."""
 
 LONGEST_JUDGING = 30.0
-"""Seconds after which the others no longer wait for a function, because it may hang."""
+SHORT_JUDGING = 1.0
+"""Seconds after which the others no longer wait for a function, because it may hang; the short time
+is for a run of which a function hangs already."""
 
 
 def needs_verdict(row: Record) -> bool:
@@ -125,7 +128,7 @@ class AnswerJudges:
         """Judge an answer; return None if too many functions wait for claude-batch."""
         judge = partial(self._judge, row.run_id, row.position, check)
         if self._workbench.judge_of(row.run_id, row.position) is not None:
-            return self._threads.begin(judge) if self._threads.has_room else None
+            return self._threads.begin(judge, row.run_id)
         verdict: Judging = Future()
         verdict.set_result(judge())
         return verdict
@@ -151,27 +154,37 @@ class AnswerJudges:
 
 
 class JudgeThreads:
-    """Runs one function after another, and those that wait for claude-batch beside them."""
+    """Runs one function after another, and those that wait for claude-batch, or hang, beside them.
+
+    Threads are daemons, because a function that hangs must not keep the process from ending. What
+    it would have said is asked again by the next process.
+    """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         """``wake`` is called, on any thread, when a function has ended that was not waited for."""
         self._wake = wake
-        self._pool: ThreadPoolExecutor | None = None
-        self._waiting: set[Judging] = set()
+        self._thread: DaemonThreads | None = None
+        self._waiting: dict[Judging, str] = {}
+        """Functions that nobody waits for any longer, and their runs."""
         self._askers: WeakSet[Judging] = WeakSet()
         self._has_warned = False
-
-    @property
-    def has_room(self) -> bool:
-        """Return whether another function may run, because not too many wait."""
-        return len(self._waiting) < ASKING_AT_ONCE
 
     def has_asked(self, judging: Judging) -> bool:
         """Return whether a function has asked claude-batch for something."""
         return judging in self._askers
 
-    def begin(self, judge: Callable[[], str | None]) -> Judging:
-        """Run a function; return when it has ended, waits for claude-batch, or takes too long."""
+    def begin(self, judge: Callable[[], str | None], run_id: str) -> Judging | None:
+        """Run a function; return when it has ended, waits for claude-batch, or takes too long.
+
+        Returns None if too many wait already, or too many of the run hang.
+        """
+        hanging = sum(
+            run_id == other and judging not in self._askers
+            for judging, other in list(self._waiting.items())
+        )
+        # Runs whose functions hang leave room for those of others.
+        if len(self._waiting) >= ASKING_AT_ONCE or hanging >= ASKING_AT_ONCE // 2:
+            return None
         asked, goes_on = threading.Event(), threading.Event()
 
         def on_ask() -> None:
@@ -182,17 +195,12 @@ class JudgeThreads:
             with asking(on_ask):
                 return judge()
 
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "claude-batch-judge")
-        judging: Judging
-        try:
-            judging = self._pool.submit(run)
-        except RuntimeError:  # no thread can start at the end of the process
-            judging = Future()
-            judging.set_result(judge())
-            return judging
+        if self._thread is None:
+            self._thread = DaemonThreads(1, "claude-batch-judge")
+        judging: Judging = self._thread.submit(run)
         judging.add_done_callback(lambda _: goes_on.set())
-        if not goes_on.wait(LONGEST_JUDGING) and not self._has_warned:
+        patience = SHORT_JUDGING if hanging else LONGEST_JUDGING
+        if not goes_on.wait(patience) and not self._has_warned:
             self._has_warned = True
             _log.warning(
                 "a function that checks answers has not returned for %g s; other answers are "
@@ -203,12 +211,12 @@ class JudgeThreads:
         if asked.is_set():
             self._askers.add(judging)
         if not judging.done():
-            self._pool.shutdown(wait=False)
-            self._pool = None
-            self._waiting.add(judging)
+            self._thread.close()
+            self._thread = None
+            self._waiting[judging] = run_id
             judging.add_done_callback(self._end)
         return judging
 
     def _end(self, judging: Judging) -> None:
-        self._waiting.discard(judging)
+        self._waiting.pop(judging, None)
         self._wake()
