@@ -327,7 +327,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       """
       RUN running: 2 queued of 2 (http://127.0.0.1:
       <url> is not the Messages API: it answers /v1/messages/batches with 404; <remedy>
-      Everything stored is kept
+      Everything stored is kept; nothing of RUN was sent. Run `claude-batch cancel RUN`, and repeat this command with the right base URL
       """
     When a command runs: status RUN
     Then the command line prints
@@ -335,9 +335,19 @@ Feature: A wrong command ends with one clear message and a documented exit code
       2 queued of 2
       """
     And the API has been paid 0 times, never twice for the same
-    When a command runs: run actor.yaml asks.jsonl -o out.jsonl <flags>
+    When a command runs: resume
+    Then the command line exits with 3 and says
+      """
+      RUN is meant for http://127.0.0.1:
+      <url>, but this command uses http://127.0.0.1:
+      Nothing of it was sent. If its base URL is wrong, run `claude-batch cancel RUN`, and repeat the command that made it with the right one. Otherwise continue with: claude-batch resume RUN --base-url http://127.0.0.1:
+      """
+    When a command runs: cancel RUN
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl <flags>
     Then the command line exits with 0
     And the command line has written 2 answers in order to "out.jsonl"
+    When a command runs: resume
+    Then the command line exits with 0
 
     Examples:
       | url                  | flags       | remedy                                                  |

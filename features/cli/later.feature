@@ -729,10 +729,52 @@ Feature: Later commands show, wait for, cancel and deliver a run
     When a command runs: resume
     Then the command line exits with 3 and says
       """
-      RUN was sent to http://127.0.0.1:1, but this command uses http://127.0.0.1:
-      Continue with: claude-batch resume RUN --base-url http://127.0.0.1:1
+      RUN is meant for http://127.0.0.1:1, but this command uses http://127.0.0.1:
+      continue with: claude-batch resume RUN --base-url http://127.0.0.1:1
       """
     And the command line has sent nothing
+
+  Scenario Outline: A run whose base URL is another spelling is not passed over in silence: <verb>
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --base-url http://localhost:PORT
+    And a command runs: <verb> --ledger ledger.db
+    Then the command line exits with 3 and says
+      """
+      RUN was sent to http://localhost:
+      , but this command uses http://127.0.0.1:
+      Continue with: claude-batch resume RUN --ledger ledger.db --base-url http://localhost:
+      """
+    When a command runs: status RUN --json
+    Then the command line prints
+      """
+      no process drives it, and it belongs to another base URL, http://localhost:
+      ; continue with `claude-batch resume RUN --base-url http://localhost:
+      """
+    When a command runs: <verb> --base-url http://LOCALHOST:PORT/
+    And a command repeats every <verb> --base-url http://localhost:PORT until it exits with 0
+    Then the command line has written 1 answers in order to "out.jsonl"
+
+    Examples:
+      | verb    |
+      | resume  |
+      | advance |
+
+  Scenario: advance needs no key if nothing is due
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs without a key: advance
+    Then the command line exits with 0 and says
+      """
+      nothing is due
+      """
+    When a command runs: submit actor.yaml asks.jsonl --new
+    And a command runs without a key: advance
+    Then the command line exits with 2 and says
+      """
+      no API key
+      """
 
   Scenario Outline: However many runs are finished, <verb> asks the ledger as often: <verb>
     Given a command's API

@@ -22,6 +22,16 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
       | /readyz   | 503    | sending is halted (billing)…                |
     Then it ends at SIGTERM with 0 and says "the worker has ended"
 
+  Scenario: A worker says once that runs of another base URL wait, which it cannot send
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl --base-url http://localhost:PORT
+    And a worker is started with probes on a free port
+    Then its probes answer as follows
+      | path     | status | text |
+      | /readyz  | 200    | ok   |
+    And it ends at SIGTERM with 0 and says "1 run waits for another base URL, http://localhost:"
+
   Scenario: A worker without a ledger is alive, but not ready
     Then probes of such a ledger answer as follows
       | ledger           | healthz | readyz | text                                 |

@@ -344,6 +344,8 @@ class ProviderOptions:
         ``base_url`` is that of the server, if it is another one.
         """
         given = dict(self.typed)
+        if "--base-url" in verb:  # a message of the library names that of the run
+            given.pop("base_url", None)
         if base_url is not None:
             given["base_url"] = without_password(base_url)
         accepted = ("ledger",) if verb.split()[0] in _READING else _NEEDED_AGAIN

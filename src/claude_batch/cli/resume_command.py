@@ -149,12 +149,8 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             provider.resume()
         code = Exit.OK
         for left in found:
-            if not left.finished and left.base_url != (here := provider.address.rstrip("/")):
-                go_on = options.command("resume", left.id, base_url=left.base_url)
-                say(
-                    f"{left.id} was sent to {left.base_url}, but this command uses {here}. "
-                    f"Continue with: {go_on}"
-                )
+            if not left.finished and left.base_url != provider.address.rstrip("/"):
+                say(_elsewhere_line(provider, left, options))
                 code = max(code, Exit.PARKED)
                 continue
             run = provider.open_run(left.id)
@@ -168,6 +164,25 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             if provider.closed:  # it was parked: no other run is waited for either
                 break
     raise SystemExit(code)
+
+
+def _elsewhere_line(
+    provider: ClaudeBatchProvider, left: Outstanding, options: ProviderOptions
+) -> str:
+    """Return the line about an unfinished run of another base URL."""
+    here = provider.address.rstrip("/")
+    go_on = options.command("resume", left.id, base_url=left.base_url)
+    if provider.was_sent(left.id):
+        return (
+            f"{left.id} was sent to {left.base_url}, but this command uses {here}. Continue with: "
+            f"{go_on}"
+        )
+    cancel = options.command("cancel", left.id)
+    return (
+        f"{left.id} is meant for {left.base_url}, but this command uses {here}. Nothing of it was "
+        f"sent. If its base URL is wrong, run `{cancel}`, and repeat the command that made it with "
+        f"the right one. Otherwise continue with: {go_on}"
+    )
 
 
 def _check_output(
@@ -204,7 +219,13 @@ def advance_command(options: ProviderOptions) -> None:
         return
     code = Exit.OK
     with parkable(), open_provider(options, drive=False) as provider:
-        drove = provider.advance_sync()
+        try:
+            drove = provider.advance_sync()
+        except ActorConfigurationError:
+            if provider.outstanding():
+                raise
+            say("nothing is due")  # so nothing needs a key
+            return
         found = provider.outstanding()
         if not drove:
             say("another process drives this ledger; it sends batches and collects results")
@@ -214,6 +235,11 @@ def advance_command(options: ProviderOptions) -> None:
         elif not found:
             say("nothing is due")
         for left in found:
+            if not left.finished and left.base_url != provider.address.rstrip("/"):
+                if not provider.is_driven(left.id):
+                    say(_elsewhere_line(provider, left, options))
+                    code = max(code, Exit.PARKED)
+                continue
             run = provider.open_run(left.id)
             status = run.status()
             if status.halt is not None:

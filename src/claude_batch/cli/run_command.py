@@ -634,7 +634,7 @@ def _wait_for_live_calls(provider: ClaudeBatchProvider, run: Run) -> None:
 
 
 def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
-    from claude_batch.cli.run_delivery import park
+    from claude_batch.cli.run_delivery import how_to_reach, park
     from claude_batch.ledger.live_calls import groups_live_calls
 
     with suppress(BadOutput):  # it is also printed on standard error
@@ -658,7 +658,7 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
     )
     if unsent and not status.finished:
         why = provider.contact.last_failure or waits
-        say(f"not everything was sent: {why}; {options.how_to_go_on(run.id)}")
+        say(f"not everything was sent: {why}; {how_to_reach(provider, run.id, options)}")
         return Exit.PARKED
     if held := status.counts.get(RequestState.HELD):
         words = count_of(held, "request is", "requests are")

@@ -211,8 +211,11 @@ def _conclude(
         )
         return Exit.PARKED
     if isinstance(error, _NoContact | EngineStoppedError | LedgerError):
+        go_on = options.how_to_go_on(run.id)
+        if isinstance(error, _NoContact):
+            go_on = how_to_reach(provider, run.id, options)
         provider.close()
-        say(f"parked: {error}. Everything stored is kept; {options.how_to_go_on(run.id)}")
+        say(f"parked: {error}. Everything stored is kept; {go_on}")
         return Exit.PARKED
     if error is not None and not isinstance(error, BatchTimeoutError):
         raise error
@@ -235,6 +238,19 @@ def _conclude(
     if error is not None:
         return Exit.PARKED
     return Exit.FAILED if status.failed else Exit.OK
+
+
+def how_to_reach(provider: ClaudeBatchProvider, run_id: str, options: ProviderOptions) -> str:
+    """Return the hint on how to continue a run that has not reached the API."""
+    if options.sandbox or not provider.contact.misplaced or provider.was_sent(run_id):
+        return options.how_to_go_on(run_id)
+    # A run keeps its base URL, so `resume` with another one would refuse it.
+    typed = {name: text for name, text in options.typed.items() if name != "base_url"}
+    cancel = replace(options, typed=typed).command("cancel", run_id)
+    return (
+        f"nothing of {run_id} was sent. Run `{cancel}`, and repeat this command with the right "
+        "base URL"
+    )
 
 
 def _say_failures(

@@ -307,6 +307,7 @@ def worker_command(
                 if concurrency is not None:
                     engine.workbench.most_running = concurrency
                 say(f"worker {engine.process} works on {engine.ledger.location}")
+                provider.warn_of_other_addresses()
                 if offered:
                     say(f"it runs the tools {', '.join(offered)}")
                 while True:

@@ -238,6 +238,7 @@ def _prepare(
     provider: ClaudeBatchProvider, settings: GatewaySettings
 ) -> tuple[Gateway, LocalServer, socket.socket]:
     entered = provider.opening().result()
+    provider.warn_of_other_addresses()
     gateway = Gateway(provider, settings, entered.door.client.credential)
     listener = listen(settings.host, settings.port)
     try:

@@ -102,6 +102,19 @@ def outstanding_run(tx: Connection, run_id: str) -> Outstanding:
     return _of_row(tx.execute(_RUNS.where(runs.c.id == run_id)).one())
 
 
+def was_sent(tx: Connection, run_id: str) -> bool:
+    """Return whether a request of a run was ever sent, or may have been."""
+    query = (
+        select(batches.c.id)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(
+            batch_runs.c.run_id == run_id,
+            or_(batches.c.posts > 0, batches.c.state == BatchState.LIVE),
+        )
+    )
+    return tx.execute(query.limit(1)).first() is not None
+
+
 def _of_row(row: Any) -> Outstanding:
     return Outstanding(row.id, row.kind, row.output, bool(row.finished), row.base_url.rstrip("/"))
 

@@ -96,6 +96,8 @@ class Contact:
     failures: int = 0
     last_failure: str = ""
     """The reason of the last failure; a sentence with the base URL."""
+    misplaced: bool = False
+    """Whether a server answered, and has no Messages API below the base URL."""
 
 
 class SendingHold:
@@ -360,6 +362,7 @@ class Driver:
         except ApiError as error:
             if error.fault.status == 404 and not self.contact.was_made:
                 # The path exists in every workspace, so this server has another one, or none.
+                self.contact.misplaced = True
                 return self._no_contact(
                     f"{self._address} is not the Messages API: it answers {LIST_PATH} with 404; "
                     f"{base_url_advice(self._address)}"
@@ -385,6 +388,7 @@ class Driver:
         # Only after the write: readers of these attributes apply the workspace's halt to this
         # driver.
         self.workspace_id, self.contact.made, self.contact.was_made = here, True, True
+        self.contact.misplaced = False
         self._changed()
         return 0.0
 

@@ -6,9 +6,11 @@ separate thread if the caller may have an event loop; callers wait for it as for
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +21,7 @@ from claude_batch.actor.tools import ToolFinder
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.events import ObserverLike
-from claude_batch.core.quantities import parse_duration
+from claude_batch.core.quantities import count_of, parse_duration
 from claude_batch.core.settings import LedgerSettings, without_password
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
@@ -43,6 +45,8 @@ from claude_batch.providers.cost_report import price_unpriced
 from claude_batch.providers.status import require_run
 from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.batches_client import ApiError, Unreachable
+
+_log = logging.getLogger(__name__)
 
 # Pruning ------------------------------------------------------------------------------------------
 
@@ -242,6 +246,16 @@ class Entrance:
         engine, door = self._engine, self._door
         return None if engine is None or door is None else Entered(engine, door)
 
+    @property
+    def address(self) -> str | None:
+        """Return the base URL in use or configured; None if the environment decides."""
+        if (door := self._door) is not None:
+            return door.client.base_url
+        try:
+            return self._credentials().get("base_url")
+        except ActorConfigurationError:
+            return None
+
     def engine(self) -> Engine:
         """Return the engine, which needs no key; wait while it opens. Raises `LedgerError`."""
         if (engine := self._engine) is not None:
@@ -435,6 +449,27 @@ class Opened(Closing):
         """Return the runs that are unfinished or whose output is not written yet, oldest first."""
         with self._engine.ledger.read() as tx:
             return deliveries.outstanding_runs(tx)
+
+    def warn_of_other_addresses(self) -> None:
+        """Log once that unfinished runs of other base URLs wait, which this process cannot send."""
+        here = self.address.rstrip("/")
+        waiting = Counter(
+            left.base_url
+            for left in self.outstanding()
+            if left.base_url != here and not left.finished and not self.is_driven(left.id)
+        )
+        for there, count in waiting.items():
+            runs = count_of(count, "run waits", "runs wait")
+            _log.warning(
+                "%s for another base URL, %s, and this process uses %s; continue them with "
+                "`claude-batch resume --base-url %s`",
+                runs, there, here, there, extra={"for_people": True},
+            )  # fmt: skip
+
+    def was_sent(self, run_id: str) -> bool:
+        """Return whether a request of a run was ever sent, or may have been."""
+        with self._engine.ledger.read() as tx:
+            return deliveries.was_sent(tx, run_id)
 
     def is_driven(self, run_id: str) -> bool:
         """Return whether any process drives the workspace of a run."""

@@ -164,7 +164,10 @@ class Run(Closing):
         """Return the current status of the run; needs no API key."""
         driven = True if self._access.drives else None
         ledger = self._engine.ledger
-        return ledger.query(lambda tx: status_in(ledger, tx, self.id, driven=driven))
+        address = self._entrance.address
+        return ledger.query(
+            lambda tx: status_in(ledger, tx, self.id, driven=driven, address=address)
+        )
 
     def progress(self, status: RunStatus | None = None) -> Progress:
         """Return the run's progress: requests done by outcome, cost, budget, expected end.

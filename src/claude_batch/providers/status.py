@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.quantities import count_of, format_time, roughly
+from claude_batch.core.settings import from_environment
 from claude_batch.core.states import AT_API, IN_FLIGHT, BatchState, RequestState, RunState
 from claude_batch.core.terminal import encodable
 from claude_batch.ledger import (
@@ -28,6 +32,7 @@ from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.submissions import INTERRUPTED
 from claude_batch.lifecycle.budget_room import Held, held_of
 from claude_batch.lifecycle.deadline_driver import margin_of
+from claude_batch.wire.connection import DEFAULT_BASE_URL
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
 
 # Status -------------------------------------------------------------------------------------------
@@ -157,16 +162,25 @@ def status_of(ledger: Ledger, run_id: str, *, driven: bool | None = None) -> Run
 
 
 def status_in(
-    ledger: Ledger, tx: Transaction, run_id: str, *, driven: bool | None = None
+    ledger: Ledger,
+    tx: Transaction,
+    run_id: str,
+    *,
+    driven: bool | None = None,
+    address: str | None = None,
 ) -> RunStatus:
-    """Return the same in a transaction of the caller."""
+    """Return the same in a transaction of the caller.
+
+    ``address``: the base URL that the caller uses, or would use; by default the environment's.
+    """
     run = require_run(ledger, tx, run_id)
     counts = queries.request_counts(tx, run.id)
     still_open = any(not state.is_final for state in counts)
-    if still_open and driven is None:
+    workspace = workspaces.workspace_row(tx, run.workspace_id)
+    is_here = is_same_address(workspace.base_url, address or address_here())
+    if still_open and (driven is None or (address is not None and not is_here)):
         driven = ledger.seat_is_taken(run.workspace_id)
     batches = _batches(tx, run.id, bool(driven))
-    workspace = workspaces.workspace_row(tx, run.workspace_id)
     limits = workspaces.limits_of(tx)
     strange = queries.strange_count(tx, run.id)
     deadline = _deadline(tx, run, counts)
@@ -216,6 +230,7 @@ def status_in(
                 turning,
                 held,
                 bool(driven),
+                is_here,
                 ledger.now(),
             )
             if still_open
@@ -352,6 +367,7 @@ def _waiting_for(
     turning: str,
     held: Held | None,
     driven: bool,
+    is_here: bool,
     now: float,
 ) -> str:
     words: list[str] = []
@@ -414,8 +430,39 @@ def _waiting_for(
     if turning:
         words.append(turning)
     if not driven and state in _PARKED:
-        words.append("no process drives it; continue with `claude-batch resume`")
+        words.append(_undriven_words(run, None if is_here else workspace.base_url))
     return "; ".join(words) or "queued; it will be sent automatically"
+
+
+def _undriven_words(run: Any, elsewhere: str | None) -> str:
+    """Return how to continue a run; ``elsewhere``: its base URL if another one is used here."""
+    if elsewhere is None:
+        return "no process drives it; continue with `claude-batch resume`"
+    there = elsewhere.rstrip("/")
+    return (
+        f"no process drives it, and it belongs to another base URL, {there}; continue with "
+        f"`claude-batch resume {run.id} --base-url {shlex.quote(there)}`"
+    )
+
+
+def address_here() -> str:
+    """Return the base URL that a command or a provider uses if none is named."""
+    named = from_environment("base_url") or os.environ.get("ANTHROPIC_BASE_URL")
+    return named or DEFAULT_BASE_URL
+
+
+def is_same_address(one: str, other: str) -> bool:
+    """Return whether two base URLs are the same but for the way they are written."""
+    return _parts_of(one) == _parts_of(other)
+
+
+def _parts_of(url: str) -> object:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return url
+    return parts.scheme, parts.hostname, port, parts.path.rstrip("/"), parts.query
 
 
 def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None) -> float:
