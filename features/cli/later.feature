@@ -760,6 +760,38 @@ Feature: Later commands show, wait for, cancel and deliver a run
       | resume  |
       | advance |
 
+  Scenario: The same requests for another spelling of the base URL are reported before they are paid twice
+    Given a command's API
+    And the next runs get the ids run-1a00000000 run-1b00000000 run-1c00000000 run-1d00000000 run-1e00000000 run-1f00000000 run-1g00000000
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: run actor.yaml asks.jsonl -o other.jsonl --base-url http://localhost:PORT
+    Then the command line exits with 0 and says
+      """
+      the same requests were sent to http://127.0.0.1:
+      as run-1a00000000; they are sent again now. To continue that run instead: add `--base-url http://127.0.0.1:
+      """
+    When a command runs: run actor.yaml asks.jsonl -o other.jsonl --base-url http://localhost:PORT
+    Then the command line exits with 0
+    And the command line does not say: the same requests were sent
+    When a command runs: run actor.yaml asks.jsonl -o more.jsonl --base-url http://127.0.0.1:PORT/v1
+    And a command runs: cancel run-1d
+    # What is left of the second run is paid for, what was cancelled is not.
+    And a command runs: run actor.yaml asks.jsonl --base-url http://127.0.0.2:PORT --max-wait 0.1s
+    Then the command line says
+      """
+      the same requests were sent to http://localhost:
+      """
+    And the command line does not say: /v1
+    Given a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl --base-url http://127.0.0.1:PORT/v1
+    And a command runs: run actor.yaml asks.jsonl -o more.jsonl
+    Then the command line exits with 0 and says
+      """
+      the same requests wait for http://127.0.0.1:
+      /v1 as run-1f00000000, of which nothing was sent; if that base URL is wrong, run `claude-batch cancel run-1f00000000`
+      """
+
   Scenario: advance needs no key if nothing is due
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts

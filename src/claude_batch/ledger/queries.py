@@ -638,6 +638,11 @@ def behind(tx: Connection) -> list[str]:
     return list(tx.scalars(select(workspaces.c.base_url).where(workspaces.c.behind.is_not(None))))
 
 
+def addresses(tx: Connection) -> list[str]:
+    """Return the base URLs of a ledger's workspaces."""
+    return list(tx.scalars(select(workspaces.c.base_url).distinct()))
+
+
 def unfinished(tx: Connection, run_id: str) -> int:
     """Return the number of a run's requests without a final state."""
     # Finished requests are counted in their index alone; open ones would need a row lookup each.

@@ -516,12 +516,19 @@ class ClaudeBatchProvider(Opened):
         preflight = preflight_of(
             mode, door, self._engine, drives=self._drive, spare_single=spare_single
         )
+        here = door.client.base_url
+
+        def identity(address: str) -> bytes:
+            return run_identity(address, actor, self.default_options, run_key)
+
+        addresses = self._engine.ledger.query(queries.addresses)
         writer = RunWriter(
             self._engine.ledger,
             partial(encoder.encode, placing=None if uploads is None else uploads.place),
             workspace_id=door.workspace_id,
             actor=actor.name,
-            identity=run_identity(door.client.base_url, actor, self.default_options, run_key),
+            identity=identity(here),
+            elsewhere={each: identity(each) for each in addresses if each != here},
             mode=mode,
             label=label,
             output=output,

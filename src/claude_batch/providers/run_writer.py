@@ -25,6 +25,7 @@ from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.quantities import format_duration
 from claude_batch.core.settings import on_server
+from claude_batch.core.states import FAILED
 from claude_batch.ledger import budgets, deliveries, enqueue, held_requests, queries, retries
 from claude_batch.ledger.budgets import budgets_of
 from claude_batch.ledger.deliveries import Displaced
@@ -141,6 +142,7 @@ class RunWriter:
         workspace_id: int,
         actor: str,
         identity: bytes,
+        elsewhere: Mapping[str, bytes] | None = None,
         mode: BatchProcessingMode,
         label: str | None = None,
         output: str | None = None,
@@ -156,8 +158,9 @@ class RunWriter:
     ) -> None:
         """Set up the writer.
 
-        ``identity`` is the part of the run's digest from base URL, actor and options. ``refused``
-        collects a failed result for each request whose middleware fails; without it, such a request
+        ``identity`` is the part of the run's digest from base URL, actor and options, and
+        ``elsewhere`` has it for each other base URL of the ledger. ``refused`` collects a failed
+        result for each request whose middleware fails; without it, such a request
         raises. ``on_stored`` is called after each `flush` with the number of requests stored so
         far. ``preflight`` checks them before they can be sent. ``prices`` bound the cost of a
         request if there is a budget. ``talk`` makes the requests conversations, and ``workbench``
@@ -184,6 +187,10 @@ class RunWriter:
         self._is_new = False
         self._workspace_id = workspace_id
         self._digest = hashlib.blake2b(identity, digest_size=20)
+        self._elsewhere = {
+            address: hashlib.blake2b(each, digest_size=20)
+            for address, each in (elsewhere or {}).items()
+        }
         self._lanes: dict[LaneHeaders, int] = {}
         self._keys: set[str] = set()
         self._switches: list[int] = []
@@ -277,6 +284,8 @@ class RunWriter:
         # Length prefixes keep adjacent values apart.
         identified = b"%d,%d,%d:%b%b%b" % (named, len(headers), len(asked), name, headers, asked)
         self._digest.update(identified)
+        for digest in self._elsewhere.values():
+            digest.update(identified)
         # The stored bytes differ from those that identify an equal request.
         same_as = digest_of(asked) if self._digests or identity is not None else None
         prefix = None
@@ -448,6 +457,8 @@ class RunWriter:
                 return None
             raise InvalidRequestError("the input has no requests; nothing was sent")
         digest = self._digest.hexdigest()
+        if not new and not self._is_known(digest):
+            self._warn_of_twins()
         if new or not self._is_known(digest):
             self._check_deadline()
             self._look_ahead()
@@ -555,6 +566,32 @@ class RunWriter:
             self.abort()
             raise fault
         _warn_of_margin(self._mode, self._now)
+
+    def _warn_of_twins(self) -> None:
+        """Warn if the ledger has the same requests for another base URL, and they may be paid."""
+        for address, digest in self._elsewhere.items():
+            name, there = digest.hexdigest(), address.rstrip("/")
+            known = self.ledger.query(lambda tx, name=name: enqueue.run_by_digest(tx, name))
+            if known is None:
+                continue
+            with self.ledger.read() as tx:
+                holds = any(
+                    state not in FAILED for state in queries.request_counts(tx, known.id)
+                )
+                sent = deliveries.was_sent(tx, known.id)
+            if holds and sent:
+                words = (
+                    f"the same requests were sent to {there} as {known.id}; they are sent again "
+                    f"now. To continue that run instead: add `--base-url {there}` (base_url=)"
+                )
+            elif holds:
+                words = (
+                    f"the same requests wait for {there} as {known.id}, of which nothing was sent; "
+                    f"if that base URL is wrong, run `claude-batch cancel {known.id}`"
+                )
+            else:
+                continue
+            _log.warning("%s", words, extra={"for_people": True})
 
     def _look_ahead(self) -> None:
         """Run the preflight check; its token counts improve estimates."""
