@@ -81,6 +81,15 @@ Feature: A request's page shows each block of its prompt and its answer
       | /runs/<run>/requests/1 | Tools that ran here Tool Started Took Result population |
       | /runs/<run>/requests/1 | fails…failed                                         |
 
+  Scenario: An answer that is no success is among the failures
+    Given a ledger with runs for the dashboard
+      | run   | prompts                                    |
+      | knots | ["Name a knot.", "[[sandbox:refused]] no"] |
+    And a dashboard of this ledger
+    Then the dashboard's pages say
+      | path          | words                                                       |
+      | /runs/<knots> | Failures Count Type The API's words Examples 1 refused knots-2 |
+
   Scenario: A damaged prompt and a damaged result still have a page
     Given a ledger with runs for the dashboard
       | run   | prompts                              |

@@ -127,6 +127,36 @@ Feature: What failed in a run is asked again on order, and nothing else
     And the output "out.jsonl" has the states succeeded, succeeded, succeeded
     And the API was asked for 3 and then 3 requests, and paid once for each of 3
 
+  Scenario: An answer that is no success counts as failed everywhere, and retry says why it leaves it out
+    Given a command's file "asks.jsonl"
+      """
+      "[[sandbox:refused]] prompt 0"
+      "prompt 1"
+      "[[sandbox:errored:overloaded_error:once]] prompt 2"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1 and says
+      """
+        1 overloaded_error
+        1 refused
+      """
+    When a command runs: status RUN --json
+    Then the command line's status as JSON has
+      | field                              | value |
+      | progress.failures.refused          | 1     |
+      | progress.failures.overloaded_error | 1     |
+    When a command runs: retry RUN --only "expired, type=overloaded_error"
+    Then the command line exits with 1 and says
+      """
+      RUN: 1 request is sent again
+      """
+    When a command runs: retry RUN --only expired,canceled
+    Then the command line exits with 1 and says
+      """
+      RUN has no expired or canceled request to retry; nothing was changed
+      1 request was refused and billed; only `--new` sends it again
+      """
+
   Scenario: A run that is not finished and has no failed request is not said to be done
     Given a command's API with {"latency": 3600}
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --ledger other.db

@@ -278,7 +278,8 @@ def advance_command(options: ProviderOptions) -> None:
     "--only",
     multiple=True,
     metavar="expired|errored|canceled|malformed|missing|type=TYPE",
-    help="Retry only requests with this outcome or type of error; repeatable.",
+    help="Retry only requests with this outcome or type of error; repeatable, or separated by "
+    "commas.",
 )
 @provider_options
 def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) -> None:
@@ -297,6 +298,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
     )
     from claude_batch.providers.reruns import parse_only
 
+    only = tuple(word.strip() for given in only for word in given.split(","))
     try:
         parse_only(only)
     except ActorConfigurationError as error:
@@ -338,9 +340,12 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
                 "run and not sent again; --only canceled sends them"
             )
         if not (retried.queued or retried.answered or retried.found):
-            other = "other" if only or retried.cancelled else "failed"
+            kinds = [word.removeprefix("type=") for word in only]
+            other = " or ".join(kinds) or ("other" if retried.cancelled else "failed")
             say(f"{left.id} has no {other} request to retry; nothing was changed")
             status = run.status()
+            for line in _billed_lines(status):
+                say(line)
             if lost := status.counts.get(RequestState.LOST):
                 have = count_of(lost, "request has", "requests have")
                 say(
@@ -357,6 +362,30 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
             say(f"{left.id}: {again} sent again")
         provider.resume()
         raise SystemExit(wait_and_deliver(provider, run, left.output, options))
+
+
+_BILLED = {
+    RequestState.REFUSED: "refused",
+    RequestState.WINDOW_EXCEEDED: "cut off at the end of the model's context window",
+    RequestState.STOPPED: "stopped before the end of the conversation",
+}
+"""States of failed requests that `retry` never sends, because their answer was billed."""
+
+
+def _billed_lines(status: RunStatus) -> list[str]:
+    """Return why `retry` leaves out failed requests that were answered."""
+    lines = [
+        f"{count_of(count, 'request was', 'requests were')} {words} and billed; only `--new` sends "
+        f"{'it' if count == 1 else 'them'} again"
+        for state, words in _BILLED.items()
+        if (count := status.counts.get(state, 0))
+    ]
+    if count := status.counts.get(RequestState.MALFORMED, 0):
+        lines.append(
+            f"{count_of(count, 'request was', 'requests were')} answered in an undocumented format "
+            f"and billed; `--only malformed` sends {'it' if count == 1 else 'them'} again"
+        )
+    return lines
 
 
 # Unknown command ----------------------------------------------------------------------------------

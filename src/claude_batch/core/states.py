@@ -45,6 +45,12 @@ FAILED: Final = (RequestState.ERRORED, RequestState.EXPIRED, RequestState.CANCEL
 """States that may be retried, because the API guarantees that nothing was billed."""
 
 
+UNSUCCESSFUL: Final = tuple(
+    state for state in RequestState if state not in (*OPEN, RequestState.SUCCEEDED)
+)
+"""Final states of a request that did not succeed. Some of them were answered, and billed."""
+
+
 class BatchState(StrEnum):
     """The state of a batch."""
 

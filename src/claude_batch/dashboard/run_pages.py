@@ -64,7 +64,7 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
         batches = queries.batches_of_run(tx, status.run_id, newest=_BATCHES)
         failed: list[FailedRequest] = []
         if status.failed:
-            failed = page_queries.failed_requests(tx, status.run_id, _SAMPLE)
+            failed = page_queries.failed_requests(tx, status.run_id, _SAMPLE, failed=status.failed)
         took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
     bar = bar_of(status.counts, status.total)
     end = run_end(status, took)

@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from claude_batch.core.states import FAILED, UNDER_WAY, BatchState, RequestState
+from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, RequestState
 from claude_batch.ledger import charges
 from claude_batch.ledger.portable_sql import in_chunks
 from claude_batch.ledger.schema import (
@@ -204,7 +204,7 @@ def failures(tx: Connection, run_id: str) -> dict[str, int]:
         select(kind, number)
         .select_from(requests)
         .outerjoin(results, OF_ANSWER)
-        .where(requests.c.run_id == run_id, requests.c.state.in_((*FAILED, RequestState.LOST)))
+        .where(requests.c.run_id == run_id, requests.c.state.in_(UNSUCCESSFUL))
         .group_by(kind)
         .order_by(number.desc(), kind)
     )

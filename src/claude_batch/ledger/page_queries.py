@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Integer, and_, case, cast, func, or_, select
 
-from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
+from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, RequestState
 from claude_batch.ledger.cost_sums import DAY
 from claude_batch.ledger.portable_sql import meta_value
 from claude_batch.ledger.schema import (
@@ -336,23 +336,23 @@ def keys_of(tx: Connection, run_id: str, prefix: str, limit: int) -> list[str]:
 
 
 class FailedRequest(NamedTuple):
-    """A request that has ended without an answer of the model."""
+    """A request that has ended and did not succeed."""
 
     position: int
     key: str | None
     state: RequestState
     error_type: str | None
     raw: bytes
-    """The result line."""
+    """The result line; empty if there is none."""
 
 
-def failed_requests(tx: Connection, run_id: str, limit: int) -> list[FailedRequest]:
-    """Return failed requests of a run that have a result line, found by the run's batches.
+def failed_requests(tx: Connection, run_id: str, limit: int, *, failed: int) -> list[FailedRequest]:
+    """Return failed requests of a run, first those with an error's result line.
 
-    The batches' results are found in their index alone, so that a run with few failures reads few
-    rows.
+    ``failed``: the number of the run's requests in a state of `UNSUCCESSFUL`. The results of the
+    run's batches are found in their index alone, so that a run with few failures reads few rows.
     """
-    rows = tx.execute(
+    found = tx.execute(
         select(
             requests.c.position,
             requests.c.key,
@@ -373,6 +373,28 @@ def failed_requests(tx: Connection, run_id: str, limit: int) -> list[FailedReque
         )
         .limit(limit)
     )
+    rows = list(found)
+    if len(rows) < min(failed, limit):
+        # Requests without a line, such as lost ones, and answers that are no success.
+        others = (
+            select(
+                requests.c.position,
+                requests.c.key,
+                requests.c.state,
+                results.c.error_type,
+                func.coalesce(results.c.raw, b""),
+            )
+            .select_from(requests)
+            .outerjoin(results, OF_ANSWER)
+            .where(
+                requests.c.run_id == run_id,
+                requests.c.state.in_(UNSUCCESSFUL),
+                func.coalesce(results.c.outcome, RequestState.SUCCEEDED) == RequestState.SUCCEEDED,
+            )
+            .order_by(requests.c.position)
+            .limit(limit - len(rows))
+        )
+        rows += tx.execute(others)
     return [FailedRequest(row[0], row[1], RequestState(row[2]), *row[3:]) for row in rows]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from claude_batch.core.quantities import count_of, format_duration, format_time,
 from claude_batch.core.settings import Kind
 from claude_batch.core.states import BatchState, CandidateState, RequestState
 from claude_batch.ledger import live_calls, page_queries, queries, retries, unknown_batches
+from claude_batch.ledger.page_queries import FailedRequest
 from claude_batch.ledger.retries import FAILED, ON_ORDER, Rerun, Retried
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 from claude_batch.ledger.submissions import INTERRUPTED
@@ -306,6 +306,9 @@ def _give_up(tx: Transaction, run_id: str) -> int:
 _KINDS: Final = 3
 """Kinds of failures that are listed; the status of the run shows all."""
 
+_IDS: Final = 5
+"""Ids of each kind that are listed."""
+
 _SAMPLE: Final = 1000
 """Result lines that are read, so that a run with a million failures ends as quickly as others."""
 
@@ -315,6 +318,8 @@ _LONGEST: Final = 300
 
 def words_of(raw: bytes) -> str:
     """Return the API's message in a result line, cut to `_LONGEST`; "" if there is none."""
+    if not raw:
+        return ""
     try:
         error = decode_line(raw).error
     except UnreadableLine as problem:
@@ -322,36 +327,69 @@ def words_of(raw: bytes) -> str:
     return "" if error is None else error.message[:_LONGEST]
 
 
-def failure_lines(location: str, status: RunStatus) -> list[str]:
-    """Return a line for each kind of failure of a run, the most frequent first, with one message.
+class FailureKind(NamedTuple):
+    """Failed requests of a run with the same type of error, or in the same state."""
 
-    ``location`` is that of its ledger.
-    """
+    kind: str
+    words: str
+    """The API's message for one of them; empty if there is none."""
+    number: int
+    ids: tuple[str, ...]
+    """The ids of the first ones, as `claude-batch show` takes them."""
+
+
+class FailureReport(NamedTuple):
+    """Why requests of a run failed, the most frequent reason first."""
+
+    kinds: tuple[FailureKind, ...]
+    whole: bool
+    """Whether all failures were read, so that the numbers are exact."""
+
+    def lines(self) -> list[str]:
+        """Return a line for each of the first kinds, with one message."""
+        least = "" if self.whole else "at least "
+        lines = [
+            f"  {least}{each.number:,} {each.kind}{f': {each.words}' if each.words else ''}"
+            for each in self.kinds[:_KINDS]
+        ]
+        if (more := len(self.kinds) - _KINDS) > 0:
+            lines.append(f"  and {more} more kinds" if more > 1 else "  and 1 more kind")
+        return lines
+
+
+def failures_in(tx: Transaction, status: RunStatus) -> FailureReport:
+    """Return why requests of a run failed, in a transaction of the caller."""
+    if not status.failed:
+        return FailureReport((), whole=True)
+    found = page_queries.failed_requests(tx, status.run_id, _SAMPLE, failed=status.failed)
+    kinds: dict[str, list[FailedRequest]] = {}
+    for each in sorted(found, key=lambda failed: failed.position):
+        kinds.setdefault(each.error_type or str(each.state), []).append(each)
+    ordered = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
+    return FailureReport(
+        tuple(
+            FailureKind(
+                name,
+                " ".join(words_of(of_kind[0].raw).split()),
+                len(of_kind),
+                tuple(map(_id_of, of_kind[:_IDS])),
+            )
+            for name, of_kind in ordered
+        ),
+        whole=len(found) < _SAMPLE,
+    )
+
+
+def _id_of(failed: FailedRequest) -> str:
+    return str(failed.position + 1) if failed.key is None else failed.key
+
+
+def failure_lines(location: str, status: RunStatus) -> list[str]:
+    """Return the lines about a run's failures; ``location`` is that of its ledger."""
     if not status.failed:
         return []
     with closing(Ledger(location)) as ledger, ledger.read() as tx:
-        found = page_queries.failed_requests(tx, status.run_id, _SAMPLE)
-    counts: Counter[str] = Counter()
-    said: dict[str, str] = {}
-    for each in found:
-        kind = each.error_type or str(each.state)
-        counts[kind] += 1
-        said.setdefault(kind, " ".join(words_of(each.raw).split()))
-    whole = len(found) < _SAMPLE
-    if whole:
-        # Requests without a result line, such as lost ones, are known by their state alone.
-        seen = Counter(each.state for each in found)
-        for state, count in status.counts.items():
-            if state.is_final and state is not RequestState.SUCCEEDED and count > seen[state]:
-                counts[str(state)] += count - seen[state]
-    least = "" if whole else "at least "
-    lines: list[str] = []
-    for kind, count in counts.most_common(_KINDS):
-        words = said.get(kind)
-        lines.append(f"  {least}{count:,} {kind}{f': {words}' if words else ''}")
-    if (more := len(counts) - _KINDS) > 0:
-        lines.append(f"  and {more} more kinds" if more > 1 else "  and 1 more kind")
-    return lines
+        return failures_in(tx, status).lines()
 
 
 def may_be_retried(status: RunStatus) -> bool:

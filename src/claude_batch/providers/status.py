@@ -15,7 +15,14 @@ import msgspec
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.quantities import count_of, format_time, roughly
 from claude_batch.core.settings import from_environment
-from claude_batch.core.states import AT_API, IN_FLIGHT, BatchState, RequestState, RunState
+from claude_batch.core.states import (
+    AT_API,
+    IN_FLIGHT,
+    UNSUCCESSFUL,
+    BatchState,
+    RequestState,
+    RunState,
+)
 from claude_batch.core.terminal import encodable
 from claude_batch.ledger import (
     conversations,
@@ -137,11 +144,7 @@ class RunStatus:
     @property
     def failed(self) -> int:
         """Return the number of requests that ended in a state other than ``succeeded``."""
-        return sum(
-            n
-            for state, n in self.counts.items()
-            if state.is_final and state is not RequestState.SUCCEEDED
-        )
+        return sum(n for state, n in self.counts.items() if state in UNSUCCESSFUL)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
