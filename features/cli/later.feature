@@ -367,7 +367,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: resume RUN --ledger my.db
     Then the command line exits with 3 and says
       """
-      Continue with: claude-batch resume RUN --ledger my.db --base-url http://127.0.0.1:1
+      continue with: claude-batch resume RUN --ledger my.db --base-url http://127.0.0.1:1
       """
     When a command runs: retry RUN --ledger my.db
     Then the command line exits with 2 and says

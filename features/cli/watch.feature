@@ -79,3 +79,17 @@ Feature: status --watch shows a run as it goes on
       """
       --watch shows changes to people; leave out --json
       """
+
+  Scenario Outline: A narrow terminal cuts no number and no name: <words> in <columns> columns
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's environment has COLUMNS = <columns>
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs on a terminal with a cursor: <words>
+    Then the terminal shows "<shown>"
+
+    Examples:
+      | words           | columns | shown                                                   |
+      | cost --by model | 80      | │       2 │      0 │ 20 │  30 │ $0.000085 │ $0.000170 │ |
+      | cost --by model | 50      | claude-haiku-4-5-20251001: answers 2, others 0,         |
+      | status RUN      | 50      | : state collected, requests 2                           |

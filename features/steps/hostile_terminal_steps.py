@@ -61,7 +61,7 @@ def _play(context: Context, words: str, kind: str) -> None:
 
     reader = threading.Thread(target=read)
     reader.start()
-    env = {**os.environ, "TERM": kind, "COLUMNS": "250"}
+    env = {"COLUMNS": "250", **os.environ, "TERM": kind}
     terminal = os.ttyname(theirs)
     try:
         programs.run(_COMMAND, *_words(context, words), env=env, timeout=120, terminal=terminal)

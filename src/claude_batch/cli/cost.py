@@ -16,11 +16,9 @@ from claude_batch.cli.options import (
 from claude_batch.cli.user_messages import print_drawn, print_json, print_line, require_stdout, say
 from claude_batch.core.quantities import count_of, dollars, nano_dollars, roughly, write_usd
 from claude_batch.core.settings import default_ledger
-from claude_batch.core.terminal import cell
+from claude_batch.core.terminal import ColumnKind, Rows
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from claude_batch.ledger.store import Ledger
     from claude_batch.providers.cost_report import BudgetStatus, CostReport, CostShare
 
@@ -163,26 +161,31 @@ def _details(report: CostReport) -> list[str]:
     return lines + _unpriced_words(report)
 
 
-def _table(shares: tuple[CostShare, ...], by: str) -> Table:
-    from rich.table import Table
-
-    table = Table()
-    for column in (by, "answers", "others", "in", "out", "read", "written", "cost", "live"):
-        table.add_column(column, justify="left" if column == by else "right", no_wrap=column == by)
-    for share in shares:
-        tokens, counts = share.tokens, share.results
-        table.add_row(
-            cell(share.group or "-"),
-            f"{counts['succeeded']:,}",
-            f"{sum(counts.values()) - counts['succeeded']:,}",
-            f"{tokens.input:,}",
-            f"{tokens.output:,}",
-            f"{tokens.cache_read:,}",
-            f"{tokens.cache_write_5m + tokens.cache_write_1h:,}",
+def _table(shares: tuple[CostShare, ...], by: str) -> Rows:
+    """Return a table with a row for each share; columns of tokens that are all 0 are left out."""
+    tokens = {
+        "in": [share.tokens.input for share in shares],
+        "out": [share.tokens.output for share in shares],
+        "read": [share.tokens.cache_read for share in shares],
+        "written": [share.tokens.cache_write_5m + share.tokens.cache_write_1h for share in shares],
+    }
+    used = {name: counts for name, counts in tokens.items() if any(counts)}
+    names: tuple[tuple[str, ColumnKind], ...] = (
+        (by, "text"), ("answers", "number"), ("others", "number"),
+        *((name, "number") for name in used), ("cost", "number"), ("live", "number"),
+    )  # fmt: skip
+    rows = [
+        (
+            share.group or "-",
+            f"{share.results['succeeded']:,}",
+            f"{sum(share.results.values()) - share.results['succeeded']:,}",
+            *(f"{counts[place]:,}" for counts in used.values()),
             _cost_words(share),
             dollars(share.live_cost),
         )
-    return table
+        for place, share in enumerate(shares)
+    ]
+    return Rows(names, rows)
 
 
 # Budget -------------------------------------------------------------------------------------------

@@ -311,9 +311,10 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         here = provider.address.rstrip("/")
         if left.base_url != here:
             again = options.command("retry", left.id, base_url=left.base_url)
+            meant = "was sent to" if provider.was_sent(left.id) else "is meant for"
             say(
-                f"{left.id} was sent to {left.base_url}, but this command uses {here}. Nothing "
-                f"was changed. Repeat it with: {again}"
+                f"{left.id} {meant} {left.base_url}, but this command uses {here}. Nothing was "
+                f"changed. Repeat it with: {again}"
             )
             raise SystemExit(Exit.USAGE)
         try:

@@ -7,9 +7,13 @@ could rewrite the screen, set the clipboard (OSC 52) or show a path backwards.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
     from rich.text import Text
 
 # C0 except tab and line feed, DEL, C1, overrides of the writing direction, lone surrogates.
@@ -43,3 +47,62 @@ def cell(text: str) -> Text:
     from rich.text import Text
 
     return Text(visible(text))
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+ColumnKind = Literal["number", "name", "text"]
+"""Numbers and names are never cut or folded; a text is folded if the terminal is narrow."""
+
+_LEAST_TEXT = 12
+"""Columns of the terminal that a folded text gets at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table for a terminal; if that is too narrow for the numbers and names, a line for each row.
+
+    The first column names the row. Values are plain text, and escaped here.
+    """
+
+    columns: Sequence[tuple[str, ColumnKind]]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Implement rich's protocol."""
+        if self._least_width() <= options.max_width:
+            yield self._table()
+            return
+        for row in self.rows:
+            first, *values = row
+            named = [
+                f"{name} {value}"
+                for (name, _), value in zip(self.columns[1:], values, strict=True)
+                if value
+            ]
+            yield cell(f"{first}: {', '.join(named)}")
+        if self.caption:
+            yield cell(self.caption)
+
+    def _least_width(self) -> int:
+        from rich.cells import cell_len
+
+        least = 1
+        for place, (name, kind) in enumerate(self.columns):
+            width = max(
+                cell_len(visible(each)) for each in (name, *(row[place] for row in self.rows))
+            )
+            least += 3 + (min(width, _LEAST_TEXT) if kind == "text" else width)
+        return least
+
+    def _table(self) -> Table:
+        from rich.table import Table
+
+        table = Table(caption=self.caption or None)
+        for name, kind in self.columns:
+            justify = "right" if kind == "number" else "left"
+            table.add_column(name, justify=justify, no_wrap=kind != "text", overflow="fold")
+        for row in self.rows:
+            table.add_row(*map(cell, row))
+        return table

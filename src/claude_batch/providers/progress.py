@@ -37,7 +37,7 @@ from claude_batch.core.quantities import (
     write_usd,
 )
 from claude_batch.core.states import OPEN_AT_API, BatchState, RequestState, RunState
-from claude_batch.core.terminal import cell, visible
+from claude_batch.core.terminal import ColumnKind, Rows, cell, visible
 from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.store import Ledger, Transaction
@@ -657,25 +657,29 @@ def run_details(
     return Group(*shown, _batches_table(status, now))
 
 
-def _batches_table(status: RunStatus, now: float) -> Table:
-    from rich.table import Table
+_BATCH_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
+    ("batch", "name"),
+    ("state", "name"),
+    ("requests", "number"),
+    ("age", "name"),
+    ("next check", "name"),
+    ("note", "text"),
+)
 
-    table = Table()
-    for column in ("batch", "state", "requests", "age", "next check", "note"):
-        table.add_column(
-            column,
-            justify="right" if column == "requests" else "left",
-            no_wrap=column == "batch",
-        )
-    for batch in status.batches[-SHOWN_BATCHES:]:
-        table.add_row(
-            cell(batch.batch_id or "-"),
-            cell(str(batch.state)),
+
+def _batches_table(status: RunStatus, now: float) -> Rows:
+    rows = [
+        (
+            batch.batch_id or "-",
+            str(batch.state),
             f"{batch.requests:,}",
             ago(batch.submitted, now),
             _next(batch, now),
-            cell(batch.note or ""),
+            batch.note or "",
         )
+        for batch in status.batches[-SHOWN_BATCHES:]
+    ]
+    caption = ""
     if len(status.batches) > SHOWN_BATCHES:
-        table.caption = f"the newest {SHOWN_BATCHES} of {len(status.batches)}; --json has them all"
-    return table
+        caption = f"the newest {SHOWN_BATCHES} of {len(status.batches)}; --json has them all"
+    return Rows(_BATCH_COLUMNS, rows, caption)
