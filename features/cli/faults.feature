@@ -56,6 +56,9 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run                                                | Missing argument                                            |
       | run actor.yaml asks.jsonl --system x               | need --model                                                 |
       | run --model claude-haiku-4-5 actor.yaml asks.jsonl | --model is given instead of ACTOR, but actor.yaml is given too. Leave out --model to use this actor, or leave out actor.yaml |
+      | run actor.yaml alien.yaml asks.jsonl               | one command has one actor, and alien.yaml is an actor too. Leave it out, or run a command for each |
+      | submit actor.yaml asks.jsonl actor.yaml            | one command has one actor, and actor.yaml is an actor too   |
+      | estimate --model claude-haiku-4-5 asks.jsonl alien.yaml | one command has one actor, and alien.yaml is an actor too |
       | submit broken.yaml --model claude-haiku-4-5        | but broken.yaml is given too                                 |
       | run actor.yaml asks.jsonl --max-tokens 5           | need --model                                                 |
       | run actor.yaml asks.jsonl --prompt-column q        | --prompt-column is for CSV files, and no input is one        |
@@ -517,3 +520,28 @@ Feature: A wrong command ends with one clear message and a documented exit code
       """
       `structure` is not a capability; known: `structured_outputs`
       """
+
+  Scenario Outline: A path that is no ledger is not said to be a damaged one: <name>
+    Given a command's folder
+    And a command's folder named "folder"
+    And a command's file "notes.txt"
+      """
+      Buy milk. This is a list, and longer than the header of a database.
+      """
+    When a command runs: status --ledger <name>
+    Then the command line exits with 2 and says
+      """
+      <message>
+      """
+    And the command line does not say: ledger recover
+    When a command runs: doctor --ledger <name>
+    Then the command line exits with 2
+    And the command line prints
+      """
+      <message>
+      """
+
+    Examples:
+      | name      | message                                                                   |
+      | notes.txt | notes.txt is not a ledger (no SQLite file); name the ledger with --ledger |
+      | folder    | folder is a folder; name the ledger, which is a file, with --ledger       |

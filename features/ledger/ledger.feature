@@ -15,7 +15,7 @@ Feature: The ledger is opened with care
 
     Examples:
       | what                       | words                     |
-      | no database                | cannot be used            |
+      | no database                | is not a ledger (no SQLite file); name the ledger with --ledger |
       | somebody else's database   | not a ledger of claude-batch; it was not changed |
       | a ledger of another schema | schema version 999        |
 

@@ -72,6 +72,18 @@ class ActorLoader:
         return actors
 
     @classmethod
+    def is_actor(cls, path: str | os.PathLike[str]) -> bool:
+        """Return whether a YAML file has an actor with ``model`` and ``provider``, valid or not."""
+        try:
+            text, source = _read(path)
+            if "model" not in text or "provider" not in text:
+                return False
+            entries = _Document.parse(text, source).entries()
+        except ActorConfigurationError:
+            return False
+        return any(_has_model_and_provider(entry.data) for entry in entries)
+
+    @classmethod
     def from_mapping(
         cls, data: Mapping[str, Any], source: str | None = None, *, name: str | None = None
     ) -> ActorConfiguration:
@@ -288,6 +300,14 @@ class _Document:
         if entry.identifier is not None:
             configuration = configuration.in_envelope(entry.identifier, self.data)
         return configuration, []
+
+
+def _has_model_and_provider(data: Mapping[str, Any]) -> bool:
+    config: object = data.get("config")
+    keys = set(data)
+    if isinstance(config, Mapping):
+        keys |= set(cast("Mapping[str, Any]", config))
+    return {"model", "provider"} <= keys
 
 
 def _validate(data: dict[str, Any]) -> ActorConfiguration:

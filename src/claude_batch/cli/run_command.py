@@ -112,6 +112,8 @@ class Asked:
         from claude_batch.cli.inputs import Inputs
 
         actor, given = self._actor()
+        for path in given:
+            _refuse_second_actor(path)
         warn_of_unused_settings(actor.batch_processing or True)
         inputs = Inputs(
             given,
@@ -161,6 +163,23 @@ class Asked:
                 f"--model is given instead of ACTOR, but {first} is given too. Leave out --model "
                 f"to use this actor, or leave out {first}"
             )
+
+
+def _refuse_second_actor(path: str) -> None:
+    """Raise `click.UsageError` if an INPUT is an actor, which would be sent, and paid for, as text.
+
+    A pattern such as ``'*.yaml'`` names prompts.
+    """
+    from claude_batch.actor.loader import ActorLoader
+
+    if not (path.lower().endswith((".yaml", ".yml")) and os.path.isfile(path)):
+        return
+    if ActorLoader.is_actor(path):
+        raise click.UsageError(
+            f"one command has one actor, and {path} is an actor too. Leave it out, or run a "
+            "command for each. To send its text as a prompt, give the file another suffix, such "
+            "as .txt"
+        )
 
 
 def _input_options(command: _F) -> _F:

@@ -80,6 +80,8 @@ class SqliteBackend(Backend):
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             path = path.resolve()
+            if path.is_dir():
+                raise sqlite_file.folder_error(path)
             if not path.exists():
                 # Created here, so that other users can never read it, not even briefly.
                 with suppress(FileExistsError):

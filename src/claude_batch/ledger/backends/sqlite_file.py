@@ -101,10 +101,40 @@ def ledger_error(
     ``written``: whether this process has written to it before.
     """
     fault = fault_of(error)
+    if fault == "damaged" and not written and (other := _foreign_error(location)) is not None:
+        return other
     words = f"the ledger {location} cannot be {what}: {getattr(error, 'orig', None) or error}"
     if fault == "damaged":
         return _damaged(words, written=written)
     return LedgerError(f"{words}. {_REMEDIES[fault]}", fault=fault)
+
+
+_MAGIC = b"SQLite format 3\0"
+
+
+def _foreign_error(location: object) -> LedgerError | None:
+    """Return the error for a file that was never SQLite's; None if a ledger may be in it."""
+    if "://" in str(location):
+        return None
+    path = Path(str(location)).expanduser()
+    # Only a file that no process has used is opened here: closing it drops this process's locks.
+    if sibling(path, "-wal").exists() or seat_files(path):
+        return None
+    try:
+        with path.open("rb") as stream:
+            if stream.read(len(_MAGIC)) == _MAGIC:
+                return None
+    except OSError:
+        return None
+    return LedgerError(
+        f"{location} is not a ledger (no SQLite file); name the ledger with --ledger. It was not "
+        "changed"
+    )
+
+
+def folder_error(path: Path) -> LedgerError:
+    """Return the error for a folder that is named as a ledger."""
+    return LedgerError(f"{path} is a folder; name the ledger, which is a file, with --ledger")
 
 
 def damaged_error(location: object, problem: str, *, written: bool) -> LedgerError:
@@ -152,6 +182,8 @@ def examine(path: Path) -> Examined:
 
     Unlike `Ledger`, it neither migrates nor recovers, and no log is moved into the file.
     """
+    if path.is_dir():
+        raise folder_error(path)
     try:
         # A connection that only reads leaves an empty log behind if there was none. Without a log
         # no process has the ledger open, so the file can be read as if it could not change.
