@@ -124,14 +124,20 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: run --model claude-haiku-4-5 --budget 1 asks.jsonl -o out.jsonl
     Then the command line exits with 2 and says
       """
-      the price of the model claude-nobody-9 is not known
+      the run's budget needs an upper bound of the cost: the price of the model claude-nobody-9 is not known; correct the model's name, or name its price in a file of prices (--prices); use --skip-invalid to leave out such items
       """
     And the command line has sent nothing
+    When a command runs: run --model claude-hiaku-4-5 --budget 1 --skip-invalid asks.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      the run's budget needs an upper bound of the cost: the price of the model claude-hiaku-4-5 is not known; correct the model's name
+      """
+    And the command line does not say: skip
     When a command runs: run --model claude-haiku-4-5 --budget 1 --skip-invalid asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
-      'searches': a budget needs an upper bound of the cost: the tool web_search_20250305 may search without limit
-      'runs': a budget needs an upper bound of the cost: the tokens and cost of the tool code_execution_20250825 have no known bound
+      'searches': the run's budget needs an upper bound of the cost: the tool web_search_20250305 may search without limit
+      'runs': the run's budget needs an upper bound of the cost: the tokens and cost of the tool code_execution_20250825 have no known bound
       skipped 3 of 4 items
       """
 
@@ -145,7 +151,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: run --model claude-haiku-4-5 --budget 1 huge.jsonl -o huge.out
     Then the command line exits with 2 and says
       """
-      a budget needs an upper bound of the cost: one request may cost more than $100,000; lower its `max_tokens`, or the `max_uses` of its tools
+      the run's budget needs an upper bound of the cost: one request may cost more than $100,000; lower its `max_tokens`, or the `max_uses` of its tools
       """
     And the command line has sent nothing
     Given the API has the faults

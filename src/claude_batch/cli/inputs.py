@@ -165,8 +165,13 @@ class Inputs:
         name, line = self._at
         return name if line is None else f"{name}:{line}"
 
-    def refuse(self, error: InvalidRequestError) -> None:
-        """Report the item at ``place`` as invalid: leave it out, or raise `BadInput`."""
+    def refuse(self, error: InvalidRequestError, *, of_all: bool = False) -> None:
+        """Report the item at ``place`` as invalid: leave it out, or raise `BadInput`.
+
+        ``of_all``: the fault is the actor's, so that every item has it.
+        """
+        if of_all:
+            raise BadInput(f"{self.place}: {error}")
         if self._on_invalid is None:
             raise BadInput(f"{self.place}: {error}; use --skip-invalid to leave out such items")
         self.skipped += 1

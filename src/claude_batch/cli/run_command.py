@@ -594,6 +594,9 @@ def _store(
     on_kept: Callable[[str], None],
     displaced: Callable[[Displaced], None],
 ) -> Run:
+    def refuse(error: InvalidRequestError) -> None:
+        inputs.refuse(error, of_all=error.unpriced_model == actor.resolved_model)
+
     try:
         with storing() as on_stored:
             run = provider.store(
@@ -607,7 +610,7 @@ def _store(
                 on_kept=on_kept,
                 # `resume` may be typed in another directory.
                 output=None if output is None else os.path.abspath(output),
-                on_invalid=inputs.refuse,
+                on_invalid=refuse,
                 on_stored=on_stored,
                 spare_single=inputs.skips,
                 send_meanwhile=False,

@@ -183,6 +183,8 @@ class InvalidRequestError(ActorError):
         self.position = position
         """The 0-based position of a request without a key among those of its run; None if it was
         not given with others."""
+        self.unpriced_model: str | None = None
+        """The request's model, if a budget needs its price and none is known."""
 
     def at(self, position: int) -> InvalidRequestError:
         """Return this error for one of many requests: its name is its position, without a key."""

@@ -105,7 +105,9 @@ def bound_cost(prices: Prices, bound: TokenBound, now: float, *, batch: bool = T
     tariffs = prices.possible(bound.model, at=now)
     if not tariffs:
         raise Unbounded(
-            f"the price of the model {bound.model} is not known; name it in a file of prices"
+            f"the price of the model {bound.model} is not known; correct the model's name, or name "
+            "its price in a file of prices (--prices)",
+            model=bound.model,
         )
     most = max(
         tariff.ceiling(
@@ -662,6 +664,16 @@ def reserve_call(
     return reserve
 
 
-def unbounded_error(error: Unbounded, key: str | None = None) -> InvalidRequestError:
-    """Return the error of a request whose cost has no bound, so that no budget can reserve it."""
-    return InvalidRequestError(f"a budget needs an upper bound of the cost: {error}", key=key)
+def unbounded_error(
+    error: Unbounded,
+    key: str | None = None,
+    budget: tuple[BudgetScope, str] | None = None,
+) -> InvalidRequestError:
+    """Return the error of a request whose cost has no bound, so that no budget can reserve it.
+
+    ``budget`` is the scope and name of the budget that asks, if it is known.
+    """
+    asks = "a budget" if budget is None else _whose(*budget)
+    found = InvalidRequestError(f"{asks} needs an upper bound of the cost: {error}", key=key)
+    found.unpriced_model = error.model
+    return found

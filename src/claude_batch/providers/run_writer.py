@@ -233,8 +233,11 @@ class RunWriter:
         self._files = tokens_of_files(ledger)
         # If a COMMIT's answer is lost, an empty run stays, which goes once this process has ended.
         self.run_id: str = ledger.apply(lambda tx: enqueue.begin_run(tx, self.asked))
-        if ledger.query(lambda tx: budgets_of(tx, self.run_id, actor, today(self._now))):
+        self._budget: BudgetScope = "run"
+        """The narrowest budget, which needs a bound of each request's cost."""
+        if found := ledger.query(lambda tx: budgets_of(tx, self.run_id, actor, today(self._now))):
             self._prices = prices or prices_of()
+            self._budget = found[0].scope
 
     @property
     def count(self) -> int:
@@ -363,7 +366,7 @@ class RunWriter:
                 self._prices, encoded.params, self._now, batch=in_batches, files=self._files
             )
         except Unbounded as error:
-            raise unbounded_error(error, key) from None
+            raise unbounded_error(error, key, (self._budget, self._actor)) from None
 
     def flush(self) -> None:
         """Store the requests added since the last flush."""

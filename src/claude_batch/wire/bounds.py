@@ -365,7 +365,14 @@ FileTokens: TypeAlias = Callable[[str], int | None]
 
 
 class Unbounded(ValueError):
-    """The cost of this request has no known bound; the message contains the reason."""
+    """The cost of this request has no known bound; the message contains the reason.
+
+    ``model`` is the request's model if that has no price.
+    """
+
+    def __init__(self, message: str, *, model: str | None = None) -> None:
+        super().__init__(message)
+        self.model = model
 
 
 class TokenBound(NamedTuple):
