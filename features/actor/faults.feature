@@ -48,7 +48,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | system_prompt: true   | `system_prompt` must be a text, not true           |
       | options: none         | `options` must be a mapping, not 'none'            |
       | options: {5: x}       | must be a text, not 5                              |
-      | name: a/b/c           | 'a/b/c' is not a name; write `namespace/name` |
+      | name: a/b/c           | 'a/b/c' is not a name; write `namespace/name`, or just `name`. Both parts may have any characters except `/`, and at least one |
       | name: /b              | is not a name                                 |
       | provider: 5           | `provider` must be a text, not 5                   |
       | config: x             | `config` must be a mapping, not 'x'                |

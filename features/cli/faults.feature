@@ -109,6 +109,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | resume --ledger ""                                 | --ledger is empty                                           |
       | doctor --live --yes -o ""                          | --output is empty                                           |
       | gateway --port 99999                               | Invalid value for '--port': 99999 is not in the range 0<=x<=65535 |
+      | dashboard --token ""                               | --token or CLAUDE_BATCH_DASHBOARD_TOKEN is empty; give a value, or leave it out |
       | dashboard --port -1                                | Invalid value for '--port': -1 is not in the range 0<=x<=65535 |
       | gateway --port PORT                                | : Address already in use. Choose another address with --host or --port; --port 0 takes a free port |
       | budget --daily 5 run-x                             | --daily sets another budget than that of RUN. Leave out run-x, or give its budget in dollars too |
@@ -519,6 +520,15 @@ Feature: A wrong command ends with one clear message and a documented exit code
     Then the command line exits with 2 and says
       """
       `structure` is not a capability; known: `structured_outputs`
+      """
+
+  Scenario: An empty variable for the dashboard's token is refused, because its pages would admit everybody
+    Given a command's folder
+    And a command's environment has CLAUDE_BATCH_DASHBOARD_TOKEN = nothing
+    When a command runs: dashboard --no-open
+    Then the command line exits with 2 and says
+      """
+      --token or CLAUDE_BATCH_DASHBOARD_TOKEN is empty; give a value, or leave it out
       """
 
   Scenario Outline: A path that is no ledger is not said to be a damaged one: <name>

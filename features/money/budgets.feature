@@ -88,6 +88,12 @@ Feature: What a run, an actor or a day may cost is never passed
       actor <actor>: the budget is now $3
       warning: this ledger has no run of the actor <actor>; the budget counts from its first one. <hint>
       """
+    When a command runs: budget --actor <actor> none
+    Then the command line exits with 0 and says
+      """
+      actor <actor>: the budget was removed
+      """
+    And the command line does not say: warning
 
     Examples:
       | actor       | hint                       |

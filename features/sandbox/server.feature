@@ -47,7 +47,7 @@ Feature: The sandbox is a server, a command and a thread
     Then a process of the sandbox with a responder runs as follows
       | options                                                                                                       | signal  | prints                                     | answer      | code | and then |
       | --port 0 --latency 50ms --seed 7 --expires-after 24h --results-kept 29d                                       | SIGINT  | sandbox listening on http://127.0.0.1:PORT | echo: hello | 0    |          |
-      | --port 0 --listed-after 50ms --queue-limit 1000 --clock-offset -5 --any-id --counts live --cancel-latency 25s | SIGTERM | sandbox listening on http://127.0.0.1:PORT | echo: hello | 0    |          |
+      | --port 0 --listed-after 50ms --queue-limit 1000 --clock-offset -5m --any-id --counts live --cancel-latency 25s | SIGTERM | sandbox listening on http://127.0.0.1:PORT | echo: hello | 0    |          |
 
   Scenario: Wrong usage exits with 2 and one plain message
     Then the sandbox command exits as follows
@@ -63,6 +63,8 @@ Feature: The sandbox is a server, a command and a thread
       | --port 0 --responder json:__doc__ | {}            | 2    | …is not a plain function…          |
       | --port TAKEN                      | {}            | 2    | …127.0.0.1:…: Address already in use. Choose another address with --host or --port; --port 0 takes a free port… |
       | --port TAKEN --clock-offset 1e20  | {}            | 2    | …clock_offset: the clock must stay between the years 1970 and 9000… |
+      | --port TAKEN --clock-offset later | {}            | 2    | …'later' is not a duration…     |
+      | --port TAKEN --admin-token=       | {}            | 2    | …--admin-token or CLAUDE_BATCH_SANDBOX_TOKEN is empty; give a value, or leave it out… |
       | --port TAKEN --clock-offset nan   | {}            | 2    | …clock_offset: the clock must stay between the years 1970 and 9000… |
       | --port 99999                      | {}            | 2    | …Invalid value for '--port': 99999 is not in the range 0<=x<=65535… |
 

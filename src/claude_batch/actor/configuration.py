@@ -289,7 +289,10 @@ class ActorConfiguration(BaseModel):
         if not slash:
             namespace, rest = "local", namespace
         if not namespace or not rest or "/" in rest:
-            raise ValueError(f"{name!r} is not a name; write `namespace/name`, or just `name`")
+            raise ValueError(
+                f"{name!r} is not a name; write `namespace/name`, or just `name`. Both parts may "
+                "have any characters except `/`, and at least one"
+            )
         return f"{namespace}/{rest}"
 
     @field_validator("type")

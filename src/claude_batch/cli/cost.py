@@ -290,7 +290,8 @@ def _set(
     if actor is not None:
         set_budget(store, "actor", actor[0], None if actor[1] < 0 else actor[1], known)
         say(f"actor {actor[0]}: {_limit_text(actor[1])}")
-        _warn_if_unknown(store, actor[0])
+        if actor[1] >= 0:
+            _warn_if_unknown(store, actor[0])
     if daily is not None:
         set_budget(store, "day", "", None if daily < 0 else daily, known)
         say(f"each day: {_limit_text(daily)}")

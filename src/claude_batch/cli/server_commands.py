@@ -8,6 +8,7 @@ whether requests are sent. They are apart, because an outage of the database mus
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 import threading
@@ -205,6 +206,11 @@ def dashboard_command(
     runs and budgets. Ctrl-C ends the command; the runs are
     not affected.
     """
+    # click takes an empty variable for one that is not set, and the pages would admit everybody.
+    if token == "" or (token is None and os.environ.get(TOKEN_VARIABLE) == ""):
+        raise click.UsageError(
+            f"--token or {TOKEN_VARIABLE} is empty; give a value, or leave it out"
+        )
     settings = DashboardSettings(
         host=host,
         port=port,

@@ -7,7 +7,9 @@ command runs: `--help` works without starlette.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,6 +18,8 @@ import click
 from .sandbox_settings import SandboxSettings, parse_duration
 
 _DEFAULTS = SandboxSettings()
+
+_TOKEN_VARIABLE = "CLAUDE_BATCH_SANDBOX_TOKEN"
 
 
 class Duration(click.ParamType[float]):
@@ -34,6 +38,37 @@ class Duration(click.ParamType[float]):
 
 
 DURATION = Duration()
+
+
+class Offset(click.ParamType[float]):
+    """A `Duration` that may be negative (`-5m`)."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Implement click's hook."""
+        with suppress(ValueError):
+            return float(value)
+        text = str(value).strip()
+        try:
+            return -parse_duration(text[1:]) if text[:1] == "-" else parse_duration(text)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _require_token(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Refuse an empty token, which is usually an unset variable of the shell; click's callback."""
+    # click takes an empty variable for one that is not set.
+    if value == "" or (value is None and os.environ.get(_TOKEN_VARIABLE) == ""):
+        raise click.UsageError(
+            f"--admin-token or {_TOKEN_VARIABLE} is empty; give a value, or leave it out", context
+        )
+    return value
+
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -56,8 +91,9 @@ def _setting(name: str, *, show_default: bool = True, **more: Any) -> Callable[[
 @click.option(
     "--admin-token",
     metavar="TOKEN",
-    envvar="CLAUDE_BATCH_SANDBOX_TOKEN",
+    envvar=_TOKEN_VARIABLE,
     show_envvar=True,
+    callback=_require_token,
     help="Token that lets other machines use the routes under /sandbox, sent in the header "
     "x-sandbox-token.",
 )
@@ -98,7 +134,7 @@ def _setting(name: str, *, show_default: bool = True, **more: Any) -> Callable[[
     help="Call each tool of a request once, then answer with their results.",
 )
 @_setting("queue_limit", help="Requests in unfinished batches, above which a create answers 429.")
-@_setting("clock_offset", type=float, help="Seconds added to the machine's clock; may be negative.")
+@_setting("clock_offset", type=Offset(), help="Time added to the machine's clock; may be negative.")
 @click.option(
     "--any-id",
     is_flag=True,
