@@ -130,9 +130,10 @@ def _why_uncancelled(status: RunStatus, unasked: int) -> str:
 def resume_command(run_id: str | None, options: ProviderOptions) -> None:
     """Continue a run, or all unfinished runs, and write the output of each.
 
-    The output is written to the file that the run was started with, else to standard output.
+    The output is written to the file that the run was started with, else to standard output. If
+    several runs have no file, messages on standard error say which lines are whose.
     """
-    from claude_batch.cli.run_delivery import parkable, wait_and_deliver
+    from claude_batch.cli.run_delivery import parkable, printed, wait_and_deliver
 
     require_ledger(options.location)
     with parkable(), open_provider(options) as provider:
@@ -148,22 +149,40 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
         if any(not left.finished for left in found):
             provider.resume()
         code = Exit.OK
+        here = provider.address.rstrip("/")
+        shares = [each for each in found if each.base_url == here and _is_printed(provider, each)]
+        start = printed.lines
         for left in found:
-            if not left.finished and left.base_url != provider.address.rstrip("/"):
+            if not left.finished and left.base_url != here:
                 say(_elsewhere_line(provider, left, options))
                 code = max(code, Exit.PARKED)
                 continue
             run = provider.open_run(left.id)
             write = left.kind == "run"
+            before = printed.lines
             try:
                 ended = wait_and_deliver(provider, run, left.output, options, write=write)
             except BadOutput as error:
                 say(f"error: {error}")
                 ended = Exit.USAGE
             code = max(code, ended)
+            if len(shares) > 1 and printed.lines > before:
+                lines = _lines_words(before - start + 1, printed.lines - start)
+                say(f"{left.id}: {lines} of standard output")
             if provider.closed:  # it was parked: no other run is waited for either
                 break
     raise SystemExit(code)
+
+
+def _is_printed(provider: ClaudeBatchProvider, left: Outstanding) -> bool:
+    """Return whether a run's output goes to standard output."""
+    if left.kind != "run" or left.output is not None:
+        return False
+    return provider.open_run(left.id).forms().results_dir is None
+
+
+def _lines_words(first: int, last: int) -> str:
+    return f"line {first:,}" if first == last else f"lines {first:,} to {last:,}"
 
 
 def _elsewhere_line(

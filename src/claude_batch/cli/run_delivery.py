@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -501,11 +501,22 @@ def write_output(
     return True
 
 
+@dataclass
+class Printed:
+    """What this command has written to standard output."""
+
+    lines: int = 0
+
+
+printed = Printed()
+
+
 def _write_stdout(content: Iterable[bytes]) -> bool:
     require_stdout()
     try:
         for chunk in content:
             sys.stdout.buffer.write(chunk)
+            printed.lines += chunk.count(b"\n")
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         forget_stdout()
