@@ -152,3 +152,30 @@ Feature: show prints one request from its prompt to its answer
     Then the terminal was not steered, and shows "answered_by"
     When a command runs in a pipe: show RUN 3
     Then the pipe holds "\x9b31m \u2066"
+
+  Scenario: status names the failed requests of each kind, and the command that shows one
+    Given a command's API
+    And a command's file "asks.jsonl"
+      """
+      {"id": "good", "prompt": "prompt 1"}
+      {"id": "my key", "prompt": "[[sandbox:errored:invalid_request_error]]"}
+      {"id": "other", "prompt": "[[sandbox:errored:invalid_request_error]] again"}
+      {"id": "no", "prompt": "[[sandbox:refused]]"}
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --ledger my.db
+    Then the command line exits with 1 and says
+      """
+      see them with: claude-batch status RUN --ledger my.db
+      """
+    When a command runs: status RUN --ledger my.db
+    Then the command line prints in this order
+      """
+      failed:
+        2 invalid_request_error: 
+          my key, other
+        1 refused
+          no
+      see a request with: `claude-batch show RUN 'my key' --ledger my.db`
+      """
+    When a command runs: show RUN 'my key' --ledger my.db
+    Then the command line exits with 0

@@ -93,3 +93,4 @@ Feature: status --watch shows a run as it goes on
       | cost --by model | 80      | │       2 │      0 │ 20 │  30 │ $0.000085 │ $0.000170 │ |
       | cost --by model | 50      | claude-haiku-4-5-20251001: answers 2, others 0,         |
       | status RUN      | 50      | : state collected, requests 2                           |
+      | status          | 40      | : state finished, actor                                 |

@@ -309,7 +309,7 @@ folder_option: Callable[[Any], Any] = click.option(
 _NEEDED_AGAIN = [row.name for row in PROVIDER_ROWS if row.flag]
 """Options that a later command needs again to find the same run and server."""
 
-_READING = ("budget", "cost", "status", "unknown")
+_READING = ("budget", "cost", "show", "status", "unknown")
 """Commands in hints that have only the first of these flags, ``--ledger``."""
 
 _COMMAND = re.compile("`claude-batch ([^`]+)`")

@@ -17,7 +17,7 @@ from claude_batch.cli.user_messages import (
     unwritable,
 )
 from claude_batch.core.quantities import dollars, roughly
-from claude_batch.core.terminal import cell, encodable, visible
+from claude_batch.core.terminal import ColumnKind, Rows, encodable, visible
 from claude_batch.providers.cost_report import CostReport, CostShare, cost_in
 from claude_batch.providers.progress import (
     Progress,
@@ -29,13 +29,13 @@ from claude_batch.providers.progress import (
     status_line,
     without_times,
 )
+from claude_batch.providers.reruns import failures_in
 from claude_batch.providers.status import Finished, RunStatus, all_statuses_in, status_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import RenderableType
-    from rich.table import Table
 
     from claude_batch.ledger.backends.backend import Worker
     from claude_batch.ledger.store import Ledger
@@ -48,6 +48,8 @@ class StatusReport:
     statuses: tuple[RunStatus, ...]
     progress: Progress | None = None
     cost: CostReport | None = None
+    failures: tuple[str, ...] = ()
+    """Of a single run, the lines about its failed requests."""
     workers: tuple[Worker, ...] = ()
     """The living processes, if the ledger is on a server."""
 
@@ -68,7 +70,7 @@ class StatusReport:
             runs = _runs_table(list(self.statuses)) if self.statuses else Text("no runs yet")
             return Group(runs, *map(Text, workers))
         words = ", ".join(progress_words(self.progress))
-        more = (words, _cache_line(self.cost.total), *workers)
+        more = (words, *self.failures, _cache_line(self.cost.total), *workers)
         return run_details(self.statuses[0], more=[line for line in more if line])
 
     def lines(self) -> dict[str, str]:
@@ -106,7 +108,9 @@ class StatusReader:
                 self._progress = ProgressReader(self._ledger, status.run_id)
             progress = self._progress.read_in(tx, status)
             cost = cost_in(tx, status.run_id, counts=status.counts)
-        return StatusReport((status,), progress, cost, workers)
+            failures = failures_in(tx, status).details(status.run_id)
+        lines = tuple(map(self._completed, failures))
+        return StatusReport((status,), progress, cost, lines, workers)
 
     def _with_flags(self, status: RunStatus) -> RunStatus:
         return replace(status, waiting_for=self._completed(status.waiting_for))
@@ -119,28 +123,37 @@ class StatusReader:
 # Lines and tables ---------------------------------------------------------------------------------
 
 
-def _runs_table(statuses: list[RunStatus]) -> Table:
-    """Return a table with one run per line."""
-    from rich.table import Table
+_RUN_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
+    ("run", "name"),
+    ("state", "text"),
+    ("actor", "text"),
+    ("label", "text"),
+    ("age", "name"),
+    ("requests", "text"),
+    ("output", "text"),
+)
 
+
+def _runs_table(statuses: list[RunStatus]) -> Rows:
+    """Return a table with one run per line."""
     now = time.time()
-    table = Table()
-    for column in ("run", "state", "actor", "label", "age", "requests", "output"):
-        table.add_column(column, no_wrap=column == "run")
+    rows: list[tuple[str, ...]] = []
     for status in statuses:
         output = status.output or ""
         if output and status.delivered is None:
             output += " (not written yet)"
-        table.add_row(
-            cell(status.run_id),
-            cell(str(status.state)),
-            cell(status.actor),
-            cell(status.label or ""),
-            ago(status.created, now),
-            cell(counts_line(status)),
-            cell(output),
+        rows.append(
+            (
+                status.run_id,
+                str(status.state),
+                status.actor,
+                status.label or "",
+                ago(status.created, now),
+                counts_line(status),
+                output,
+            )
         )
-    return table
+    return Rows(_RUN_COLUMNS, rows)
 
 
 def _cache_line(share: CostShare) -> str:

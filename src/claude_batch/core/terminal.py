@@ -54,7 +54,7 @@ def cell(text: str) -> Text:
 ColumnKind = Literal["number", "name", "text"]
 """Numbers and names are never cut or folded; a text is folded if the terminal is narrow."""
 
-_LEAST_TEXT = 12
+_LEAST_TEXT = 9
 """Columns of the terminal that a folded text gets at least."""
 
 
@@ -62,7 +62,7 @@ _LEAST_TEXT = 12
 class Rows:
     """A table for a terminal; if that is too narrow for the numbers and names, a line for each row.
 
-    The first column names the row. Values are plain text, and escaped here.
+    Empty columns are left out before that. The first column names the row. Values are plain text, and escaped here.
     """
 
     columns: Sequence[tuple[str, ColumnKind]]
@@ -71,9 +71,10 @@ class Rows:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Implement rich's protocol."""
-        if self._least_width() <= options.max_width:
-            yield self._table()
-            return
+        for shown in (self, self._without_empty_columns()):
+            if shown._least_width() <= options.max_width:
+                yield shown._table()
+                return
         for row in self.rows:
             first, *values = row
             named = [
@@ -84,6 +85,11 @@ class Rows:
             yield cell(f"{first}: {', '.join(named)}")
         if self.caption:
             yield cell(self.caption)
+
+    def _without_empty_columns(self) -> Rows:
+        used = [place for place in range(len(self.columns)) if any(row[place] for row in self.rows)]
+        rows = [[row[place] for place in used] for row in self.rows]
+        return Rows([self.columns[place] for place in used], rows, self.caption)
 
     def _least_width(self) -> int:
         from rich.cells import cell_len

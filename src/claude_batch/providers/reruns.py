@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -347,14 +348,25 @@ class FailureReport(NamedTuple):
 
     def lines(self) -> list[str]:
         """Return a line for each of the first kinds, with one message."""
-        least = "" if self.whole else "at least "
-        lines = [
-            f"  {least}{each.number:,} {each.kind}{f': {each.words}' if each.words else ''}"
-            for each in self.kinds[:_KINDS]
-        ]
+        lines = list(map(self._line, self.kinds[:_KINDS]))
         if (more := len(self.kinds) - _KINDS) > 0:
             lines.append(f"  and {more} more kinds" if more > 1 else "  and 1 more kind")
         return lines
+
+    def details(self, run_id: str) -> list[str]:
+        """Return lines with the first ids of every kind, and the command that shows a request."""
+        if not self.kinds:
+            return []
+        lines = ["failed:"]
+        for each in self.kinds:
+            more = ", …" if each.number > len(each.ids) else ""
+            lines += [self._line(each), f"    {', '.join(each.ids)}{more}"]
+        key = shlex.quote(self.kinds[0].ids[0])
+        return [*lines, f"see a request with: `claude-batch show {run_id} {key}`"]
+
+    def _line(self, each: FailureKind) -> str:
+        least = "" if self.whole else "at least "
+        return f"  {least}{each.number:,} {each.kind}{f': {each.words}' if each.words else ''}"
 
 
 def failures_in(tx: Transaction, status: RunStatus) -> FailureReport:
