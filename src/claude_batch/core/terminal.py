@@ -62,7 +62,8 @@ _LEAST_TEXT = 9
 class Rows:
     """A table for a terminal; if that is too narrow for the numbers and names, a line for each row.
 
-    Empty columns are left out before that. The first column names the row. Values are plain text, and escaped here.
+    Empty columns are left out before that. The first column names the row. Values are plain text,
+    and escaped here.
     """
 
     columns: Sequence[tuple[str, ColumnKind]]
