@@ -473,13 +473,13 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And the command line has written 2 answers in order to "two.jsonl"
 
   Scenario: resume of several runs without an output file says which lines are whose
-    Given a command's API with {"latency": 0.5}
+    Given a command's API with {"latency": 3600}
     And the next runs get the ids run-1a00000000 run-1b00000000
     And a command's file "asks.jsonl" of 1 prompts
     And a command's file "more.jsonl" of 2 prompts
     When a command runs: submit actor.yaml asks.jsonl
     And a command runs: submit actor.yaml more.jsonl
-    And a command runs: resume
+    And a command runs while the API's clock goes on by an hour at a time: resume
     Then the command line exits with 0 and says
       """
       run-1a00000000: line 1 of standard output
@@ -491,7 +491,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
       | 1  | yes | prompt 1 |
       | 2  | yes | prompt 2 |
     When a command runs: submit actor.yaml more.jsonl --new
-    And a command runs: resume
+    And a command runs while the API's clock goes on by an hour at a time: resume
     Then the command line exits with 0
     And the command line does not say: of standard output
 

@@ -578,9 +578,7 @@ class RunWriter:
             if known is None:
                 continue
             with self.ledger.read() as tx:
-                holds = any(
-                    state not in FAILED for state in queries.request_counts(tx, known.id)
-                )
+                holds = any(state not in FAILED for state in queries.request_counts(tx, known.id))
                 sent = deliveries.was_sent(tx, known.id)
             if holds and sent:
                 words = (
