@@ -522,7 +522,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       `structure` is not a capability; known: `structured_outputs`
       """
 
-  Scenario: An empty variable for the dashboard's token is refused, because its pages would admit everybody
+  Scenario: An empty variable for the dashboard's token is refused, because its pages would ask for none
     Given a command's folder
     And a command's environment has CLAUDE_BATCH_DASHBOARD_TOKEN = nothing
     When a command runs: dashboard --no-open

@@ -206,7 +206,7 @@ def dashboard_command(
     runs and budgets. Ctrl-C ends the command; the runs are
     not affected.
     """
-    # click takes an empty variable for one that is not set, and the pages would admit everybody.
+    # click takes an empty variable for one that is not set, and the pages would ask for no token.
     if token == "" or (token is None and os.environ.get(TOKEN_VARIABLE) == ""):
         raise click.UsageError(
             f"--token or {TOKEN_VARIABLE} is empty; give a value, or leave it out"
