@@ -47,11 +47,11 @@ def start_api(context: Context, **settings: Any) -> None:
     os.environ["ANTHROPIC_BASE_URL"] = server.url
 
 
-def make_provider(context: Context, **settings: Any) -> None:
+def make_provider(context: Context, actor: str = "tests/asker", **settings: Any) -> None:
     context.provider = cb.ClaudeBatchProvider(**{**QUICK, **settings})
     context.add_cleanup(context.provider.close)
     configuration = cb.ActorConfiguration(
-        name="tests/asker", provider="anthropic", model="claude-haiku-4-5", batch_processing=True
+        name=actor, provider="anthropic", model="claude-haiku-4-5", batch_processing=True
     )
     context.actor = cb.Actor(configuration, context.provider)
 

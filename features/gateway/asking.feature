@@ -101,3 +101,19 @@ Feature: What a call can ask for beside the Messages API
       | B    | 200    | yes      |
       | C    | 200    | yes      |
     And the API has seen 2 batches
+
+  Scenario: A call that a spent budget holds is refused as one that is too dear for it, and is kept
+    Given a gateway over the sandbox with {"hold": 30, "actor_budget_usd": "0.00036"}
+    When the gateway is called as follows
+      | call | prompt | token |
+      | A    | one    |       |
+    Then the calls have ended with
+      | call | status | answered |
+      | A    | 200    | yes      |
+    When the gateway is called as follows
+      | call | prompt | token |
+      | B    | two    |       |
+    Then the calls have ended with
+      | call | status | answered |
+      | B    | 402    | no       |
+    And the API has seen 1 batches

@@ -35,9 +35,9 @@ Feature: What a run, an actor or a day may cost is never passed
       RUN: budget $1, spent $0.006060, reserved $0.000000, left $0.9939
       """
 
-  Scenario: A single call that alone can cost more than the budget is refused, and another is not
+  Scenario: A single call that no budget has room for is refused, and another is not
     Given an API that bills what its prompts say
-    And a batch provider with {"budget_usd": "0.004", "max_wait": "5s"}
+    And a batch provider with {"budget_usd": "0.004"}
     When somebody asks {"input_tokens": 10, "output_tokens": 200} with 2000 tokens at most
     Then the call is refused with BudgetExceededError: the call can cost up to
     When somebody asks {"input_tokens": 10, "output_tokens": 200} with 1000 tokens at most
@@ -45,17 +45,32 @@ Feature: What a run, an actor or a day may cost is never passed
     When somebody asks {"input_tokens": 10, "output_tokens": 1000} with 1000 tokens at most
     Then the call has its answer
     When somebody asks {"input_tokens": 11, "output_tokens": 200} with 1000 tokens at most
-    Then the call is refused with BatchTimeoutError: 1 request is held: the run's budget is $0.004
+    Then the call is refused with BudgetExceededError: 1 request is held: the run's budget is $0.004
+    And in the ledger the states of the requests are ["succeeded", "succeeded", "queued"]
     And the API's bill is within $0.004, and has answers
+
+  Scenario: A call that waits ends when a budget comes for which it is too dear, and an equal call joins it
+    Given an API
+    And a batch provider with {"linger": "2s"}
+    When "hello" is asked in the background
+    Then in the ledger the states of the requests come to be ["queued"]
+    When a command runs: budget --actor tests/asker 0.000001
+    And the calls in the background have ended
+    Then every call fails with BudgetExceededError
+    When a command runs: budget --actor tests/asker 1
+    And "hello" is asked in the background
+    And the calls in the background have ended
+    Then all 1 are answered
+    And the API has processed each of 1 requests once
 
   Scenario: Observers are notified of a single call that a budget holds
     Given an API that bills what its prompts say
     And an observer that remembers
-    And a batch provider that is observed with {"budget_usd": "0.003", "max_wait": "3s"}
+    And a batch provider that is observed with {"budget_usd": "0.003"}
     When somebody asks {"input_tokens": 10, "output_tokens": 900} with 1000 tokens at most
     Then the call has its answer
     When somebody asks {"input_tokens": 11, "output_tokens": 900} with 1000 tokens at most
-    Then the call is refused with BatchTimeoutError: 1 request is held: the run's budget is $0.003
+    Then the call is refused with BudgetExceededError: 1 request is held: the run's budget is $0.003
     And the event RunHeld has scope "run"
     And the event RunHeld has requests 1
 
@@ -475,6 +490,18 @@ Feature: What a run, an actor or a day may cost is never passed
       | flag           | removed |
       | --budget       | RUN     |
       | --daily-budget | --daily |
+
+  Scenario: The budget that an actor's file names bounds no call after it was removed
+    Given an API that bills what its prompts say
+    And a batch provider with {"actor_budget_usd": "0.004"}
+    When somebody asks {"input_tokens": 10, "output_tokens": 200} with 1000 tokens at most
+    Then the call has its answer
+    When a command runs: budget --actor tests/asker none
+    And somebody asks {"input_tokens": 11, "output_tokens": 200} with 3000 tokens at most
+    Then the call has its answer
+    When the provider is made anew
+    And somebody asks {"input_tokens": 12, "output_tokens": 200} with 3000 tokens at most
+    Then the call has its answer
 
   Scenario: A command that is repeated with a budget leaves nothing more in the ledger
     Given an API that bills what its prompts say

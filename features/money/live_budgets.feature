@@ -135,6 +135,27 @@ Feature: Live calls keep to budgets, each at the live price
     And a command runs: budget --daily 1
     Then what 2 calls can cost live is kept, and nothing is reserved
 
+  Scenario Outline: A budget that comes with a live call counts what was spent, although the calls of others wait first: <countings>
+    Given an API that bills what its prompts say, with {"live_latency": 0.2}
+    And a limit of <countings> countings before a call is stored
+    And a limit of 2 live calls that are looked at together
+    And a batch provider
+    When somebody asks {"input_tokens": 10, "output_tokens": 900} with 1000 tokens at most
+    Then the call has its answer
+    Given a batch provider with {"mode": "live", "live_concurrency": 1, "actor": "tests/other"}
+    When a run of 20 prompts is stored at once
+    Given a batch provider with {"mode": "live", "actor_budget_usd": "0.007"}
+    When somebody asks {"input_tokens": 11, "output_tokens": 900} with 1000 tokens at most
+    Then the call is refused with BudgetExceededError: the budget of the actor tests/asker is $0.007, $0.002255 of it spent
+    When a command runs: budget --actor tests/asker 1
+    And somebody asks {"input_tokens": 11, "output_tokens": 900} with 1000 tokens at most
+    Then the call has its answer
+
+    Examples:
+      | countings |
+      | 5         |
+      | 0         |
+
   Scenario: Live calls between two budgets are counted by the second one
     Given an API
     And a batch provider with {"mode": "live"}

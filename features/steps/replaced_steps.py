@@ -28,6 +28,8 @@ LIMITS = {
     "second that the preflight waits for an answer": "claude_batch.providers.preflight.PATIENCE",
     "bytes in the results of a small batch": "claude_batch.lifecycle.collection.SMALL_BYTES",
     "result line that is stored at once": "claude_batch.lifecycle.collection.CHUNK_LINES",
+    "countings before a call is stored": "claude_batch.lifecycle.calls.COUNTINGS",
+    "live calls that are looked at together": "claude_batch.lifecycle.live_driver.PAGE",
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
 

@@ -230,8 +230,9 @@ BudgetScope = Literal["run", "actor", "day"]
 class BudgetExceededError(ActorError):
     """A request does not fit into a budget; it was not sent.
 
-    A single call: it alone can cost more than the whole budget, and was not stored. A run: it is
-    held and everything is kept. Raise the amount with ``claude-batch budget`` to continue it.
+    A single call that alone can cost more than the whole budget was not stored, and has no
+    ``run_id``. Otherwise the run, or the run of the single call, is held and everything is kept.
+    Raise the amount with ``claude-batch budget`` to continue it.
     """
 
     def __init__(
@@ -250,7 +251,7 @@ class BudgetExceededError(ActorError):
         self.needed_usd = needed_usd
         """The reservation of the smallest waiting request, in dollars."""
         self.run_id = run_id
-        """The run that is held; None for a single call."""
+        """The run that is held; None if nothing was stored."""
 
 
 class BatchTimeoutError(ActorError):

@@ -91,18 +91,27 @@ def _removed(scope: BudgetScope, name: str) -> str:
     return f"removed budget of {scope} {name}"
 
 
-def declare(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
-    """Declare a budget from a flag, a keyword or an actor's YAML; None declares nothing.
+def is_set_by(tx: Connection, scope: BudgetScope, name: str, amount: int) -> bool:
+    """Return whether declaring this amount sets the budget.
 
     Declaring the same amount as last time changes nothing, because the budget may have been raised
     or removed since.
     """
     mine = and_(budgets.c.scope == scope, budgets.c.name == name)
-    if amount is None or tx.scalar(select(budgets.c.declared).where(mine)) == amount:
-        return
-    if meta_value(tx, _removed(scope, name)) == str(amount):
+    if tx.scalar(select(budgets.c.declared).where(mine)) == amount:
+        return False
+    return meta_value(tx, _removed(scope, name)) != str(amount)
+
+
+def declare(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
+    """Declare a budget from a flag, a keyword or an actor's YAML, if `is_set_by` says so.
+
+    None declares nothing.
+    """
+    if amount is None or not is_set_by(tx, scope, name, amount):
         return
     set_amount(tx, scope, name, amount)
+    mine = and_(budgets.c.scope == scope, budgets.c.name == name)
     tx.execute(update(budgets).where(mine).values(declared=amount))
 
 

@@ -369,13 +369,21 @@ class Fitting:
 class CallRoom:
     """Room that budgets leave for live calls, as seen by one transaction.
 
-    Costs two queries if nothing was ever charged.
+    Costs two queries if nothing was ever charged. ``counted`` are the budgets (scope, name) that
+    have counted what was sent before them.
     """
 
-    def __init__(self, tx: Transaction, prices: Prices, now: float) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        prices: Prices,
+        now: float,
+        counted: Collection[tuple[BudgetScope, str]],
+    ) -> None:
         self._tx = tx
         self._prices = prices
         self._now = now
+        self._counted = counted
         # What was charged for a former budget stays true, because a later one counts it.
         self.bounded: bool = charges.any_budget(tx) or charges.any_charge(tx)
         self._budgets: dict[str, list[Budget]] = {}
@@ -391,7 +399,7 @@ class CallRoom:
 
         The amount is nano-dollars at the live price, or `NO_BOUND` if no bound is known. ``bound``
         is `bound_of` the params, if it is known. Raises `NoRoom` if the call does not fit into what
-        the run's budgets leave.
+        the run's budgets leave, and `NotCounted` if that is not known.
         """
         if not self.bounded:
             return None
@@ -401,6 +409,8 @@ class CallRoom:
         each = self._budgets.get(run_id)
         if each is None:
             each = budgets.budgets_of(self._tx, run_id, actor, today(self._now))
+            if any((budget.scope, budget.name) not in self._counted for budget in each):
+                raise NotCounted(run_id)
             self._budgets[run_id] = each
             for budget in each:
                 self._left.setdefault((budget.scope, budget.name), budget.left)
@@ -421,6 +431,10 @@ class NoRoom(Exception):
         self.run_id = run_id
         self.left = left
         """What the budgets leave, in nano-dollars; a smaller call of the same run may fit."""
+
+
+class NotCounted(Exception):
+    """A budget of a call's run has just appeared, and has not counted what was sent before it."""
 
 
 def count_for_batch(ledger: Ledger, seat: Seat, prices: Prices, batch_id: int, now: float) -> None:
@@ -455,11 +469,14 @@ def withdraw_what_is_too_dear(tx: Transaction, batch_id: int, now: float) -> boo
 
 def count_for_runs(
     ledger: Ledger, seat: Seat, prices: Prices, runs: Collection[tuple[str, str]], now: float
-) -> None:
-    """Before something of runs (id, actor) is sent, count what their budgets have not counted."""
+) -> Collection[tuple[BudgetScope, str]]:
+    """Before something of runs (id, actor) is sent, count what their budgets have not counted.
+
+    Returns these budgets (scope, name). Each of them counts from then on what is sent.
+    """
     with ledger.read() as tx:
         if not charges.any_budget(tx):
-            return
+            return ()
         concerned: set[tuple[BudgetScope, str]] = {
             (budget.scope, budget.name)
             for run_id, actor in runs
@@ -468,6 +485,7 @@ def count_for_runs(
     if concerned:
         price_by(ledger, seat, prices)
         count_under_way(ledger, seat, prices, list(concerned), now)
+    return concerned
 
 
 def reserve_held_calls(
@@ -622,13 +640,17 @@ def limits_of(
 ) -> list[tuple[BudgetScope, int]]:
     """Return the budgets that single calls of an actor must fit into, in nano-dollars; often none.
 
-    ``run_id`` is the run that they join, if it exists; otherwise the mode sets the run's budget.
+    ``run_id`` is the run that they join, if it exists; otherwise the mode sets the budgets of a new
+    run and its actor.
     """
     amounts = budgets.amounts(tx, run_id, actor)
-    if run_id is None and mode.budget is not None:
-        amounts["run"] = mode.budget
-    if mode.actor_budget is not None:
-        amounts.setdefault("actor", mode.actor_budget)
+    if run_id is None:
+        if mode.budget is not None:
+            amounts["run"] = mode.budget
+        if mode.actor_budget is not None and budgets.is_set_by(
+            tx, "actor", actor, mode.actor_budget
+        ):
+            amounts["actor"] = mode.actor_budget
     return list(amounts.items())
 
 

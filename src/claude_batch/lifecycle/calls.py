@@ -34,7 +34,13 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import NewCall, Orphan, Tried
 from claude_batch.ledger.store import Ledger, Record, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
-from claude_batch.lifecycle.budget_room import bound_of, limits_of, reserve_call
+from claude_batch.lifecycle.budget_room import (
+    COUNTINGS,
+    bound_of,
+    limits_of,
+    reserve_call,
+    today,
+)
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.pending_call import (
     Alone,
@@ -113,6 +119,8 @@ class _Flush:
     """Requests that the retry of a client's call has joined."""
     unread: list[Call] = field(default_factory=list[Call])
     """Calls that are not stored, because a budget has to bound their documents first."""
+    uncounted: list[Call] = field(default_factory=list[Call])
+    """Calls that are not stored, because their budget has not counted what was sent before it."""
 
 
 def _until(mode: BatchProcessingMode, now: float) -> float:
@@ -149,6 +157,10 @@ class CallStore:
         """Calls that the last `store` left out, because their ``bound`` must be set first.
 
         Reading their documents takes too long for a transaction, and for the engine's loop."""
+        self.uncounted: list[Call] = []
+        """Calls that the last `store` left out, because they bring the budget of their actor.
+
+        What was sent before must be counted first, which may take as long."""
         self._repeated: set[int] = set()
         """Requests that the retry of a client's call has joined, until their answers are taken."""
         self._taken: list[int] = []
@@ -248,7 +260,7 @@ class CallStore:
         self._noted()
         self._repeated.update(flush.rejoined)
         self._stored, self._retried, self.bounded = flush.stored, flush.retried, flush.bounded
-        self.unread = flush.unread
+        self.unread, self.uncounted = flush.unread, flush.uncounted
         reach(CrashPoint.AFTER_CALLS_STORED)
         if flush.failures:
             again = count_of(
@@ -538,6 +550,19 @@ class CallStore:
         judges = talk is not None and talk.judge is not None
         return self._process if judges and workspace.is_driven else None
 
+    def _brings_budget(
+        self, tx: Transaction, group: CallGroup, calls: list[Call], flush: _Flush
+    ) -> bool:
+        """Return whether a new run of these calls sets a budget that is still to be counted."""
+        actor, amount = group[1], group[2].actor_budget
+        if amount is None or group in flush.runs or group in self._runs:
+            return False
+        if max(call.countings for call in calls) >= COUNTINGS:
+            return False  # the driver counts it before it sends
+        if not budgets.is_set_by(tx, "actor", actor, amount):
+            return False
+        return bool(budgets.uncounted(tx, [("actor", actor)], today(self._ledger.now())))
+
     def _reserved(
         self, tx: Transaction, group: CallGroup, calls: list[Call], flush: _Flush
     ) -> list[tuple[Call, int | None]]:
@@ -576,6 +601,9 @@ class CallStore:
         self, tx: Transaction, group: CallGroup, calls: list[Call], flush: _Flush
     ) -> list[tuple[Call, Waiter]]:
         """Store calls, and return those that are stored with their waiters."""
+        if self._brings_budget(tx, group, calls, flush):
+            flush.uncounted += calls
+            return []
         reserved = self._reserved(tx, group, calls, flush)
         if not reserved:
             return []

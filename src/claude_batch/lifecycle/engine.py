@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import asdict
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from claude_batch.core.errors import (
     ActorConfigurationError,
     ActorError,
+    BudgetScope,
     EngineStoppedError,
     LedgerError,
     first_cause,
@@ -36,8 +37,11 @@ from claude_batch.ledger import cancellations, queries, workspaces
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.budget_room import (
+    Held,
     bound_of,
+    count_under_way,
     declare_limits,
+    held_error,
     held_of,
     price_by,
     tokens_of_files,
@@ -143,7 +147,13 @@ class Engine:
             self._time_out,
         )
         self.observers: Observers = Observers(ledger.location)
-        self.noticing: Noticing = Noticing(ledger, self.observers, lambda: self._doors.values())
+        self.noticing: Noticing = Noticing(
+            ledger,
+            self.observers,
+            lambda: self._doors.values(),
+            self._waiting.runs,
+            self._end_held,
+        )
         self._watch_for_others = ledger.watch()
         self._readers = DaemonThreads(
             READERS, "claude-batch-read", closed=closed_words(ledger.location)
@@ -387,6 +397,12 @@ class Engine:
             if workspaces.halt_stands(row, self.ledger.now()):
                 self._waiting.fail(self._waiting.of(door), lambda _, row=row: halted_error(row))
 
+    def _end_held(self, run_id: str, held: Held) -> None:
+        # First the answers that have come since that was seen: then nothing of the run is sent.
+        self._waiting.deliver()
+        waiters = [waiter for waiter in self._waiting.all() if waiter.run_id == run_id]
+        self._waiting.fail(waiters, lambda waiter: held_error(waiter.run_id, held))
+
     @property
     def version(self) -> int:
         """Counter of the changes that the engine has seen; it only increases."""
@@ -487,19 +503,40 @@ class Engine:
         call.future.settle(EngineStoppedError(closed_words(self.ledger.location)))
 
     async def _read_documents(self, call: Call) -> None:
-        """Bound a call with documents for its budget, on a thread, and queue it again."""
-        try:
-            async with self._reading:
-                if call.options.stays or not call.future.is_withdrawn:
-                    files = tokens_of_files(self.ledger)
-                    call.bound = await in_a_thread(bound_of, call.encoded.params, files)
-        except asyncio.CancelledError:
-            call.future.settle(EngineStoppedError(closed_words(self.ledger.location)))
-            raise
-        except Exception as error:
-            call.future.settle(_not_stored(error))
-            return
-        self._queue(call)
+        """Bound a call with documents for its budget, on a thread."""
+        async with self._reading:
+            if call.options.stays or not call.future.is_withdrawn:
+                files = tokens_of_files(self.ledger)
+                call.bound = await in_a_thread(bound_of, call.encoded.params, files)
+
+    async def _count_for(self, calls: Sequence[Call]) -> None:
+        """Count what was sent before the budgets that these calls bring, on a thread."""
+        of: list[tuple[BudgetScope, str]] = [("actor", call.options.actor) for call in calls]
+        prices, now = prices_of(self.settings.prices), self.ledger.now()
+        await in_a_thread(count_under_way, self.ledger, None, prices, list(set(of)), now)
+        for call in calls:
+            call.countings += 1
+
+    def _queue_after(self, work: Coroutine[Any, Any, None], calls: Sequence[Call]) -> None:
+        """Queue calls again once a coroutine has ended; end them if it fails."""
+
+        async def queue() -> None:
+            try:
+                await work
+            except asyncio.CancelledError:
+                for call in calls:
+                    call.future.settle(EngineStoppedError(closed_words(self.ledger.location)))
+                raise
+            except Exception as error:
+                for call in calls:
+                    call.future.settle(_not_stored(error))
+                return
+            for call in calls:
+                self._queue(call)
+
+        task = asyncio.get_running_loop().create_task(queue())
+        self._read_tasks.add(task)
+        task.add_done_callback(self._read_tasks.discard)
 
     def acknowledge(self, seq: int, *, taken: bool, failed: bool = False) -> None:
         """Record whether an answer reached its caller; if it did not, it becomes an orphan.
@@ -575,9 +612,9 @@ class Engine:
                 call.future.settle(failure)
             return
         for call in self._calls.unread:
-            task = asyncio.get_running_loop().create_task(self._read_documents(call))
-            self._read_tasks.add(task)
-            task.add_done_callback(self._read_tasks.discard)
+            self._queue_after(self._read_documents(call), [call])
+        if uncounted := self._calls.uncounted:
+            self._queue_after(self._count_for(uncounted), uncounted)
         self._calls.report(self.observers)
         self.noticing.follow(self._calls.bounded)
         self._waiting.expect([c.encoded.params for c, _ in added if c.options.mode.mode == "batch"])
@@ -591,6 +628,7 @@ class Engine:
         for door in self._doors.values():
             door.driver.wake()
         self._notify_callers()
+        self.noticing.plan()  # a budget may hold them from the start
 
     def _gone(self, waiter: Waiter) -> None:
         """Queue a caller that has left for removal. Runs on the thread that ended the wait."""

@@ -22,10 +22,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import HaltReason
+from claude_batch.core.errors import BudgetScope, HaltReason
 from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import RequestFault
@@ -39,6 +39,7 @@ from claude_batch.ledger.submissions import seat_followed
 from claude_batch.lifecycle.budget_room import (
     CallRoom,
     NoRoom,
+    NotCounted,
     bound_of,
     count_for_runs,
     reserve_held_calls,
@@ -84,6 +85,7 @@ LONGEST_REST = 60.0
 
 
 LiveRetry = Literal["safe", "always"]
+_Budgets: TypeAlias = "Collection[tuple[BudgetScope, str]]"
 
 
 _NOT_SENT = (Outcome.NOT_SENT, Disposition.RETRY)
@@ -311,22 +313,27 @@ class LiveCalls(DriverPart):
         # While the account is halted or a server fails, send one call as a probe. Each failing call
         # may be billed without an answer.
         most = MOST if state.halted is None and not self._failures else 1
-        await self._count_for_budgets(seat, now)
+        counted = await self._count_for_budgets(seat, now)
         held = set(self._held)
-        turns, rest = self._turns(seat, most)
-        if turns:
-            self._leave(seat, turns)
+        turns, rest = self._turns(seat, most, counted)
+        if turns and not self._leave(seat, turns, counted):
+            rest = 0.0
         if await self._report_held(seat, self._held.keys() - held, now):
             return 0.0  # only now is it known which smaller requests may fit
         return rest if self._page else LONGEST_REST
 
-    async def _count_for_budgets(self, seat: Seat, now: float) -> None:
-        """Count work that was sent before its budget existed, before more is sent."""
+    async def _count_for_budgets(self, seat: Seat, now: float) -> _Budgets:
+        """Count work that was sent before its budget existed, before more is sent.
+
+        Returns the budgets (scope, name) of the runs of this page.
+        """
         with self._ledger.read() as tx:
             if not any_budget(tx):
-                return
+                return ()
             runs = queries.actors_of_runs(tx, {run_id for _, run_id in self._page})
-        await in_a_thread(count_for_runs, self._ledger, seat, self._prices, list(runs.items()), now)
+        return await in_a_thread(
+            count_for_runs, self._ledger, seat, self._prices, list(runs.items()), now
+        )
 
     async def _report_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
         """Store what each request of held runs reserves, for the run's status and the next check.
@@ -344,8 +351,13 @@ class LiveCalls(DriverPart):
                 self._changed()
         return learned
 
-    def _turns(self, seat: Seat, most: int) -> tuple[list[tuple[int, str, Turn]], float]:
-        """Return permits for the first requests, and the seconds until the next one may be sent."""
+    def _turns(
+        self, seat: Seat, most: int, counted: _Budgets
+    ) -> tuple[list[tuple[int, str, Turn]], float]:
+        """Return permits for the first requests, and the seconds until the next one may be sent.
+
+        Requests with a budget that is not in ``counted`` wait for the next pass, which counts it.
+        """
         if self._live_client is None:
             self._live_client = self._client.live(concurrency=MOST, log=self._log)
         self._live_client.limits, self._live_client.strategy = self._limits, self._functions.pace
@@ -355,7 +367,7 @@ class LiveCalls(DriverPart):
         full: set[str] = set()  # runs whose next call may not be sent now
         left: list[tuple[int, str]] = []
         with self._ledger.read() as tx:
-            room = CallRoom(tx, self._prices, self._ledger.now())
+            room = CallRoom(tx, self._prices, self._ledger.now(), counted)
             while len(self._calls) + len(turns) < most:
                 if not self._page and not self._search_others(tx, seat, full):
                     break
@@ -374,6 +386,11 @@ class LiveCalls(DriverPart):
                 try:
                     bound = self._known_bound(waiting)
                     room.reserve(run_id, waiting.actor, waiting.body, bound)
+                except NotCounted:
+                    left.append((seq, run_id))
+                    full.add(run_id)
+                    rest = 0.0
+                    continue
                 except NoRoom as error:
                     # Other requests of the run wait too, unless they are known to be small
                     # enough.
@@ -414,13 +431,18 @@ class LiveCalls(DriverPart):
         self._next_search = now + max(OTHERS_REST, RESTS_PER_SEARCH * (now - begun))
         return bool(self._page)
 
-    def _leave(self, seat: Seat, turns: list[tuple[int, str, Turn]]) -> None:
+    def _leave(self, seat: Seat, turns: list[tuple[int, str, Turn]], counted: _Budgets) -> bool:
+        """Claim and send these requests.
+
+        Returns False if some wait for the next pass, because a budget has just appeared.
+        """
         assert self._live_client is not None
         claimed: list[tuple[_Call, str, Turn]] = []
+        uncounted: list[tuple[int, str]] = []
         try:
             with self._ledger.write(seat) as tx:
                 now = self._ledger.now()
-                room = CallRoom(tx, self._prices, now)
+                room = CallRoom(tx, self._prices, now, counted)
                 for seq, model, turn in turns:
                     asked = live_calls.request(tx, seq)
                     if asked is None or self._must_be_read(room, asked):
@@ -430,6 +452,10 @@ class LiveCalls(DriverPart):
                         # A claimed call is about to be paid for.
                         bound = self._known_bound(asked)
                         reserve = room.reserve(asked.run_id, asked.actor, asked.body, bound)
+                    except NotCounted:
+                        uncounted.append((seq, asked.run_id))
+                        self._live_client.unused(turn, model)
+                        continue
                     except NoRoom as error:
                         self._held[error.run_id] = error.left
                         self._live_client.unused(turn, model)
@@ -440,7 +466,7 @@ class LiveCalls(DriverPart):
                 self._keep_log(tx, seat)
             if claimed and not self._high_water.raise_to(number, sending=True):
                 self._behind(seat, claimed)
-                return
+                return True
         except BaseException:
             # The claim may be stored nevertheless, if only the answer of its COMMIT was lost.
             self._unsent = seat, [call for call, _, _ in claimed]
@@ -455,6 +481,8 @@ class LiveCalls(DriverPart):
             timeout = longest_silence(asked_of(asked.body)[1])
             sent = self._live_client.send(turn, model, asked.body, headers, timeout=timeout)
             self._calls[asyncio.create_task(sent)] = call
+        self._page.extendleft(reversed(uncounted))
+        return not uncounted
 
     def return_unsent(self, tx: Transaction, seat: Seat) -> None:
         """Queue again what this process claimed in its last seat and certainly did not send.

@@ -24,7 +24,7 @@ from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
-from claude_batch.lifecycle.budget_room import held_of
+from claude_batch.lifecycle.budget_room import Held, held_of
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.observers import Observers
 
@@ -36,16 +36,31 @@ RESTS_PER_LOOK = 20
 
 It is at least `SOON` seconds, and at least `RESTS_PER_LOOK` times as long as the last look."""
 
+RUNS_AT_ONCE = 100
+"""Most runs of waiting callers that one look examines, because calls may have one run each."""
+
 
 class Noticing:
     """Finds and reports changes. Belongs to the engine's loop; only `follow` is thread-safe."""
 
     def __init__(
-        self, ledger: Ledger, observers: Observers, doors: Callable[[], Iterable[Door]]
+        self,
+        ledger: Ledger,
+        observers: Observers,
+        doors: Callable[[], Iterable[Door]],
+        waited_for: Callable[[], Sequence[str]],
+        end_held: Callable[[str, Held], None],
     ) -> None:
+        """Set up; ``waited_for`` returns the runs of callers that wait for single calls.
+
+        ``end_held`` is called with such a run if only another budget can release its calls.
+        """
         self._ledger = ledger
         self._observers = observers
         self._doors = doors
+        self._waited_for = waited_for
+        self._end_held = end_held
+        self._next_waited = 0
         self._runs: set[str] = set()
         self._halts: dict[int, tuple[str, float]] = {}
         # Stamp of the reported end, by run: after a retry a run finishes again.
@@ -62,7 +77,9 @@ class Noticing:
 
     def plan(self) -> None:
         """Schedule one look for many changes."""
-        if self._planned or not (self._runs or self._observers.wants(SendingHalted)):
+        if self._planned or not (
+            self._runs or self._observers.wants(SendingHalted) or self._waited_for()
+        ):
             return
         self._planned = True
         rest = max(SOON, RESTS_PER_LOOK * self._took)
@@ -86,6 +103,7 @@ class Noticing:
                 self._look_at_halt(door)
         if self._runs:
             self._look_at_runs()
+        self._look_at_calls()
         self._took = time.monotonic() - begun
 
     def _look_at_runs(self) -> None:
@@ -99,6 +117,23 @@ class Noticing:
             return
         for run_id in list(self._runs):
             self._look_at_run(run_id, holds=holds)
+
+    def _look_at_calls(self) -> None:
+        """End the waits for calls that a budget holds for good, as `Run.wait` ends."""
+        if not (waited_for := self._waited_for()):
+            return
+        begin, self._next_waited = self._next_waited, 0
+        with self._ledger.read() as tx:
+            if not any_budget(tx):
+                return
+            now, end = now_in(tx), begin + RUNS_AT_ONCE
+            found = {each: _stuck_by(tx, each, now) for each in waited_for[begin:end]}
+        for run_id, held in found.items():
+            if held is not None and held.for_good:
+                self._end_held(run_id, held)
+        if end < len(waited_for):
+            self._next_waited = end
+            asyncio.get_running_loop().call_later(SOON, self.plan)
 
     def _look_at_halt(self, door: Door) -> None:
         with self._ledger.read() as tx:
@@ -163,10 +198,8 @@ class Noticing:
 
     def _look_at_budget(self, tx: Transaction, run: Record) -> None:
         held = held_of(tx, run.id, now_in(tx))
-        if held is not None:
-            counts = queries.request_counts(tx, run.id)
-            if counts.get(RequestState.PACKED) or counts.get(RequestState.CONTINUING):
-                return  # work in progress may free room
+        if held is not None and _is_under_way(tx, run.id):
+            return  # work in progress may free room
         before = self._held.pop(run.id, None)
         if held is None:
             return
@@ -182,6 +215,19 @@ class Noticing:
                     reason=held.describe(run.id),
                 )
             )
+
+
+def _is_under_way(tx: Transaction, run_id: str) -> bool:
+    counts = queries.request_counts(tx, run_id)
+    return bool(counts.get(RequestState.PACKED) or counts.get(RequestState.CONTINUING))
+
+
+def _stuck_by(tx: Transaction, run_id: str, now: float) -> Held | None:
+    """Return what holds a run of which nothing is under way; None if it can go on by itself."""
+    if queries.find_run(tx, run_id) is None:  # it was removed meanwhile
+        return None
+    held = held_of(tx, run_id, now)
+    return None if held is None or _is_under_way(tx, run_id) else held
 
 
 # Calls in small groups ----------------------------------------------------------------------------

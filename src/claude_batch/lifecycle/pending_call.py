@@ -86,6 +86,8 @@ class Call:
     """The caller's W3C ``traceparent``, if an observer carries one."""
     bound: TokenBound | Unbounded | None = None
     """The bound of its params for a budget, if it was computed before the call is stored."""
+    countings: int = 0
+    """How often was counted for its budget what was sent before it."""
 
     @property
     def group(self) -> CallGroup:

@@ -586,6 +586,10 @@ class Waiting:
         """Return the waiters of one account."""
         return [waiter for waiter in self.all() if waiter.workspace is workspace]
 
+    def runs(self) -> list[str]:
+        """Return the runs with waiting callers."""
+        return [run_id for run_id, each in self._cursors.items() if each.waiting]
+
     def __bool__(self) -> bool:
         """Return whether anybody waits."""
         return bool(self._by_seq)
