@@ -180,6 +180,21 @@ Feature: Live calls keep to budgets, each at the live price
     And the results are read in order
     Then 0 answers came from batches and 1 live, each paid once
 
+  Scenario Outline: With mode auto, what fits in a batch and not live goes into a batch: <budget>
+    Given an API that bills what its prompts say
+    And a batch provider with {"mode": "auto", "budget_usd": "<budget>"}
+    When a run is stored of requests with at most 1000, 1000 tokens
+    And the results are read in order
+    Then <batched> answers came from batches and <live> live, each paid once
+    And the budgets account for the API's bill
+    When somebody asks {"input_tokens": 10, "output_tokens": 200} with 1500 tokens at most
+    Then the call has its answer
+
+    Examples:
+      | budget | batched | live |
+      | 0.006  | 2       | 0    |
+      | 0.02   | 0       | 2    |
+
   Scenario: What is held for the live API is packed by no batch that has room
     Given an API
     And a batch provider with {"mode": "live", "actor_budget_usd": "0.004"}

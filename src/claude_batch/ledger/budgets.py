@@ -263,6 +263,19 @@ _FORMER = _BODIES.join(former_members, former_members.c.request_seq == requests.
 _QUEUED = _BODIES.join(runs, runs.c.id == requests.c.run_id).where(
     requests.c.lane_id == bindparam("of"), *ELIGIBLE
 )
+_AUTO = (
+    select(requests.c.seq, params.c.body)
+    .join(params, params.c.request_seq == requests.c.seq)
+    .join(runs, runs.c.id == requests.c.run_id)
+    .where(
+        requests.c.lane_id == bindparam("of"),
+        bindparam("alone") == ALONE,
+        requests.c.seq > bindparam("after"),
+        *ELIGIBLE,
+    )
+    .order_by(requests.c.seq)
+    .limit(bindparam("most"))
+)
 _LOST = _OF_BATCH.where(requests.c.state == RequestState.LOST)
 _FAILED = _BODIES.join(results, results.c.request_seq == requests.c.seq).where(
     results.c.batch_id == bindparam("of"), results.c.outcome != RequestState.SUCCEEDED
@@ -453,6 +466,25 @@ def waiting_of(tx: Connection, run_id: str) -> Waiting:
             )
         ).one()
     )
+
+
+def queued_bodies(tx: Connection, lane_id: int, alone: str, after: int) -> list[tuple[int, bytes]]:
+    """Return a page like `unreserved`, of all queued requests of a lane.
+
+    ``alone`` as in `lane_totals`.
+    """
+    values = {"of": lane_id, "alone": alone, "after": after}
+    return _page(tx, _with_sizes(_AUTO), values)
+
+
+def queued_runs(tx: Connection, lane_id: int, alone: str) -> list[tuple[int, str]]:
+    """Return the same requests without their params: row number and run."""
+    rows = tx.execute(
+        select(requests.c.seq, requests.c.run_id)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .where(*ELIGIBLE, requests.c.lane_id == lane_id, alone == ALONE)
+    )
+    return [(row[0], row[1]) for row in rows]
 
 
 def reserved_of_lane(

@@ -183,27 +183,44 @@ def reserve_what_waits(
     runs: Mapping[str, Any],
     now: float,
     alone: str = "",
-) -> None:
+) -> bool:
     """Store the missing reservations of requests in progress or queued in a lane.
 
-    ``runs`` are the runs with queued requests in the lane. Usually nothing is missing.
+    ``runs`` are the runs with queued requests in the lane. Usually nothing is missing. Returns
+    whether any of them has a budget.
     """
     with ledger.read() as tx:
         if not charges.any_budget(tx):
-            return
+            return False
         concerned: set[tuple[BudgetScope, str]] = {
             (budget.scope, budget.name)
             for run in runs.values()
             for budget in budgets.budgets_of(tx, run.id, run.actor, today(now))
         }
     if not concerned:
-        return
+        return False
     price_by(ledger, seat, prices)
     with ledger.read() as tx:
         waiting = budgets.lane_totals(tx, lane_id, alone)
     count_under_way(ledger, seat, prices, list(concerned), now)
     if any(each.unknown for each in waiting.values()):
         _reserve_all(ledger, seat, prices, "lane", lane_id, now)
+    return True
+
+
+def live_costs(
+    ledger: Ledger, prices: Prices, lane_id: int, alone: str, now: float
+) -> dict[int, int]:
+    """Return the highest cost of each queued request of a lane as a live call, by row number."""
+    found: dict[int, int] = {}
+    after = 0
+    while True:
+        with ledger.read() as tx:
+            page = budgets.queued_bodies(tx, lane_id, alone, after)
+        if not page:
+            return found
+        found.update(_most_costs(ledger, prices, page, now, batch=False))
+        after = page[-1][0]
 
 
 def count_under_way(
@@ -330,6 +347,25 @@ class Fitting:
             for budget in each:
                 key = (budget.scope, budget.name)
                 needed[key] = needed.get(key, 0) + waits.total
+        return all(total <= self._left[key] for key, total in needed.items())
+
+    def all_fit_live(
+        self, queued: Sequence[tuple[int, str]], costs: Mapping[int, int]
+    ) -> bool | None:
+        """Return whether these requests (row number, run) fit at once as live calls.
+
+        ``costs`` are their `live_costs`. None: one of them is not there.
+        """
+        needed: dict[tuple[str, str], int] = {}
+        for seq, run_id in queued:
+            for budget in self.of_run.get(run_id, ()):
+                cost = costs.get(seq)
+                if cost is None:
+                    return None
+                if cost == NO_BOUND:
+                    return False
+                key = (budget.scope, budget.name)
+                needed[key] = needed.get(key, 0) + cost
         return all(total <= self._left[key] for key, total in needed.items())
 
     def _room(self, run_id: str) -> int:

@@ -527,10 +527,11 @@ class Driver:
         self._release_held(seat)
         if workspaces.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
+        costs: dict[int, int] = {}
         if bounded:
-            await in_a_thread(reserve_due, self._ledger, seat, now, self._prices)
+            costs = await in_a_thread(reserve_due, self._ledger, seat, now, self._prices)
         packed, next_due = pack_due(
-            self._ledger, seat, now, not_before=now + pause if pause else None
+            self._ledger, seat, now, not_before=now + pause if pause else None, costs=costs
         )
         if packed:
             self._changed()

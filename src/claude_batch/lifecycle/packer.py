@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.ledger import batch_contents, live_calls, unknown_batches
+from claude_batch.ledger import batch_contents, budgets, live_calls, unknown_batches
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
-from claude_batch.lifecycle.budget_room import Fitting, reserve_what_waits
+from claude_batch.lifecycle.budget_room import Fitting, live_costs, reserve_what_waits
 from claude_batch.money import Prices
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
@@ -179,11 +179,13 @@ def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
     )
 
 
-def reserve_due(ledger: Ledger, seat: Seat, now: float, prices: Prices) -> None:
+def reserve_due(ledger: Ledger, seat: Seat, now: float, prices: Prices) -> dict[int, int]:
     """Store what the requests in the lanes that are due reserve, if there is a budget.
 
-    A request without a reservation is not packed. Reading documents may take seconds each.
+    A request without a reservation is not packed. Reading documents may take seconds each. Returns
+    the `live_costs` of requests that may go live, for `pack_due`.
     """
+    costs: dict[int, int] = {}
     with ledger.read() as tx:
         lanes = batch_contents.queues(tx, seat.workspace_id) if any_budget(tx) else {}
     for (lane_id, alone), queues in lanes.items():
@@ -191,7 +193,11 @@ def reserve_due(ledger: Ledger, seat: Seat, now: float, prices: Prices) -> None:
             continue
         with ledger.read() as tx:
             waiting = batch_contents.policies(tx, lane_id, alone)
-        reserve_what_waits(ledger, seat, prices, lane_id, waiting, now, alone)
+            count, _, _ = batch_contents.queue_totals(tx, lane_id, alone)
+        has_budget = reserve_what_waits(ledger, seat, prices, lane_id, waiting, now, alone)
+        if has_budget and goes_live(count, waiting.values()):
+            costs.update(live_costs(ledger, prices, lane_id, alone, now))
+    return costs
 
 
 def pack_due(
@@ -200,11 +206,12 @@ def pack_due(
     now: float,
     *,
     not_before: float | None = None,
+    costs: Mapping[int, int] | None = None,
 ) -> tuple[list[int], float | None]:
     """Pack every lane that is due, each as far as one batch and the budgets allow.
 
-    Call `reserve_due` first. ``not_before``: no batch may be sent before then, so only what goes
-    live leaves the queue. Returns the new batches, and the time when the next lane is due (`None`
+    Call `reserve_due` first, and pass on its ``costs``. ``not_before``: no batch may be sent before
+    then, so only what goes live leaves the queue. Returns the new batches, and the time when the next lane is due (`None`
     if no lane waits).
     """
     with ledger.read() as tx:
@@ -225,8 +232,13 @@ def pack_due(
             policies = batch_contents.policies(tx, lane_id, alone)
             totals = batch_contents.queue_totals(tx, lane_id, alone)
             if goes_live(totals[0], policies.values()):
-                live_calls.choose(tx, lane_id, policies)
-                continue
+                fits = _fits_live(tx, lane_id, alone, policies, now, costs or {})
+                if fits is None:
+                    later.append(now)  # stored since `reserve_due`
+                    continue
+                if fits:
+                    live_calls.choose(tx, lane_id, policies)
+                    continue
             if not_before is not None:
                 later.append(not_before)
                 continue
@@ -260,6 +272,24 @@ def pack_due(
             )
         reach(CrashPoint.AFTER_PACK)
     return packed, min(later, default=None)
+
+
+def _fits_live(
+    tx: Transaction,
+    lane_id: int,
+    alone: str,
+    policies: Mapping[str, Record],
+    now: float,
+    costs: Mapping[int, int],
+) -> bool | None:
+    """Return whether the budgets have room for all of a lane as live calls; None: not known yet.
+
+    What does not fit live is packed, because a batch costs less.
+    """
+    budget = Fitting.of(tx, lane_id, policies, now, alone)
+    if budget is None:
+        return True
+    return budget.all_fit_live(budgets.queued_runs(tx, lane_id, alone), costs)
 
 
 def _cut_of(
