@@ -50,7 +50,7 @@ def _encoded(more: dict[str, Any]) -> bytes:
 
 def _bound(more: dict[str, Any]) -> TokenBound:
     found = token_bound(_encoded(more))
-    assert (found.model, found.output) == ("m", 10), found
+    assert (found.model, found.output) == (more.get("model", "m"), 10), found
     return found
 
 

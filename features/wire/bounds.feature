@@ -71,6 +71,20 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}                                               | 10000000 | 0        |
       | {"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]}                              | 10000000 | 3        |
 
+  Scenario Outline: A model's window is what may be filled, or a million tokens if a beta or an unknown name allows it
+    Then params come to tokens and searches as follows
+      | params                                                                                            | tokens     | searches |
+      | {"model": "<model>", "tools": [{"type": "web_search_1", "name": "web_search", "max_uses": 1}]}    | <window>0  | 1        |
+      | {"model": "<model>", "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}}]}]} | <window> | 0 |
+
+    Examples:
+      | model             | window  |
+      | claude-haiku-4-5  | 200000  |
+      | claude-opus-4-5   | 200000  |
+      | claude-sonnet-4-5 | 1000000 |
+      | claude-opus-4-8   | 1000000 |
+      | us.claude-haiku-4-5 | 1000000 |
+
   Scenario: A request without a bound is refused, and the error names the reason
     Then params come to tokens and searches as follows
       | params                                                             | error                                                          |

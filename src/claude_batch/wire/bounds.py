@@ -3,7 +3,7 @@
 No token is shorter than a byte, so text never has more tokens than bytes. A PDF is bounded by its
 pages and their text, an image by its pixels, and an uploaded file by what was found when it was
 uploaded. If nothing is known (a URL, an unreadable PDF, the input of a server tool), the bound is
-the longest context window: the API refuses anything longer, and bills nothing.
+the model's context window: the API refuses anything longer, and bills nothing.
 
 The API gives the model each page of a PDF twice: as an image, and as its extracted text
 (https://platform.claude.com/docs/en/build-with-claude/pdf-support: "1,500 to 3,000 tokens per page
@@ -35,6 +35,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 import msgspec
 
 from claude_batch.core.limited import run_limited
+from claude_batch.wire.limits import longest_window
 from claude_batch.wire.media import IMAGE_TYPES, media_of
 
 # PDFs ---------------------------------------------------------------------------------------------
@@ -328,8 +329,6 @@ def _length(text: object) -> int:
 
 # Bounds -------------------------------------------------------------------------------------------
 
-LONGEST_WINDOW: Final = 1_000_000
-"""Tokens of the longest context window of any model ("Context windows")."""
 IMAGE_TOKENS: Final = 5_000
 """Most tokens of one image of any size.
 
@@ -462,14 +461,15 @@ def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
     if may_hold_documents(params) or b'"file_id"' in params:
         media = _media_bound(msgspec.json.decode(params), files)
         tokens += media.tokens - media.size
+    window = longest_window(read.model)
     if steps > 1 or media.unknown:
-        tokens = LONGEST_WINDOW
+        tokens = window
     cache: Literal["5m", "1h"] | None = None
     if b'"cache_control"' in params:
         cache = "1h" if b'"1h"' in params else "5m"
     return TokenBound(
         read.model,
-        min(tokens, LONGEST_WINDOW) * steps,
+        min(tokens, window) * steps,
         max(read.max_tokens, 0),
         cache,
         searches,

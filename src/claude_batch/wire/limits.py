@@ -163,6 +163,20 @@ _SMALL_CONTEXT = (
 # genai-prices 0.2.3 (`context_window`). The entries are prefixes of names.
 
 
+LONGEST_WINDOW = 1_000_000
+"""Tokens of the longest context window of any model ("Context windows")."""
+
+_SMALL_WINDOW = 200_000
+_WIDENED = ("claude-sonnet-4-0", "claude-sonnet-4-2025", "claude-sonnet-4-5")
+# The beta context-1m-2025-08-07 gives these a million tokens. Params do not show it.
+
+
+def longest_window(model: str) -> int:
+    """Return the most tokens of context that a model can have, with or without a beta."""
+    is_small = model.startswith(_SMALL_CONTEXT) and not model.startswith(_WIDENED)
+    return _SMALL_WINDOW if is_small else LONGEST_WINDOW
+
+
 def max_pdf_pages(model: str) -> int:
     """Return the most pages that the PDFs of one request may have together."""
     return _MAX_PDF_PAGES_OF_SMALL if model.startswith(_SMALL_CONTEXT) else MAX_PDF_PAGES
