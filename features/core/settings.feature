@@ -98,6 +98,34 @@ Feature: A setting comes from the nearest place that names it
       | {"CLAUDE_BATCH_EXCLUSIVE_WORKSPACE": "1"}   | yes                 |
       | {"CLAUDE_BATCH_EXCLUSIVE_WORKSPACE": "off"} | no                  |
 
+  Scenario: A variable that would be ignored is refused if its name is nearly that of a setting
+    Then the names of environment variables are checked as follows
+      | environment                               | error                                                          |
+      | {"CLAUDE_BATCH_BUDGET": "5"}              | …CLAUDE_BATCH_BUDGET is not a setting; did you mean CLAUDE_BATCH_BUDGET_USD?… |
+      | {"CLAUDE_BATCH_DAILY_BUDGET": "5"}        | …did you mean CLAUDE_BATCH_DAILY_BUDGET_USD?…                  |
+      | {"CLAUDE_BATCH_BUDGETS_OF_DAY": "5"}      | …did you mean CLAUDE_BATCH_…BUDGET_USD?…                       |
+      | {"CLAUDE_BATCH_POLL_INTERVALL": "5s"}     | …did you mean CLAUDE_BATCH_POLL_INTERVAL?…                     |
+      | {"CLAUDE_BATCH_LEDGERS": "x"}             | …did you mean CLAUDE_BATCH_LEDGER?…                            |
+      | {"CLAUDE_BATCH_SHARED_WORKSPACE": "1"}    | …did you mean CLAUDE_BATCH_EXCLUSIVE_WORKSPACE?…               |
+      | {"CLAUDE_BATCH_BUDGET": ""}               |                                                                |
+      | {"CLAUDE_BATCH_BUDGET_USD": "5"}          |                                                                |
+      | {"CLAUDE_BATCH_DASHBOARD_TOKEN": "t"}     |                                                                |
+      | {"CLAUDE_BATCH_LEDGER_PORT": "tcp://x:1"} |                                                                |
+      | {"CLAUDE_BATCH_SERVICE_HOST": "10.0.0.1"} |                                                                |
+      | {"CLAUDE_BATCH_NODE_MODULES": "x"}        |                                                                |
+      | {"OTHER_BUDGET": "5"}                     |                                                                |
+
+  Scenario: A command refuses such a variable before it stores anything
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    And a command's environment has CLAUDE_BATCH_BUDGET = 0.01
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 2 and says
+      """
+      did you mean CLAUDE_BATCH_BUDGET_USD?
+      """
+    And the command line has sent nothing
+
   Scenario: The ledger and the state directory are named by argument, by environment, or are the user's
     Then the default ledger is found as follows
       | argument       | environment                               | ledger                      |

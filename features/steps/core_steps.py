@@ -19,7 +19,7 @@ from platformdirs import user_data_path, user_state_path
 from tables import rule
 
 from claude_batch.core import errors, settings
-from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
+from claude_batch.core.batch_processing import BatchProcessingMode, check_environment, resolve_mode
 from claude_batch.core.ids import new_incarnation, new_request_ids, new_run_id
 from claude_batch.core.quantities import format_duration, parse_duration
 from claude_batch.core.states import RequestState
@@ -90,6 +90,11 @@ def _environment(variables: dict[str, str] | None) -> None:
     for name in ("CLAUDE_BATCH_LEDGER", "CLAUDE_BATCH_STATE_DIR"):
         os.environ.pop(name, None)
     os.environ.update(variables or {})
+
+
+@rule("the names of environment variables are checked")
+def _(environment: dict[str, str]) -> None:
+    _checked(lambda: check_environment(environment))
 
 
 @rule("the default ledger is found")

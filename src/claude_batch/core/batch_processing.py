@@ -8,6 +8,7 @@ A setting is declared here or in `claude_batch.core.settings`, and as a keyword 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -26,7 +27,7 @@ from pydantic import (
 )
 
 from claude_batch.core import settings
-from claude_batch.core.errors import STATUS_OF_TYPE
+from claude_batch.core.errors import STATUS_OF_TYPE, ActorConfigurationError
 from claude_batch.core.quantities import (
     format_deadline,
     format_duration,
@@ -357,6 +358,43 @@ SETTINGS: Mapping[str, Setting] = {
     )
 }
 """Every setting by its name, in the order of ``--help`` and of the documentation."""
+
+
+OTHER_VARIABLES = ("documents_root", "dashboard_token", "sandbox_token", "debug")
+"""Names of further environment variables, without their prefix and in lower case."""
+
+_NEAR = 0.8
+"""Likeness of two names from which one is taken for the other, misspelled."""
+
+
+def check_environment(environ: Mapping[str, str] | None = None) -> None:
+    """Refuse a variable whose name is near that of a setting, which would be ignored.
+
+    Other programs may use the prefix, so other names pass, unless they speak of a budget. Raises
+    `ActorConfigurationError`.
+    """
+    for variable, value in (os.environ if environ is None else environ).items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or not value:
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if name not in SETTINGS and name not in OTHER_VARIABLES and (meant := _meant_by(name)):
+            raise ActorConfigurationError(
+                f"the environment variable {variable} is not a setting; did you mean {meant}? "
+                "Rename or unset it, because it would be ignored. Nothing was sent"
+            )
+
+
+def _meant_by(name: str) -> str | None:
+    """Return the variable that an unknown name seems to mean; None if there is none."""
+    meant = {each: ENVIRONMENT_PREFIX + each.upper() for each in (*SETTINGS, *OTHER_VARIABLES)}
+    for setting in SETTINGS.values():
+        for flag in setting.flags:  # --budget, for example, and CLAUDE_BATCH_BUDGET_USD
+            meant.setdefault(flag.removeprefix("--").replace("-", "_"), setting.variable)
+    near = _NEAR
+    if "budget" in name:
+        meant, near = {each: known for each, known in meant.items() if "budget" in each}, 0.0
+    close = difflib.get_close_matches(name, meant, n=1, cutoff=near)
+    return meant[close[0]] if close else None
 
 
 def resolve_mode(

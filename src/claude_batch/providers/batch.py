@@ -29,7 +29,11 @@ from claude_batch.actor.request import (
     check_requests,
 )
 from claude_batch.actor.response import ActorResponse, ActorResult
-from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
+from claude_batch.core.batch_processing import (
+    BatchProcessingMode,
+    check_environment,
+    resolve_mode,
+)
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import default_ledger, from_environment, resolve_ledger_settings
@@ -125,6 +129,7 @@ class ClaudeBatchProvider(Opened):
         ``post_process_timeout`` at most. Raises
         `ActorConfigurationError` for an unusable value.
         """
+        check_environment()
         self._location = default_ledger(ledger)
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key

@@ -38,7 +38,12 @@ from claude_batch.actor.request import (
     check_requests,
 )
 from claude_batch.actor.response import ActorResponse, ActorResult, judge_of, read_as
-from claude_batch.core.batch_processing import SETTINGS, BatchProcessingMode, resolve_mode
+from claude_batch.core.batch_processing import (
+    SETTINGS,
+    BatchProcessingMode,
+    check_environment,
+    resolve_mode,
+)
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
@@ -152,6 +157,7 @@ class ClaudeProvider(Closing):
             _own_limit("requests_per_minute", requests_per_minute),
             _own_limit("tokens_per_minute", tokens_per_minute),
         )
+        check_environment()
         self._settings = mode_keywords(settings, LiveKeywords)
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
