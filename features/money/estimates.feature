@@ -212,7 +212,7 @@ Feature: The cost of a run is estimated before it is sent
     When a command runs: run --model claude-haiku-4-5 --max-tokens 10 --confirm-above 0.1 asks.jsonl -o out.jsonl
     Then the command line exits with 2 and says
       """
-      this can cost <most>, more than --confirm-above $0.10, and there is no terminal to confirm it on
+      this can cost <most>, more than --confirm-above $0.10, and there is no terminal to confirm it on. <helps>
       """
     And the command line has sent nothing
     When a command runs: run --model claude-haiku-4-5 --max-tokens 10 asks.jsonl -o out.jsonl
@@ -222,9 +222,9 @@ Feature: The cost of a run is estimated before it is sent
       """
 
     Examples:
-      | what                                 | most              |
-      | 60000 tokens of claude-haiku-4-5     | $0.1730           |
-      | 5 tokens of claude-nobody-9          | an unknown amount |
+      | what                                 | most              | helps                                                |
+      | 60000 tokens of claude-haiku-4-5     | $0.1730           | Raise --confirm-above, or leave it out and set --budget |
+      | 5 tokens of claude-nobody-9          | an unknown amount | To bound it, name the price of claude-nobody-9 with --prices; or leave out --confirm-above |
 
   Scenario Outline: The question about a run that can cost more is answered with <answer>
     Given an API that bills what its prompts say

@@ -343,11 +343,23 @@ def _confirm(found: Estimate, above: Any) -> None:
     words = f"this can cost {most}, more than --confirm-above {write_usd(limit)}"
     if sys.stdin is None or not sys.stdin.isatty():
         raise BadInput(
-            f"{words}, and there is no terminal to confirm it on. Raise "
-            "--confirm-above, or set --budget"
+            f"{words}, and there is no terminal to confirm it on. {_what_helps(found)}"
         )
     if not confirmed(f"{words}. Send it?"):
         raise BadInput(f"{words}, and was not confirmed")
+
+
+def _what_helps(found: Estimate) -> str:
+    """Return what to do about a run that nobody can confirm."""
+    if not found.unpriced and not found.unbounded:
+        return "Raise --confirm-above, or leave it out and set --budget"
+    # No amount is enough, and a budget refuses these requests.
+    ways: list[str] = []
+    if found.unpriced:
+        ways.append(f"name the price of {', '.join(found.unpriced)} with --prices")
+    if found.unbounded > sum(found.unpriced.values()):
+        ways.append("give all tools a limit (`max_uses`) or leave out those that take none")
+    return f"To bound it, {' and '.join(ways)}; or leave out --confirm-above"
 
 
 # Run and submit -----------------------------------------------------------------------------------
