@@ -41,6 +41,10 @@ Feature: The cost of a run is estimated before it is sent
       estimate: about $0.
       (estimated from their size)
       """
+    When a command runs: estimate --offline --model claude-haiku-4 asks.jsonl --json
+    Then the command line's status as JSON has
+      | field           | value   |
+      | counted         | "rule"  |
     When a command runs: estimate --offline --model claude-haiku-4-5 asks.jsonl --json
     Then the command line's status as JSON has
       | field           | value   |

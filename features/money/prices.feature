@@ -136,6 +136,7 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | model                     | usage                                                                                             | batch    | live     |
       | claude-haiku-4-5          | {"input_tokens": 1000, "output_tokens": 100, "cache_read": 100, "cache_5m": 100, "cache_1h": 100} | 734000   | 1468000  |
       | claude-haiku-4-5-20251001 | {"input_tokens": 1000}                                                                            | 400000   | 800000   |
+      | claude-haiku-5-4          | {"input_tokens": 1000}                                                                            | unpriced | unpriced |
       | claude-opus-5-5           | {"input_tokens": 1000}                                                                            | 2000000  | 4000000  |
       | own-model                 | {"input_tokens": 1000}                                                                            | 1        | 2        |
       | own-model                 | {"output_tokens": 1, "cache_read": 2, "cache_5m": 3, "cache_1h": 4}                               | 24500    | 49000    |

@@ -436,7 +436,14 @@ def _family(model: str) -> tuple[str, ...]:
     words = re.split(r"[-.@]", _undated(model.lower()).removesuffix("-latest"))
     if words[-1] == "0":
         words.pop()
-    return tuple(sorted(words))
+    # The order of the numbers tells versions apart: 4-5 is not 5-4.
+    numbers = [word for word in words if word.isdecimal()]
+    return (*sorted(word for word in words if not word.isdecimal()), *numbers)
+
+
+def is_same_model(one: str, other: str) -> bool:
+    """Return whether two names are of one model, whatever their date."""
+    return _family(one) == _family(other)
 
 
 def _listed(model: str, speed: str | None, at: float) -> Tariff | None:

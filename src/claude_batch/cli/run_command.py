@@ -342,9 +342,7 @@ def _confirm(found: Estimate, above: Any) -> None:
         most = "an unknown amount"
     words = f"this can cost {most}, more than --confirm-above {write_usd(limit)}"
     if sys.stdin is None or not sys.stdin.isatty():
-        raise BadInput(
-            f"{words}, and there is no terminal to confirm it on. {_what_helps(found)}"
-        )
+        raise BadInput(f"{words}, and there is no terminal to confirm it on. {_what_helps(found)}")
     if not confirmed(f"{words}. Send it?"):
         raise BadInput(f"{words}, and was not confirmed")
 

@@ -20,7 +20,7 @@ from claude_batch.core.settings import has_ledger
 from claude_batch.ledger import budgets, cost_sums
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import bound_cost, tokens_of_files
-from claude_batch.money import Prices, Tariff
+from claude_batch.money import Prices, Tariff, is_same_model
 from claude_batch.providers.middleware_runner import wait_on_a_loop
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.wire.batches_client import (
@@ -370,7 +370,7 @@ def rules_seen(ledger: Ledger, actor: str, models: Iterable[str]) -> dict[str, R
     )
     rules: dict[str, Rule] = {}
     for model, ratio in counted.items():
-        of_model = [row for row in seen if row.model.startswith(model)]
+        of_model = [row for row in seen if is_same_model(row.model, model)]
         rows = [row for row in of_model if row.actor == actor]
         rows = rows if len(rows) >= _FEW else of_model
         if len(rows) < _FEW:
