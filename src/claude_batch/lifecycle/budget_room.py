@@ -91,8 +91,8 @@ def most_cost(
     """Return the highest possible cost of encoded params, in nano-dollars.
 
     The price is the live price if ``batch`` is false. ``files`` returns the tokens of an uploaded
-    file; an unknown file reserves the model's context window. Raises `Unbounded` if no bound is known,
-    because a price is missing or a tool has no limit.
+    file; an unknown file reserves the model's context window. Raises `Unbounded` if no bound is
+    known, because a price is missing or a tool has no limit.
     """
     return bound_cost(prices, token_bound(params, files), now, batch=batch)
 

@@ -211,8 +211,8 @@ def pack_due(
     """Pack every lane that is due, each as far as one batch and the budgets allow.
 
     Call `reserve_due` first, and pass on its ``costs``. ``not_before``: no batch may be sent before
-    then, so only what goes live leaves the queue. Returns the new batches, and the time when the next lane is due (`None`
-    if no lane waits).
+    then, so only what goes live leaves the queue. Returns the new batches, and the time when the
+    next lane is due (`None` if no lane waits).
     """
     with ledger.read() as tx:
         lanes = batch_contents.queues(tx, seat.workspace_id)
