@@ -213,7 +213,8 @@ class ClaudeBatchProvider(Opened):
 
         ``settings`` are for this call alone, and take precedence over all others. A call that joins
         an earlier request does not change it. With ``budget_usd``, the call raises
-        `BudgetExceededError` before it is stored if it can cost more.
+        `BudgetExceededError` before it is stored if it can cost more. It raises the same if only
+        another budget would release it, and then stays queued.
         """
         if (turn := turn_to_begin()) is not None:
             await turn
