@@ -36,7 +36,9 @@ Beside: TypeAlias = tuple[OutputFormat[Any] | None, Any]
 NOTHING_BESIDE: Beside = (None, None)
 
 
-class _ModeOf(Protocol):
+class ModeOf(Protocol):
+    """Merges an actor's settings with the provider's and those of a call or run."""
+
     def __call__(
         self, actor: ActorConfiguration, settings: CallKeywords | None = None
     ) -> BatchProcessingMode: ...
@@ -57,13 +59,12 @@ class Responder:
         self,
         entrance: Entrance,
         encoders: RequestEncoders,
-        mode_of: _ModeOf,
+        mode_of: ModeOf,
         carriers: Carriers,
         middleware_runner: MiddlewareRunner | None,
         *,
         drive: bool,
     ) -> None:
-        """``mode_of`` merges an actor's settings with the provider's and a call's."""
         self._entrance = entrance
         self._encoders = encoders
         self._mode_of = mode_of
