@@ -296,12 +296,12 @@ class ClaudeBatchProvider(Opened):
     def watch(self, call: StoredCall) -> CallFuture:
         """Return a future of a stored call's answer; leaving it changes nothing for the call."""
         future = CallFuture()
-        self._engine.watch(call, resolve_mode(True, self.overrides), future)
+        self._engine.calls.watch(call, resolve_mode(True, self.overrides), future)
         return future
 
     def cancel_call(self, call: StoredCall) -> Future[None]:
         """Cancel a stored call even if it is sent, and so perhaps billed."""
-        return self._engine.cancel_call(call.seq)
+        return self._engine.calls.cancel(call.seq)
 
     def known_batches(self, batch_ids: Collection[str]) -> set[str]:
         """Return those of these ids that are, or may be, batches of this ledger. Blocks."""

@@ -145,7 +145,7 @@ class Responder:
     def acknowledge(self, answer: Answer, *, taken: bool, failed: bool = False) -> None:
         """Record whether an answer reached its caller; ``failed``: equal calls get it again."""
         if (entered := self._entrance.entered) is not None:
-            entered.engine.acknowledge(answer.seq, taken=taken, failed=failed)
+            entered.engine.calls.acknowledge(answer.seq, taken=taken, failed=failed)
 
     def ask(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
@@ -222,7 +222,7 @@ class Responder:
             self._store_later(encoded, future, options, trace)
             return future
         with _settling(future):
-            entered.engine.call(entered.door, encoded, future, options, trace)
+            entered.engine.calls.add(entered.door, encoded, future, options, trace)
         return future
 
     def _store_later(
@@ -246,12 +246,12 @@ class Responder:
             with _settling(future):
                 engine, door = opening.result()
                 if isinstance(encoded, EncodedRequest) and not reuse:
-                    engine.call(door, encoded, future, options, trace)
+                    engine.calls.add(door, encoded, future, options, trace)
                     return
 
                 def prepared(done: Future[EncodedRequest]) -> None:
                     with _settling(future):
-                        engine.call(door, done.result(), future, options, trace)
+                        engine.calls.add(door, done.result(), future, options, trace)
 
                 engine.read(lambda: prepare(engine, door)).add_done_callback(prepared)
 
