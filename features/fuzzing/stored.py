@@ -15,6 +15,7 @@ from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import batch_contents, cancellations, collected_batches, submissions
+from claude_batch.ledger.enqueue import NewRun
 from claude_batch.ledger.queries import answers_by_position
 from claude_batch.ledger.schema import requests
 from claude_batch.ledger.store import Ledger, Seat
@@ -84,10 +85,14 @@ class Collected:
         writer = RunWriter(
             self._ledger,
             lambda request: EncodedRequest(str(request.prompt).encode(), LaneHeaders()),
-            workspace_id=self._driver.workspace_id,
-            actor="fuzz",
+            NewRun(
+                kind="run",
+                actor="fuzz",
+                workspace_id=self._driver.workspace_id,
+                mode=BatchProcessingMode(max_attempts=1, linger=0.0),
+                created=self._ledger.now(),
+            ),
             identity=b"",
-            mode=BatchProcessingMode(max_attempts=1, linger=0.0),
         )
         for _ in range(LINES):
             self._number += 1

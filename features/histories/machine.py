@@ -20,6 +20,7 @@ from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import cancellations, deliveries, workspaces
+from claude_batch.ledger.enqueue import NewRun
 from claude_batch.ledger.retries import StillCancelling, send_missing
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.leader_lock import settle_interrupted
@@ -218,10 +219,14 @@ class LifecycleMachine(RuleBasedStateMachine):
             writer = RunWriter(
                 self.process.ledger,
                 lambda request: EncodedRequest(str(request.prompt).encode(), LaneHeaders()),
-                workspace_id=self.process.workspace_id,
-                actor="model",
+                NewRun(
+                    kind="run",
+                    actor="model",
+                    workspace_id=self.process.workspace_id,
+                    mode=mode,
+                    created=self.process.ledger.now(),
+                ),
                 identity=b"",
-                mode=mode,
             )
             # Known before it is whole: whoever dies in between may have stored all of it.
             self.runs.append(writer.run_id)

@@ -23,7 +23,7 @@ LIMITS = {
     "characters in a field": "claude_batch.cli.inputs._LONGEST_FIELD",
     "seconds for cancelled batches to end": "claude_batch.providers.run_waiter.CANCEL_GRACE",
     "results that become final at once": "claude_batch.ledger.collected_batches.SLICE",
-    "requests that middleware takes at once": "claude_batch.providers.batch.REQUESTS_AT_ONCE",
+    "requests that middleware takes at once": "claude_batch.providers.run_storage.REQUESTS_AT_ONCE",
     "results in a page": "claude_batch.providers.run.PAGE",
     "second that the preflight waits for an answer": "claude_batch.providers.preflight.PATIENCE",
     "bytes in the results of a small batch": "claude_batch.lifecycle.collection.SMALL_BYTES",

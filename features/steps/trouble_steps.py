@@ -71,7 +71,7 @@ def _(context: Context) -> None:
     future = engine.do(work())
     assert begun.wait(20)
     context.provider.close()
-    engine.call(door, encoded, late, CallOptions(actor="tests/asker", mode=mode))
+    engine.calls.add(door, encoded, late, CallOptions(actor="tests/asker", mode=mode))
     context.outcomes = []
     for asked in (
         lambda: future.result(20),

@@ -642,7 +642,7 @@ class RequestEncoders:
         self, default_options: Mapping[str, Any] | None = None, *, batch: bool = True
     ) -> None:
         """Takes the arguments of `RequestEncoder`, except the configuration."""
-        self._default_options = dict(default_options or {})
+        self.default_options: dict[str, Any] = dict(default_options or {})
         self._batch = batch
         self._made: dict[int, tuple[ActorConfiguration, RequestEncoder]] = {}
 
@@ -654,7 +654,7 @@ class RequestEncoders:
         if made is None or made[0] is not configuration:
             if len(self._made) >= self.KEPT:
                 self._made.clear()
-            encoder = RequestEncoder(configuration, self._default_options, batch=self._batch)
+            encoder = RequestEncoder(configuration, self.default_options, batch=self._batch)
             made = self._made[id(configuration)] = (configuration, encoder)
         return made[1]
 

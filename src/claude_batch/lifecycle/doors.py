@@ -80,6 +80,13 @@ async def open_client(
     return client
 
 
+def closed_words(location: str) -> str:
+    """Describe that the provider of a ledger is closed, and how to open another one."""
+    return (
+        f"the provider is closed; create a new one with cb.ClaudeBatchProvider(ledger={location!r})"
+    )
+
+
 def halted_error(row: Any) -> AccountHaltedError:
     """Return the error of a halted workspace, from its row."""
     words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message

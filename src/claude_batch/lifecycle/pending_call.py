@@ -44,7 +44,7 @@ class CallOptions:
     keep: bool = False
     """Whether it is sent even if its caller leaves first."""
     acknowledges: bool = False
-    """Whether its caller itself reports by `Engine.acknowledge` whether it has the answer."""
+    """Whether its caller itself reports by `CallQueue.acknowledge` whether it has the answer."""
     context: bytes | None = None
     """What the caller gave beside the request, as JSON."""
     failure_ttl: float | None = None

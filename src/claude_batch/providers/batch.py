@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import (
-    AsyncIterable,
     AsyncIterator,
     Callable,
     Collection,
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
@@ -26,7 +22,6 @@ from claude_batch.actor.request import (
     RequestEncoders,
     RequestLike,
     Requests,
-    check_requests,
 )
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.batch_processing import (
@@ -47,13 +42,11 @@ from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.pending_call import Alone, CallOptions
-from claude_batch.lifecycle.threads import in_own_thread
-from claude_batch.lifecycle.tool_runner import Talk, check_blocking
+from claude_batch.lifecycle.tool_runner import Talk
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.money import prices_of
-from claude_batch.providers.document_upload import Uploads
 from claude_batch.providers.entrance import Entrance, Opened, find_credentials
-from claude_batch.providers.estimation import Estimate, Estimation, stored_estimate
+from claude_batch.providers.estimation import Estimate, Estimation
 from claude_batch.providers.keywords import (
     CallKeywords,
     SettingKeywords,
@@ -61,17 +54,13 @@ from claude_batch.providers.keywords import (
     mode_keywords,
 )
 from claude_batch.providers.middleware_runner import (
-    REQUESTS_AT_ONCE,
     MiddlewareRunner,
-    Prepared,
-    Refusal,
 )
-from claude_batch.providers.preflight import preflight_of
 from claude_batch.providers.protocol import ProviderCapabilities
-from claude_batch.providers.responder import NOTHING_BESIDE, Responder, talk_of
+from claude_batch.providers.responder import NOTHING_BESIDE, Responder
 from claude_batch.providers.result_cursor import merge, merge_sync
 from claude_batch.providers.run import Run
-from claude_batch.providers.run_writer import RunWriter, run_identity
+from claude_batch.providers.run_storage import RunStorage, StoreOptions
 from claude_batch.providers.sync_bridge import beside_the_loop
 from claude_batch.wire.encoding import EncodedRequest
 
@@ -166,6 +155,15 @@ class ClaudeBatchProvider(Opened):
             self._mode,
             self._carriers,
             self.middleware_runner,
+            drive=drive,
+        )
+        self._storage = RunStorage(
+            entrance,
+            self._encoders,
+            self._mode,
+            self._carriers,
+            self.middleware_runner,
+            self,
             drive=drive,
         )
 
@@ -304,12 +302,12 @@ class ClaudeBatchProvider(Opened):
     def watch(self, call: StoredCall) -> CallFuture:
         """Return a future of a stored call's answer; leaving it changes nothing for the call."""
         future = CallFuture()
-        self._engine.watch(call, resolve_mode(True, self.overrides), future)
+        self._engine.calls.watch(call, resolve_mode(True, self.overrides), future)
         return future
 
     def cancel_call(self, call: StoredCall) -> Future[None]:
         """Cancel a stored call even if it is sent, and so perhaps billed."""
-        return self._engine.cancel_call(call.seq)
+        return self._engine.calls.cancel(call.seq)
 
     def known_batches(self, batch_ids: Collection[str]) -> set[str]:
         """Return those of these ids that are, or may be, batches of this ledger. Blocks."""
@@ -379,7 +377,8 @@ class ClaudeBatchProvider(Opened):
         for this run alone; a run that is continued keeps its own, except the budget.
         """
         refused: list[ActorResult] = []
-        run = await self._store(actor, requests, settings, new=new, refused=refused)
+        options = StoreOptions(new=new, refused=refused)
+        run = await self._storage.store(actor, requests, settings, options)
         if run is not None and prepare is not None:
             await beside_the_loop(lambda: prepare(run))
         results = None if run is None else run.results(ordered=ordered)
@@ -400,7 +399,8 @@ class ClaudeBatchProvider(Opened):
     ) -> Iterator[ActorResult]:
         """Run `respond_all` synchronously, with or without a running event loop."""
         refused: list[ActorResult] = []
-        run = self._store_sync(actor, requests, settings, new=new, refused=refused)
+        options = StoreOptions(new=new, refused=refused)
+        run = self._storage.store_sync(actor, requests, settings, options)
         if run is not None and prepare is not None:
             prepare(run)
         results = iter(()) if run is None else run.results_sync(ordered=ordered)
@@ -428,7 +428,8 @@ class ClaudeBatchProvider(Opened):
         continued keeps its own, except the budget and those of waiting and retries. With
         ``budget_usd``, requests that do not fit are held, and this call does not wait for them.
         """
-        run = await self._store(actor, requests, settings, label=label, new=new, output=output)
+        options = StoreOptions(label=label, new=new, output=output)
+        run = await self._storage.store(actor, requests, settings, options)
         assert run is not None
         await run.wait_until_sent()
         return run
@@ -444,7 +445,8 @@ class ClaudeBatchProvider(Opened):
         **settings: Unpack[CallKeywords],
     ) -> Run:
         """Run `submit` synchronously, with or without a running event loop."""
-        run = self._store_sync(actor, requests, settings, label=label, new=new, output=output)
+        options = StoreOptions(label=label, new=new, output=output)
+        run = self._storage.store_sync(actor, requests, settings, options)
         assert run is not None
         run.wait_until_sent_sync()
         return run
@@ -484,10 +486,7 @@ class ClaudeBatchProvider(Opened):
         is called for each run that was to write ``output`` and has not: this run has the path now.
         ``settings`` are as in `submit`.
         """
-        run = self._store_sync(
-            actor,
-            requests,
-            settings,
+        options = StoreOptions(
             label=label,
             new=new,
             output=output,
@@ -501,239 +500,9 @@ class ClaudeBatchProvider(Opened):
             send_meanwhile=send_meanwhile,
             on_displaced=on_displaced,
         )
+        run = self._storage.store_sync(actor, requests, settings, options)
         assert run is not None
         return run
-
-    def _writer(
-        self,
-        actor: ActorConfiguration,
-        mode: BatchProcessingMode,
-        label: str | None,
-        output: str | None,
-        on_stored: Callable[[int], None] | None = None,
-        refused: list[ActorResult] | None = None,
-        *,
-        spare_single: bool = False,
-        run_key: str | None = None,
-    ) -> RunWriter:
-        door = self._door()
-        encoder = self._encoders.of(actor)
-        uploads = Uploads(self._engine, door) if self._drive else None
-        preflight = preflight_of(
-            mode, door, self._engine, drives=self._drive, spare_single=spare_single
-        )
-        here = door.client.base_url
-
-        def identity(address: str) -> bytes:
-            return run_identity(address, actor, self.default_options, run_key)
-
-        addresses = self._engine.ledger.query(queries.addresses)
-        writer = RunWriter(
-            self._engine.ledger,
-            partial(encoder.encode, placing=None if uploads is None else uploads.place),
-            workspace_id=door.workspace_id,
-            actor=actor.name,
-            identity=identity(here),
-            elsewhere={each: identity(each) for each in addresses if each != here},
-            mode=mode,
-            label=label,
-            output=output,
-            process=self._engine.process,
-            trace=self._carriers.carried(),
-            refused=refused,
-            on_stored=on_stored,
-            preflight=preflight,
-            prices=prices_of(self.settings.prices),
-            workbench=self._engine.workbench,
-            talk=talk_of(actor),
-            drives=self._drive,
-        )
-        if uploads is not None:
-            uploads.run_id = writer.run_id
-        return writer
-
-    async def _store(
-        self,
-        actor: ActorConfiguration,
-        requests: Requests,
-        settings: CallKeywords,
-        label: str | None = None,
-        new: bool = False,
-        output: str | None = None,
-        refused: list[ActorResult] | None = None,
-    ) -> Run | None:
-        check_requests(requests)
-        engine, _ = await asyncio.wrap_future(self._entrance.opening())
-        mode = self._mode(actor, settings)
-        with self._holding(mode, requests):
-            writer = await beside_the_loop(
-                lambda: self._writer(actor, mode, label, output, refused=refused)
-            )
-            runner = self.middleware_runner
-
-            async def add(request: str | ActorRequest) -> None:
-                # Encoded on this thread, the iterator's own; other threads read files, bound
-                # documents for a budget, and store requests.
-                own = isinstance(request, ActorRequest) and (
-                    request.documents or (writer.is_bounded and request.own_prompt is None)
-                )
-                if actor.documents or own:
-                    await asyncio.wrap_future(engine.read(lambda: writer.add(request)))
-                else:
-                    writer.add(request)
-                if writer.is_full:
-                    await asyncio.wrap_future(engine.read(writer.flush))
-
-            async def add_named(given: RequestLike | InvalidRequestError) -> None:
-                try:
-                    await add(_valid(given))
-                except InvalidRequestError as error:
-                    raise error.at(writer.position) from None
-
-            waiting: list[RequestLike] = []
-
-            async def prepare() -> None:
-                assert runner is not None
-                some = waiting.copy()
-                waiting.clear()
-                for prepared in await runner.before_all(actor.name, some):
-                    if isinstance(prepared, Refusal):
-                        writer.refuse(prepared)
-                    else:
-                        await add_named(prepared)
-
-            async def take(given: RequestLike) -> None:
-                if runner is None:
-                    await add_named(given)
-                    return
-                waiting.append(given)
-                if len(waiting) >= REQUESTS_AT_ONCE:
-                    await prepare()
-
-            try:
-                if isinstance(requests, AsyncIterable):
-                    async for given in requests:
-                        await take(given)
-                else:
-                    for given in requests:
-                        await take(given)
-                if waiting:
-                    await prepare()
-                run_id = await asyncio.wrap_future(engine.read(lambda: writer.finish(new=new)))
-            except BaseException:
-                await in_own_thread(writer.abort)
-                raise
-            if run_id is None:
-                return None
-            # Not on this thread, because the call runs the observers' code.
-            await asyncio.wrap_future(engine.read(lambda: writer.report(engine)))
-            return await asyncio.wrap_future(engine.read(lambda: self._stored(writer, run_id)))
-
-    def _store_sync(
-        self,
-        actor: ActorConfiguration,
-        requests: Iterable[RequestLike],
-        settings: CallKeywords,
-        *,
-        label: str | None = None,
-        new: bool = False,
-        output: str | None = None,
-        on_invalid: Callable[[InvalidRequestError], None] | None = None,
-        on_stored: Callable[[int], None] | None = None,
-        spare_single: bool = False,
-        on_estimate: Callable[[Estimate], None] | None = None,
-        estimate_all: bool = False,
-        on_kept: Callable[[str], None] | None = None,
-        refused: list[ActorResult] | None = None,
-        run_key: str | None = None,
-        send_meanwhile: bool = True,
-        on_displaced: Callable[[Displaced], None] | None = None,
-    ) -> Run | None:
-        check_requests(requests)
-        check_blocking(talk_of(actor).tools)
-        mode = self._mode(actor, settings)
-        with self._holding(mode, requests, send_meanwhile):
-            writer = self._writer(
-                actor,
-                mode,
-                label,
-                output,
-                on_stored,
-                refused,
-                spare_single=spare_single,
-                run_key=run_key,
-            )
-            try:
-                for prepared in self._prepared(actor, requests):
-                    try:
-                        if isinstance(prepared, Refusal):
-                            writer.refuse(prepared)
-                        else:
-                            writer.add(_valid(prepared))
-                    except InvalidRequestError as error:
-                        if on_invalid is None:
-                            raise error.at(writer.position) from None
-                        on_invalid(error)
-                    if writer.is_full:
-                        writer.flush()
-                if on_estimate is not None:
-                    places = range(writer.count) if new else writer.to_send()
-                    if places:
-                        prices = prices_of(self.settings.prices)
-                        on_estimate(stored_estimate(writer, prices, places, whole=estimate_all))
-                run_id = writer.finish(new=new)
-                if run_id is None:
-                    return None
-                writer.report(self._engine)
-                if on_displaced is not None:
-                    for each in writer.displaced.values():
-                        on_displaced(each)
-                return self._stored(writer, run_id)
-            except BaseException:
-                if on_kept is not None and (kept := writer.kept()) is not None:
-                    on_kept(kept)
-                writer.abort()
-                raise
-
-    def _holding(
-        self, mode: BatchProcessingMode, requests: object, send_meanwhile: bool = True
-    ) -> AbstractContextManager[None]:
-        """Return a block in which nothing is sent, if a run with a budget is stored in it.
-
-        The run may turn out to be an earlier one, which gets the budget only then. Requests that
-        are computed one by one may wait for answers, so that sending must go on.
-        """
-        listed = isinstance(requests, Sequence) and self.middleware_runner is None
-        if mode.budget is None or (send_meanwhile and not listed):
-            return nullcontext()
-        return self._engine.sending_held()
-
-    def _stored(self, writer: RunWriter, run_id: str) -> Run:
-        return Run(
-            self._entrance,
-            run_id,
-            provider=self,
-            drive=self._drive,
-            middleware_runner=self.middleware_runner,
-            stamp=writer.stamp,
-            rerun=writer.rerun,
-            beside=writer.beside,
-        )
-
-    def _prepared(
-        self, actor: ActorConfiguration, requests: Iterable[RequestLike]
-    ) -> Iterator[str | Prepared]:
-        """Yield requests as the middleware returns them, or the error of each that fails."""
-        runner = self.middleware_runner
-        if runner is not None:
-            yield from runner.before_all_sync(actor.name, requests)
-            return
-        for given in requests:
-            try:
-                prepared = given if isinstance(given, str) else ActorRequest.of(given)
-            except InvalidRequestError as error:
-                prepared = error
-            yield prepared
 
     def estimation(self, actor: ActorConfiguration) -> Estimation:
         """Return an empty estimate for requests of an actor; opens no ledger."""
@@ -771,12 +540,6 @@ class ClaudeBatchProvider(Opened):
         from claude_batch.integrations.langchain import create_chat_model
 
         return create_chat_model(self, model, temperature=temperature, **kwargs)
-
-
-def _valid(given: RequestLike | InvalidRequestError) -> str | ActorRequest:
-    if isinstance(given, InvalidRequestError):
-        raise given
-    return given if isinstance(given, str | ActorRequest) else ActorRequest.of(given)
 
 
 # Runs by their id ---------------------------------------------------------------------------------

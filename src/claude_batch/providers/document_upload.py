@@ -185,7 +185,7 @@ class CallDocuments:
     ) -> EncodedRequest:
         """Encode a call and place its documents. Raises `LedgerError`, `EngineStoppedError`."""
         # The run that groups the calls keeps their files for as long as it exists.
-        run_id = engine.calls_run(door, actor, mode, talk).result()
+        run_id = engine.calls.run_of(door, actor, mode, talk).result()
         # One at a time, so that calls that share a document wait for its upload and reuse it.
         with self._lock:
             uploads = self._uploads.get(run_id)

@@ -37,9 +37,9 @@ from claude_batch.ledger.deliveries import Outstanding
 from claude_batch.ledger.queries import Answer, Success
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import count_under_way
-from claude_batch.lifecycle.doors import Door, other_key_error
+from claude_batch.lifecycle.doors import Door, closed_words, other_key_error
 from claude_batch.lifecycle.driver import Contact
-from claude_batch.lifecycle.engine import Engine, closed_words
+from claude_batch.lifecycle.engine import Engine
 from claude_batch.money import prices_of
 from claude_batch.providers.cost_report import price_unpriced
 from claude_batch.providers.status import require_run

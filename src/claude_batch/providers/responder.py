@@ -36,7 +36,9 @@ Beside: TypeAlias = tuple[OutputFormat[Any] | None, Any]
 NOTHING_BESIDE: Beside = (None, None)
 
 
-class _ModeOf(Protocol):
+class ModeOf(Protocol):
+    """Merges an actor's settings with the provider's and those of a call or run."""
+
     def __call__(
         self, actor: ActorConfiguration, settings: CallKeywords | None = None
     ) -> BatchProcessingMode: ...
@@ -57,13 +59,12 @@ class Responder:
         self,
         entrance: Entrance,
         encoders: RequestEncoders,
-        mode_of: _ModeOf,
+        mode_of: ModeOf,
         carriers: Carriers,
         middleware_runner: MiddlewareRunner | None,
         *,
         drive: bool,
     ) -> None:
-        """``mode_of`` merges an actor's settings with the provider's and a call's."""
         self._entrance = entrance
         self._encoders = encoders
         self._mode_of = mode_of
@@ -144,7 +145,7 @@ class Responder:
     def acknowledge(self, answer: Answer, *, taken: bool, failed: bool = False) -> None:
         """Record whether an answer reached its caller; ``failed``: equal calls get it again."""
         if (entered := self._entrance.entered) is not None:
-            entered.engine.acknowledge(answer.seq, taken=taken, failed=failed)
+            entered.engine.calls.acknowledge(answer.seq, taken=taken, failed=failed)
 
     def ask(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
@@ -221,7 +222,7 @@ class Responder:
             self._store_later(encoded, future, options, trace)
             return future
         with _settling(future):
-            entered.engine.call(entered.door, encoded, future, options, trace)
+            entered.engine.calls.add(entered.door, encoded, future, options, trace)
         return future
 
     def _store_later(
@@ -245,12 +246,12 @@ class Responder:
             with _settling(future):
                 engine, door = opening.result()
                 if isinstance(encoded, EncodedRequest) and not reuse:
-                    engine.call(door, encoded, future, options, trace)
+                    engine.calls.add(door, encoded, future, options, trace)
                     return
 
                 def prepared(done: Future[EncodedRequest]) -> None:
                     with _settling(future):
-                        engine.call(door, done.result(), future, options, trace)
+                        engine.calls.add(door, done.result(), future, options, trace)
 
                 engine.read(lambda: prepare(engine, door)).add_done_callback(prepared)
 

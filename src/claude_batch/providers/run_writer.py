@@ -13,11 +13,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import OutputFormat
-from claude_batch.actor.request import ActorRequest, is_unicode, json_context
+from claude_batch.actor.request import ActorRequest, json_context
 from claude_batch.actor.response import ActorResult, judge_of
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope, InvalidRequestError
@@ -138,16 +138,10 @@ class RunWriter:
         self,
         ledger: Ledger,
         encode: Callable[[str | ActorRequest], EncodedRequest],
+        asked: NewRun,
         *,
-        workspace_id: int,
-        actor: str,
         identity: bytes,
         elsewhere: Mapping[str, bytes] | None = None,
-        mode: BatchProcessingMode,
-        label: str | None = None,
-        output: str | None = None,
-        process: str | None = None,
-        trace: str | None = None,
         refused: list[ActorResult] | None = None,
         on_stored: Callable[[int], None] | None = None,
         preflight: Preflight | None = None,
@@ -156,36 +150,31 @@ class RunWriter:
         talk: Talk | None = None,
         drives: bool = False,
     ) -> None:
-        """Set up the writer.
+        """Store an empty run as ``asked``.
 
         ``identity`` is the part of the run's digest from base URL, actor and options, and
         ``elsewhere`` has it for each other base URL of the ledger. ``refused`` collects a failed
-        result for each request whose middleware fails; without it, such a request
-        raises. ``on_stored`` is called after each `flush` with the number of requests stored so
-        far. ``preflight`` checks them before they can be sent. ``prices`` bound the cost of a
-        request if there is a budget. ``talk`` makes the requests conversations, and ``workbench``
-        receives their tools. ``drives``: ``process`` drives, or waits to, so it can judge answers.
+        result for each request whose middleware fails; without it, such a request raises.
+        ``on_stored`` is called after each `flush` with the number of requests stored so far.
+        ``preflight`` checks them before they can be sent. ``prices`` bound the cost of a request if
+        there is a budget. ``talk`` is how its conversations continue, and ``workbench`` receives
+        their tools. ``drives``: the run's process drives, or waits to, so it can judge answers.
         """
-        if label is not None and not isinstance(cast("object", label), str):
-            raise InvalidRequestError(f"the label must be a text, not {type(label).__name__}")
-        if label is not None and not is_unicode(label):
-            raise InvalidRequestError(
-                f"the label {label!r} has a lone surrogate, which cannot be stored; give another"
-            )
         self._preflight = preflight
+        self.asked: NewRun = asked
+        self._mode = mode = asked.mode
         self._marks = CacheMarks.of(mode)
-        self._mode = mode
         self._digests = mode.reuse or mode.dedupe
         self._on_stored = on_stored
         self._workbench = workbench
         self._talk = talk
         self.ledger: Ledger = ledger
         self._encode = encode
-        self._output = output
-        self._actor = actor
+        self._output = asked.output
+        self._actor = asked.actor
         self._refused = refused
         self._is_new = False
-        self._workspace_id = workspace_id
+        self._workspace_id = asked.workspace_id
         self._digest = hashlib.blake2b(identity, digest_size=20)
         self._elsewhere = {
             address: hashlib.blake2b(each, digest_size=20)
@@ -212,30 +201,17 @@ class RunWriter:
         self._found = ""
         self.stamp: int = 0
         """The ledger-wide stamp of `finish`: a later result was answered after it."""
-        self._now = self.ledger.now()
-        self._judging = process if drives and talk else None
+        self._now = asked.created
+        self._judging = asked.process if drives and talk else None
         """This process, if it can judge the answers of requests with a format of their own."""
-        self.asked: NewRun = NewRun(
-            kind="run",
-            actor=actor,
-            workspace_id=workspace_id,
-            mode=mode,
-            created=self._now,
-            label=label,
-            output=output,
-            process=process,
-            converses=talk is not None,
-            tools=None if talk is None else talk.remembered,
-            judge=process if drives and talk and talk.judge else None,
-            trace=trace,
-        )
         self._prices: Prices | None = None
         self._files = tokens_of_files(ledger)
         # If a COMMIT's answer is lost, an empty run stays, which goes once this process has ended.
-        self.run_id: str = ledger.apply(lambda tx: enqueue.begin_run(tx, self.asked))
+        self.run_id: str = ledger.apply(lambda tx: enqueue.begin_run(tx, asked))
         self._budget: BudgetScope = "run"
         """The narrowest budget, which needs a bound of each request's cost."""
-        if found := ledger.query(lambda tx: budgets_of(tx, self.run_id, actor, today(self._now))):
+        day = today(self._now)
+        if found := ledger.query(lambda tx: budgets_of(tx, self.run_id, asked.actor, day)):
             self._prices = prices or prices_of()
             self._budget = found[0].scope
 

@@ -1,0 +1,374 @@
+"""The single calls of an engine: queued, stored together, awaited and withdrawn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol
+
+from claude_batch.core.errors import ActorError, BudgetScope, EngineStoppedError, LedgerError
+from claude_batch.ledger import cancellations, queries, workspaces
+from claude_batch.ledger.single_calls import StoredCall
+from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.budget_room import (
+    Held,
+    bound_of,
+    count_under_way,
+    held_error,
+    held_of,
+    tokens_of_files,
+)
+from claude_batch.lifecycle.calls import CallStore
+from claude_batch.lifecycle.doors import Door, closed_words, halted_error, timed_out_error
+from claude_batch.lifecycle.notices import Noticing
+from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.pending_call import Call, CallOptions, without_repeated
+from claude_batch.lifecycle.threads import EventLoopThread, in_a_thread
+from claude_batch.lifecycle.tool_runner import Talk, Workbench
+from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
+from claude_batch.money import Prices
+from claude_batch.wire.encoding import EncodedRequest
+
+if TYPE_CHECKING:
+    from claude_batch.core.batch_processing import BatchProcessingMode
+
+_log = logging.getLogger(__name__)
+
+NOTES_AFTER = 0.5
+"""Seconds until delivered answers are marked as taken, so that one flush to disk covers many."""
+
+
+class Owner(Protocol):
+    """The engine, as its calls use it."""
+
+    ledger: Ledger
+    workbench: Workbench
+    observers: Observers
+    noticing: Noticing
+
+    @property
+    def process(self) -> str: ...
+    @property
+    def failure(self) -> ActorError | None: ...
+    def wake(self) -> None: ...
+    def wake_drivers(self) -> None: ...
+    def notify_callers(self) -> None: ...
+
+
+class CallQueue:
+    """The single calls of an engine.
+
+    `add`, `acknowledge`, `watch`, `cancel` and `run_of` are thread-safe. All else belongs to the
+    engine's loop.
+    """
+
+    def __init__(
+        self,
+        engine: Owner,
+        loop: EventLoopThread,
+        doors: Mapping[tuple[str, str], Door],
+        prices: Prices,
+    ) -> None:
+        """``loop`` and ``doors`` are the engine's."""
+        self._engine = engine
+        self._ledger = engine.ledger
+        self._loop = loop
+        self._doors = doors
+        self._inbox: deque[Call] = deque()
+        self._flush_planned = False
+        self._reading = asyncio.Lock()  # one at a time, because reading takes processor time
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._gone_callers: deque[Waiter] = deque()
+        self._farewell_planned = False
+        self._receipts = Receipts(lambda: self._loop.soon(self._leave))
+        self._prices = prices
+        self._store = CallStore(self._ledger, engine.process, self._receipts, prices)
+        self._notes_planned = False
+        self._waiting = Waiting(
+            self._ledger,
+            self._receipts,
+            self._store.let_go,
+            self._store.left,
+            self._store.dropped,
+            self._time_out,
+        )
+
+    # Calls -----------------------------------------------------------------------------------
+
+    def add(
+        self,
+        door: Door,
+        encoded: EncodedRequest,
+        future: CallFuture,
+        options: CallOptions,
+        trace: str | None = None,
+    ) -> None:
+        """Store a single request, and set ``future`` to its answer. Never blocks.
+
+        If the caller cancels the future, a request that is not sent yet is withdrawn, unless it has
+        a key or its ``keep`` is set. ``trace`` is the caller's ``traceparent``, if there is one.
+        """
+        self._queue(Call(door, encoded, options, self._ledger.now(), future, trace))
+
+    def _queue(self, call: Call) -> None:
+        with self._loop.gate:
+            if not self._loop.closed:
+                self._inbox.append(call)
+                if not self._flush_planned:
+                    # Set first: from the next line on, the flush may run and reset the flag.
+                    self._flush_planned = True
+                    self._loop.soon(self._flush)
+                return
+        call.future.settle(EngineStoppedError(closed_words(self._ledger.location)))
+
+    async def _read_documents(self, call: Call) -> None:
+        """Bound a call with documents for its budget, on a thread."""
+        async with self._reading:
+            if call.options.stays or not call.future.is_withdrawn:
+                files = tokens_of_files(self._ledger)
+                call.bound = await in_a_thread(bound_of, call.encoded.params, files)
+
+    async def _count_for(self, calls: Sequence[Call]) -> None:
+        """Count what was sent before the budgets that these calls bring, on a thread."""
+        of: list[tuple[BudgetScope, str]] = [("actor", call.options.actor) for call in calls]
+        prices, now = self._prices, self._ledger.now()
+        await in_a_thread(count_under_way, self._ledger, None, prices, list(set(of)), now)
+        for call in calls:
+            call.countings += 1
+
+    def _queue_after(self, work: Coroutine[Any, Any, None], calls: Sequence[Call]) -> None:
+        """Queue calls again once a coroutine has ended; end them if it fails."""
+
+        async def queue() -> None:
+            try:
+                await work
+            except asyncio.CancelledError:
+                for call in calls:
+                    call.future.settle(EngineStoppedError(closed_words(self._ledger.location)))
+                raise
+            except Exception as error:
+                for call in calls:
+                    call.future.settle(_not_stored(error))
+                return
+            for call in calls:
+                self._queue(call)
+
+        task = asyncio.get_running_loop().create_task(queue())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def acknowledge(self, seq: int, *, taken: bool, failed: bool = False) -> None:
+        """Record whether an answer reached its caller; if it did not, it becomes an orphan.
+
+        ``failed``: it is a failure that equal calls get again.
+        """
+        self._loop.soon(self._acknowledge, seq, taken, failed)
+
+    def _acknowledge(self, seq: int, taken: bool, failed: bool) -> None:
+        if taken:
+            self._store.taken(seq, failed)
+        else:
+            self._store.let_go(seq)
+        self.plan_notes()
+
+    def watch(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
+        """Set ``future`` to the answer of a stored call, beside the callers that wait for it."""
+        self._loop.soon(self._add_watcher, call, mode, future)
+
+    def _add_watcher(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
+        # The request stays, and its answer untaken, whatever this watcher does.
+        waiter = Waiter(future, call.seq, call.run_id, None, mode, keeps=True, acknowledges=True)
+        self._waiting.add(waiter, seconds=mode.max_wait)
+        future.stored(call.seq)
+        future.on_leave(self._gone, waiter)
+        # It may have ended meanwhile.
+        self._waiting.deliver()
+
+    def cancel(self, seq: int) -> Future[None]:
+        """Cancel a call even if it is sent; its callers get that outcome. Raises `LedgerError`."""
+
+        async def cancel() -> None:
+            with self._ledger.write() as tx:
+                cancellations.cancel_request(tx, seq, self._ledger.now())
+            self._engine.wake()
+            self._engine.notify_callers()
+
+        return self._loop.run(cancel())
+
+    def run_of(
+        self, door: Door, actor: str, mode: BatchProcessingMode, talk: Talk | None
+    ) -> Future[str]:
+        """Return the id of the run that holds such calls and stores their documents."""
+
+        async def find() -> str:
+            return self._store.run_of(door, actor, mode, talk)
+
+        return self._loop.run(find())
+
+    def _flush(self) -> None:
+        # All calls that arrived since the last flush share one transaction and one fsync.
+        self._flush_planned = False
+        # First, so that a new call can take over a request that was let go before it.
+        self.see_off()
+        calls: list[Call] = []
+        while self._inbox:
+            call = self._inbox.popleft()
+            if call.options.stays or not call.future.is_withdrawn:
+                calls.append(call)
+        if not calls:
+            self._note_farewells()
+            return
+        if self._engine.failure is not None:
+            for call in calls:
+                call.future.settle(self._engine.failure)
+            return
+        try:
+            calls = without_repeated(calls)
+            added = self._store.store(calls)
+        except Exception as error:
+            failure = _not_stored(error)
+            for call in calls:
+                call.future.settle(failure)
+            return
+        for call in self._store.unread:
+            self._queue_after(self._read_documents(call), [call])
+        if uncounted := self._store.uncounted:
+            self._queue_after(self._count_for(uncounted), uncounted)
+        self._store.report(self._engine.observers)
+        self._engine.noticing.follow(self._store.bounded)
+        self._waiting.expect([c.encoded.params for c, _ in added if c.options.mode.mode == "batch"])
+        gone = self._gone  # one object for all of them
+        for call, waiter in added:
+            if (talk := call.options.talk) is not None:
+                self._engine.workbench.give(waiter.run_id, talk.tools, talk.judge)
+            self._waiting.add(
+                waiter, seconds=call.begun + waiter.mode.max_wait - self._ledger.now()
+            )
+            call.future.stored(waiter.seq)
+            call.future.on_leave(gone, waiter)
+        self._engine.wake_drivers()
+        self._engine.notify_callers()
+        self._engine.noticing.plan()  # a budget may hold them from the start
+
+    # Answers and errors ----------------------------------------------------------------------
+
+    def fail(self, failure: ActorError) -> None:
+        """Fail the callers of all calls, because the engine has stopped."""
+        self._waiting.fail(self._waiting.all(), lambda _: failure)
+
+    def deliver(self) -> None:
+        """Deliver every new answer, and fail the callers whose workspace is halted.
+
+        Raises `LedgerError`.
+        """
+        self._waiting.deliver()
+        self._fail_halted()
+
+    def _fail_halted(self) -> None:
+        for door in self._doors.values() if self._waiting else ():
+            with self._ledger.read() as tx:
+                row = workspaces.workspace_row(tx, door.workspace_id)
+            if workspaces.halt_stands(row, self._ledger.now()):
+                self._waiting.fail(self._waiting.of(door), lambda _, row=row: halted_error(row))
+
+    def runs(self) -> list[str]:
+        """Return the runs whose calls somebody waits for."""
+        return self._waiting.runs()
+
+    def end_held(self, run_id: str, held: Held) -> None:
+        """Fail the callers of a run that a budget holds for good."""
+        # First the answers that have come since that was seen: then nothing of the run is sent.
+        self._waiting.deliver()
+        waiters = [waiter for waiter in self._waiting.all() if waiter.run_id == run_id]
+        self._waiting.fail(waiters, lambda waiter: held_error(waiter.run_id, held))
+
+    def fail_closed(self, door: Door | None = None) -> None:
+        """Fail the callers of a door, or all, because the provider is closed."""
+        stopped = EngineStoppedError(
+            "the provider was closed while the call waited; its request stays in the ledger"
+        )
+        waiters = self._waiting.all() if door is None else self._waiting.of(door)
+        self._waiting.fail(waiters, lambda _: stopped)
+
+    def _time_out(self, waiter: Waiter) -> None:
+        try:
+            self._give_up(waiter, waiter.mode)
+        except LedgerError as error:
+            failure = error
+            self._waiting.fail([waiter], lambda _: failure)
+
+    def _give_up(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
+        if mode.on_timeout == "cancel":
+            with self._ledger.write() as tx:
+                cancellations.cancel_request(tx, waiter.seq, self._ledger.now())
+            self._engine.wake()
+        with self._ledger.read() as tx:
+            batch_id = queries.batch_of(tx, waiter.seq)
+            held = None if batch_id else held_of(tx, waiter.run_id, self._ledger.now())
+        words = "" if held is None else held.describe(waiter.run_id)
+        self._waiting.fail([waiter], lambda w: timed_out_error(w.run_id, batch_id, mode, words))
+
+    # Callers that leave ----------------------------------------------------------------------
+
+    def _gone(self, waiter: Waiter) -> None:
+        """Queue a caller that has left for removal. Runs on the thread that ended the wait."""
+        self._gone_callers.append(waiter)
+        with self._loop.gate:
+            if not self._farewell_planned:
+                # Set first, as for the flush. Thousands of callers that leave together share one
+                # callback.
+                self._farewell_planned = True
+                self._loop.soon(self._leave)
+
+    def _leave(self) -> None:
+        self._farewell_planned = False
+        self.see_off()
+        self._note_farewells()
+
+    def see_off(self) -> None:
+        """Remove the callers that have left from the waiters, and note what the others got."""
+        while self._gone_callers:
+            self._waiting.leave(self._gone_callers.popleft())
+        for seq, taken, repeats in self._receipts.drain():
+            if taken:
+                self._store.taken(seq, repeats)
+            else:
+                self._store.let_go(seq)
+
+    def _note_farewells(self) -> None:
+        if self._store.has_left:
+            # At once, because a driver may be about to pack these requests.
+            self.note()
+        else:
+            self.plan_notes()
+
+    def plan_notes(self) -> None:
+        """Schedule one write that marks many answers as taken and many calls as let go."""
+        if self._store.has_notes and not self._notes_planned:
+            self._notes_planned = True
+            asyncio.get_running_loop().call_later(NOTES_AFTER, self.note)
+
+    def note(self) -> None:
+        """Write which answers were taken, and which calls were let go."""
+        self._notes_planned = False
+        if self._store.has_notes:
+            withdrawing = self._store.has_left
+            try:
+                self._store.note()
+                if withdrawing:
+                    # The withdrawn calls may have freed room in a budget for held requests.
+                    self._engine.wake_drivers()
+            except LedgerError as error:
+                # Not fatal: an answer that is not marked as taken costs nothing when it is
+                # requested again.
+                _log.warning("delivered answers could not be recorded: %s", error)
+
+
+def _not_stored(error: Exception) -> ActorError:
+    if isinstance(error, LedgerError):
+        return error
+    _log.error("calls could not be stored", exc_info=error)
+    return EngineStoppedError(f"the request could not be stored: {error}")

@@ -1,0 +1,331 @@
+"""Runs of a provider: passed through its middleware, encoded, stored and ready to be sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.request import (
+    ActorRequest,
+    RequestEncoders,
+    RequestLike,
+    Requests,
+    check_requests,
+    is_unicode,
+)
+from claude_batch.actor.response import ActorResult
+from claude_batch.core.batch_processing import BatchProcessingMode
+from claude_batch.core.errors import InvalidRequestError
+from claude_batch.ledger import queries
+from claude_batch.ledger.deliveries import Displaced
+from claude_batch.ledger.enqueue import NewRun
+from claude_batch.lifecycle.observers import Carriers
+from claude_batch.lifecycle.threads import in_own_thread
+from claude_batch.lifecycle.tool_runner import check_blocking
+from claude_batch.money import prices_of
+from claude_batch.providers.document_upload import Uploads
+from claude_batch.providers.entrance import Entrance
+from claude_batch.providers.estimation import Estimate, stored_estimate
+from claude_batch.providers.keywords import CallKeywords
+from claude_batch.providers.middleware_runner import (
+    REQUESTS_AT_ONCE,
+    MiddlewareRunner,
+    Prepared,
+    Refusal,
+)
+from claude_batch.providers.preflight import preflight_of
+from claude_batch.providers.responder import ModeOf, talk_of
+from claude_batch.providers.run import Run
+from claude_batch.providers.run_writer import RunWriter, run_identity
+from claude_batch.providers.sync_bridge import Closing, beside_the_loop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """What a caller wants of one run, beside its requests and settings.
+
+    `ClaudeBatchProvider.store` explains most of them.
+    """
+
+    label: str | None = None
+    new: bool = False
+    output: str | None = None
+    run_key: str | None = None
+    spare_single: bool = False
+    estimate_all: bool = False
+    send_meanwhile: bool = True
+    refused: list[ActorResult] | None = None
+    """Receives the failed result of each request whose middleware fails; without it, such a request
+    raises."""
+    on_invalid: Callable[[InvalidRequestError], None] | None = None
+    on_stored: Callable[[int], None] | None = None
+    on_estimate: Callable[[Estimate], None] | None = None
+    on_kept: Callable[[str], None] | None = None
+    on_displaced: Callable[[Displaced], None] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidRequestError` for a label that cannot be stored."""
+        label = cast("object", self.label)
+        if label is not None and not isinstance(label, str):
+            raise InvalidRequestError(f"the label must be a text, not {type(label).__name__}")
+        if label is not None and not is_unicode(label):
+            raise InvalidRequestError(
+                f"the label {label!r} has a lone surrogate, which cannot be stored; give another"
+            )
+
+
+class RunStorage:
+    """Stores the runs of one provider. Thread-safe."""
+
+    def __init__(
+        self,
+        entrance: Entrance,
+        encoders: RequestEncoders,
+        mode_of: ModeOf,
+        carriers: Carriers,
+        middleware_runner: MiddlewareRunner | None,
+        provider: Closing,
+        *,
+        drive: bool,
+    ) -> None:
+        """``provider`` is the owner of the runs."""
+        self._entrance = entrance
+        self._encoders = encoders
+        self._mode_of = mode_of
+        self._carriers = carriers
+        self._middleware_runner = middleware_runner
+        self._provider = provider
+        self._drive = drive
+
+    async def store(
+        self,
+        actor: ActorConfiguration,
+        requests: Requests,
+        settings: CallKeywords,
+        options: StoreOptions,
+    ) -> Run | None:
+        """Store a run; return None if it has no requests and ``refused`` is given."""
+        check_requests(requests)
+        engine, _ = await asyncio.wrap_future(self._entrance.opening())
+        mode = self._mode_of(actor, settings)
+        with self._holding(mode, requests, options):
+            writer = await beside_the_loop(lambda: self._writer(actor, mode, options))
+            try:
+                async with aclosing(self._prepared(actor, requests)) as them:
+                    async for prepared in them:
+                        # Encoded on this thread, the iterator's own; other threads read files,
+                        # bound documents for a budget, and store requests.
+                        add = partial(_add, writer, prepared, options)
+                        if _blocks(actor, writer, prepared):
+                            await asyncio.wrap_future(engine.read(add))
+                        else:
+                            add()
+                        if writer.is_full:
+                            await asyncio.wrap_future(engine.read(writer.flush))
+                # Not on this thread, because the call runs the observers' code.
+                finish = partial(self._finish, writer, options)
+                return await asyncio.wrap_future(engine.read(finish))
+            except BaseException:
+                await in_own_thread(partial(_abandon, writer, options))
+                raise
+
+    def store_sync(
+        self,
+        actor: ActorConfiguration,
+        requests: Iterable[RequestLike],
+        settings: CallKeywords,
+        options: StoreOptions,
+    ) -> Run | None:
+        """Run `store` on this thread; Ctrl-C ends it."""
+        check_requests(requests)
+        check_blocking(talk_of(actor).tools)
+        mode = self._mode_of(actor, settings)
+        with self._holding(mode, requests, options):
+            writer = self._writer(actor, mode, options)
+            try:
+                for prepared in self._prepared_sync(actor, requests):
+                    _add(writer, prepared, options)
+                    if writer.is_full:
+                        writer.flush()
+                return self._finish(writer, options)
+            except BaseException:
+                _abandon(writer, options)
+                raise
+
+    def _holding(
+        self, mode: BatchProcessingMode, requests: object, options: StoreOptions
+    ) -> AbstractContextManager[None]:
+        """Return a block in which nothing is sent, if a run with a budget is stored in it.
+
+        The run may turn out to be an earlier one, which gets the budget only then. Requests that
+        are computed one by one may wait for answers, so that sending must go on.
+        """
+        listed = isinstance(requests, Sequence) and self._middleware_runner is None
+        if mode.budget is None or (options.send_meanwhile and not listed):
+            return nullcontext()
+        return self._entrance.engine().sending_held()
+
+    def _writer(
+        self, actor: ActorConfiguration, mode: BatchProcessingMode, options: StoreOptions
+    ) -> RunWriter:
+        door, engine = self._entrance.door(), self._entrance.engine()
+        encoder, talk = self._encoders.of(actor), talk_of(actor)
+        uploads = Uploads(engine, door) if self._drive else None
+        preflight = preflight_of(
+            mode, door, engine, drives=self._drive, spare_single=options.spare_single
+        )
+        here = door.client.base_url
+
+        def identity(address: str) -> bytes:
+            return run_identity(address, actor, self._encoders.default_options, options.run_key)
+
+        addresses = engine.ledger.query(queries.addresses)
+        asked = NewRun(
+            kind="run",
+            actor=actor.name,
+            workspace_id=door.workspace_id,
+            mode=mode,
+            created=engine.ledger.now(),
+            label=options.label,
+            output=options.output,
+            trace=self._carriers.carried(),
+            process=engine.process,
+            converses=True,
+            tools=talk.remembered,
+            judge=engine.process if self._drive and talk.judge else None,
+        )
+        writer = RunWriter(
+            engine.ledger,
+            partial(encoder.encode, placing=None if uploads is None else uploads.place),
+            asked,
+            identity=identity(here),
+            elsewhere={each: identity(each) for each in addresses if each != here},
+            refused=options.refused,
+            on_stored=options.on_stored,
+            preflight=preflight,
+            prices=prices_of(self._entrance.settings.prices),
+            workbench=engine.workbench,
+            talk=talk,
+            drives=self._drive,
+        )
+        if uploads is not None:
+            uploads.run_id = writer.run_id
+        return writer
+
+    async def _prepared(
+        self, actor: ActorConfiguration, requests: Requests
+    ) -> AsyncGenerator[str | Prepared]:
+        """Yield requests as the middleware returns them, or the error of each that fails."""
+        runner = self._middleware_runner
+        waiting: list[RequestLike] = []
+        async for given in _each(requests):
+            if runner is None:
+                yield _request_of(given)
+                continue
+            waiting.append(given)
+            if len(waiting) >= REQUESTS_AT_ONCE:
+                for prepared in await runner.before_all(actor.name, waiting):
+                    yield prepared
+                waiting = []
+        if runner is not None and waiting:
+            for prepared in await runner.before_all(actor.name, waiting):
+                yield prepared
+
+    def _prepared_sync(
+        self, actor: ActorConfiguration, requests: Iterable[RequestLike]
+    ) -> Iterator[str | Prepared]:
+        runner = self._middleware_runner
+        if runner is not None:
+            return runner.before_all_sync(actor.name, requests)
+        return map(_request_of, requests)
+
+    def _finish(self, writer: RunWriter, options: StoreOptions) -> Run | None:
+        """Make what was written a run that is sent, and notify everybody. Blocks."""
+        if options.on_estimate is not None:
+            places = range(writer.count) if options.new else writer.to_send()
+            if places:
+                prices = prices_of(self._entrance.settings.prices)
+                options.on_estimate(
+                    stored_estimate(writer, prices, places, whole=options.estimate_all)
+                )
+        run_id = writer.finish(new=options.new)
+        if run_id is None:
+            return None
+        writer.report(self._entrance.engine())
+        if options.on_displaced is not None:
+            for each in writer.displaced.values():
+                options.on_displaced(each)
+        return Run(
+            self._entrance,
+            run_id,
+            provider=self._provider,
+            drive=self._drive,
+            middleware_runner=self._middleware_runner,
+            stamp=writer.stamp,
+            rerun=writer.rerun,
+            beside=writer.beside,
+        )
+
+
+# One request of a run -----------------------------------------------------------------------------
+
+
+async def _each(requests: Requests) -> AsyncIterator[RequestLike]:
+    if isinstance(requests, AsyncIterable):
+        async for given in requests:
+            yield given
+    else:
+        for given in requests:
+            yield given
+
+
+def _request_of(given: RequestLike) -> str | Prepared:
+    """Return a request to encode, or the error that prevents it."""
+    try:
+        return given if isinstance(given, str) else ActorRequest.of(given)
+    except InvalidRequestError as error:
+        return error
+
+
+def _blocks(actor: ActorConfiguration, writer: RunWriter, prepared: str | Prepared) -> bool:
+    """Return whether adding a request reads files, or bounds documents for a budget."""
+    if actor.documents:
+        return True
+    return isinstance(prepared, ActorRequest) and (
+        bool(prepared.documents) or (writer.is_bounded and prepared.own_prompt is None)
+    )
+
+
+def _add(writer: RunWriter, prepared: str | Prepared, options: StoreOptions) -> None:
+    """Add a request to a run, or refuse it."""
+    try:
+        if isinstance(prepared, Refusal):
+            writer.refuse(prepared)
+        elif isinstance(prepared, InvalidRequestError):
+            raise prepared
+        else:
+            writer.add(prepared)
+    except InvalidRequestError as error:
+        if options.on_invalid is None:
+            raise error.at(writer.position) from None
+        options.on_invalid(error)
+
+
+def _abandon(writer: RunWriter, options: StoreOptions) -> None:
+    """Delete what was written of a run that is not stored."""
+    if options.on_kept is not None and (kept := writer.kept()) is not None:
+        options.on_kept(kept)
+    writer.abort()
