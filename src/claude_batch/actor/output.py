@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, ForwardRef, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
@@ -403,6 +403,12 @@ class OutputFormat(Generic[_T]):
         """Raises `InvalidRequestError`, which names the field that the API does not support."""
         self.kind = kind
         self.name: str = getattr(kind, "__name__", None) or str(kind)
+        if isinstance(cast("object", kind), str | ForwardRef):
+            # Pydantic would evaluate it as a Python expression, whoever wrote it.
+            raise InvalidRequestError(
+                "output_format must be a type or a JSON schema, not the name of a type: "
+                f"{self.name[:60]!r}"
+            )
         try:
             self._adapter: TypeAdapter[_T] = TypeAdapter(kind)
             schema = self._adapter.json_schema()
@@ -410,6 +416,10 @@ class OutputFormat(Generic[_T]):
             raise self._refused(str(error).splitlines()[0]) from None
         except PydanticUserError as error:
             raise self._refused(error.message) from None
+        except Exception as error:  # of a name in the type, or of the type's own methods
+            raise InvalidRequestError(
+                f"output_format {self.name}: Pydantic cannot use this type: {described(error)}"
+            ) from error
         if (fault := schema_fault(schema, rewritten=True)) is not None:
             raise self._refused(fault)
         from anthropic import transform_schema

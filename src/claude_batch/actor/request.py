@@ -228,6 +228,13 @@ class ActorRequest:
                 "`options`, `response_format` and `context`",
                 key=key if isinstance(key, str) else None,
             )
+        asked: object = fields.get("response_format")
+        if asked is not None and not isinstance(asked, Mapping):
+            # Pydantic evaluates a text as a Python expression, and an input line is data.
+            raise InvalidRequestError(
+                f"`response_format` must be a JSON schema, not {_kind(asked)}",
+                key=key if isinstance(key, str) else None,
+            )
         return cls(
             fields.get("prompt"),
             messages=fields.get("messages"),
