@@ -149,6 +149,29 @@ def loose_counts(answer: Answer) -> None:
     answer.change(value)
 
 
+def without_counts(answer: Answer) -> None:
+    value = answer.json()
+    for batch in value.get("data", [value]):
+        del batch["request_counts"]
+    answer.change(value)
+
+
+def old_counts(server: HostileServer) -> Trick:
+    """The counts before the end, when an ended batch is asked for the first time."""
+    seen: set[str] = set()
+
+    def trick(answer: Answer) -> None:
+        value = answer.json()
+        for batch in value.get("data", [value]):
+            if batch["processing_status"] == "ended" and batch["id"] not in seen:
+                seen.add(batch["id"])
+                total = sum(batch["request_counts"].values())
+                batch["request_counts"] = {"processing": total, "succeeded": 0}
+        answer.change(value)
+
+    return trick
+
+
 @functools.cache
 def gigabyte() -> bytes:
     packer = zlib.compressobj(1, wbits=31)
@@ -289,6 +312,12 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "counts of 10 ** 30": plain(changed_batches(request_counts={"processing": 10**30})),
     "counts below zero": plain(changed_batches(request_counts={"succeeded": -3})),
     "counts as floats and strings": plain(loose_counts),
+    "no counts": plain(without_counts),
+    "null counts": plain(changed_batches(request_counts=None)),
+    "counts of a batch in progress": plain(
+        changed_batches(request_counts={"processing": 3, "succeeded": 0})
+    ),
+    "old counts at first": old_counts,
     "another batch's id": plain(changed_batches(id="msgbatch_of_somebody_else")),
     "a stream of somebody's gzip": plain(
         lambda answer: answer.headers.update({"content-encoding": "gzip"})
