@@ -237,6 +237,18 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
       | results | batch | texts that have the key        |
       | live    | live  | a 400 that has the key         |
 
+  Scenario Outline: A gateway's key in a header of one's own is neither shown nor kept: <mode>
+    Given a command's environment has ANTHROPIC_CUSTOM_HEADERS = X-Gateway-Key: gw-open-sesame-42
+    And it answers the first 1000 <calls> calls with a 400 that has the gateway's key
+    When three prompts are run with --max-wait 3s --mode <mode>
+    Then the gateway's key is neither on the screen nor in the ledger
+
+    Examples:
+      | calls  | mode  |
+      | list   | batch |
+      | create | batch |
+      | live   | live  |
+
   Scenario: A base URL with a password is used, and not kept
     When three prompts are run with --base-url http://ali:open-sesame-42@HOST
     Then the command exits with 0

@@ -277,6 +277,12 @@ def refused_with_key(status: int, type_: str) -> Trick:
     return trick
 
 
+def refused_with_header(answer: Answer) -> None:
+    answer.status = 400
+    words = f"the key {answer.sent['x-gateway-key']} is not known"
+    answer.change({"type": "error", "error": {"type": "api_error", "message": words}})
+
+
 def page_with_key(answer: Answer) -> None:
     answer.status, answer.body = 502, f"<p>{key_of(answer)}</p>".encode()
 
@@ -333,6 +339,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "an answer after 15 s": late,
     "a 401 that has the key": plain(refused_with_key(401, "authentication_error")),
     "a 400 that has the key": plain(refused_with_key(400, "api_error")),
+    "a 400 that has the gateway's key": plain(refused_with_header),
     "a page that has the key": plain(page_with_key),
     "a redirect to a URL with the key": plain(redirect_with_key),
     "errors that have the key": plain(results_with_key),
@@ -453,7 +460,8 @@ def _(context: Context) -> None:
 
 @then("the {secret} is neither on the screen nor in the ledger")
 def _(context: Context, secret: str) -> None:
-    not_seen(context, {"key": KEY, "password": "open-sesame-42"}[secret])
+    secrets = {"key": KEY, "password": "open-sesame-42", "gateway's key": "gw-open-sesame-42"}
+    not_seen(context, secrets[secret])
 
 
 def not_seen(context: Context, secret: str) -> None:
