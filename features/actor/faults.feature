@@ -70,6 +70,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | response_format: {type: json_object}            | give a JSON schema   |
       | response_format: {type: json_schema}            | is not a JSON schema |
       | response_format: {}                             | is not a JSON schema |
+      | response_format: {type: string, enum: [yes, no]} | put words such as yes and no in quotes |
       | response_format: {type: json_schema, schema: 5} | is not a JSON schema |
 
     Examples: YAML

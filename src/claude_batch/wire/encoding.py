@@ -321,6 +321,12 @@ def _tool_faults(params: Mapping[str, Any]) -> Iterator[str]:
             yield f"tool {number}: another tool has the name {name!r}; names must differ"
         else:
             names.add(name)
+        schema: object = tool.get("input_schema")
+        if schema is not None and (
+            not isinstance(schema, Mapping)
+            or cast("_Block", schema).get("type", "object") != "object"
+        ):
+            yield f"tool {number}: its `input_schema` must be a JSON schema of `type: object`"
     choice = params.get("tool_choice")
     if not isinstance(choice, Mapping):
         return
