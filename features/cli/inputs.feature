@@ -175,6 +175,7 @@ Feature: The command line reads requests from files, and names each fault by its
       | 12                             | request '3': a request must be a text             |
       | {"id": "x"}                    | request 'x': give exactly one of `prompt`    |
       | {"prompt": "a", "params": {}}  | give exactly one of             |
+      | {"prompt": "a", "prompt": "b"} | the key 'prompt' is given twice; keep one |
       | {"prompt": "a", "promt": "b"}  | unknown key `promt`                          |
       | {"prompt": ""}                 | the prompt is empty             |
       | {"prompt": 5}                  | a prompt must be a text              |

@@ -25,6 +25,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from claude_batch.core.answer_parts import Citation
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.user_functions import described
 from claude_batch.wire.messages import citations_of_block
 from claude_batch.wire.schemas import schema_fault
 
@@ -470,12 +471,6 @@ class OutputFormat(Generic[_T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return output_format_of, (self.kind,)
-
-
-def described(error: Exception) -> str:
-    """Return an exception's type and message: ``KeyError: 'total'``."""
-    words = str(error)
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def problems_of(error: ValidationError) -> str:

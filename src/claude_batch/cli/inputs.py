@@ -8,9 +8,11 @@ from __future__ import annotations
 import csv
 import glob
 import io
+import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -212,6 +214,11 @@ class Inputs:
                     if number == 1 and _is_utf_16(line):
                         raise BadInput(f"{_name(path)}: is UTF-16, not UTF-8; {_SAVE}") from None
                     value = InvalidRequestError(_json_fault(written, error))
+                if type(value) is dict:
+                    # The last of two equal keys would silently win.
+                    doubled = _doubled_key(written, cast("dict[str, Any]", value))
+                    if doubled is not None:
+                        value = InvalidRequestError(f"the key {doubled!r} is given twice; keep one")
                 yield _Item(number, None if _has_key(value) else self._key(path, number), value)
 
     def _csv(self, path: str) -> Iterator[_Item]:
@@ -303,6 +310,21 @@ def _inside(document: Document, root: str) -> Document:
         )
     # By its real path, so that a link that changes meanwhile cannot lead elsewhere.
     return replace(document, source=real, title=document.title or os.path.basename(document.name))
+
+
+def _doubled_key(line: bytes, value: dict[str, Any]) -> str | None:
+    """Return a key that the object of a line has twice, if there is one.
+
+    A line is only decoded again if a key occurs twice in it, which is rare.
+    """
+    if all(line.count(b'"%b"' % name.encode()) < 2 for name in value):
+        return None
+    try:
+        pairs = json.loads(line, object_pairs_hook=list, parse_int=str)
+    except (ValueError, RecursionError):
+        return None
+    counts = Counter(name for name, _ in cast("list[tuple[str, object]]", pairs))
+    return next((name for name, count in counts.items() if count > 1), None)
 
 
 def _form_of_requests(data: bytes) -> str | None:
