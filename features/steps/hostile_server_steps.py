@@ -319,6 +319,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "counts below zero": plain(changed_batches(request_counts={"succeeded": -3})),
     "counts as floats and strings": plain(loose_counts),
     "no counts": plain(without_counts),
+    "no status": plain(changed_batches(processing_status=None)),
     "null counts": plain(changed_batches(request_counts=None)),
     "counts of a batch in progress": plain(
         changed_batches(request_counts={"processing": 3, "succeeded": 0})
