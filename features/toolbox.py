@@ -45,6 +45,33 @@ def fails(city: str) -> str:
     raise LookupError(f"no {city} on the map")
 
 
+class Unreadable(Exception):
+    """An exception without a readable message."""
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def mutters() -> str:
+    """Raises what cannot be shown."""
+    raise Unreadable
+
+
+async def stammers() -> str:
+    """Raises what cannot be shown, on the loop that the tools share."""
+    raise Unreadable
+
+
+def exits() -> str:
+    """Would end the program."""
+    raise SystemExit("enough")
+
+
+async def leaves() -> str:
+    """Would end the loop that the tools share."""
+    raise SystemExit("enough")
+
+
 @cb.tool(timeout=0.2)
 def hangs(city: str) -> str:
     """Does not come back for a long time."""

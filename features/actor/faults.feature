@@ -61,12 +61,16 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | options: {model: x}     | write `model` beside `options`                                  |
       | options: {betas: one}   | `betas` must be a list of names                                  |
       | options: {betas: [1]}   | `betas` must be a list of names                                  |
+      | options: {output_config: low} | `output_config` must be a mapping, not str                 |
+      | options: {tools: [search]}    | tool 1 must be a mapping, not str                          |
+      | options: {user_profile_id: 5} | `user_profile_id` must be a text, not int                  |
 
     Examples: response formats without a schema
       | fault                                           | says                 |
       | response_format: {type: json_object}            | give a JSON schema   |
       | response_format: {type: json_schema}            | is not a JSON schema |
       | response_format: {}                             | is not a JSON schema |
+      | response_format: {type: string, enum: [yes, no]} | put words such as yes and no in quotes |
       | response_format: {type: json_schema, schema: 5} | is not a JSON schema |
 
     Examples: YAML
@@ -96,7 +100,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | # nothing                                                                           | the file is empty                                      |
       | {model: m, system_prompt: a, options: {system: b}}                                  | `system_prompt` and `options.system` are alternatives      |
       | {model: m, response_format: {type: object}, options: {output_config: {format: {}}}} | are alternatives; keep one                                 |
-      | {model: m, response_format: {type: object}, options: {output_config: 5}}            | are alternatives; keep one                                 |
+      | {model: m, response_format: {type: object}, options: {output_config: 5}}            | `output_config` must be a mapping, not int                 |
       | {type: tool, config: {}}                                                            | is of type 'tool', which claude-batch cannot run       |
       | {type: graph}                                                                       | is of type 'graph', which claude-batch cannot run      |
       | actors: {a: {type: TOOL}}                                                           | actor local/a is of type 'tool'                        |

@@ -46,6 +46,11 @@ Feature: The shape of an answer is checked before it is asked for, and when it i
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"anyOf": {"type": "null"}}}}} | field `a`: `anyOf` must be a list |
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"enum": [[1]]}}}} | field `a`: `enum` may contain texts |
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"enum": []}}}} | field `a`: `enum` must be a list of at least one value |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "string", "enum": ["maybe", true, false]}}}} | field `a`: `enum` has true or false, but the type is string; put words such as yes and no in quotes |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "string", "const": false}}}} | field `a`: `const` has true or false, but the type is string |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "string", "enum": [1, 2]}}}} | field `a`: `enum` has no value of the type string; correct the values or the type |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "string"}}, "required": "a"}} | `required` must be a list of names |
+      | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["b"]}} | `required` names 'b', which is not in `properties` |
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": {"type": "object", "not": {"type": "null"}}}}} | field `a`: `not` is not supported |
       | {"model": "m", "response_format": {"type": "object", "properties": {"a": 7}}} | field `a`: a schema must be a mapping, not 7 |
 

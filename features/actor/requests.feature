@@ -156,6 +156,8 @@ Feature: A request and its actor become Messages params
       | {"prompt": "a", "options": [1]}                                              | `options` must be a mapping, not list ('[1]') |
       | {"prompt": "a", "options": {"maxtokens": 1}}                                 | did you mean `max_tokens`? |
       | {"id": "k", "prompt": "a", "options": {"messages": []}}                      | request 'k': `messages` is set in a request |
+      | {"prompt": "a", "options": {"output_config": "low"}}                         | `output_config` must be a mapping, not str |
+      | {"prompt": "a", "options": {"user_profile_id": 5}}                           | `user_profile_id` must be a text, not int |
       | {"prompt": "a", "options": {"model": "m"}}                                   | write `model` beside `options` |
       | {"prompt": "a", "response_format": {"a": 1}}                                 | output_format: is not a JSON schema |
       | {"prompt": "a", "response_format": {"type": "text"}}                         | output_format: is not a JSON schema |

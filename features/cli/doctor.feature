@@ -129,8 +129,31 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
 
     Examples:
       | words                       | code | line                                                  |
-      | --base-url http://host:port | 1    | fault    api: Invalid port                            |
+      | --base-url http://host:port | 1    | fault    api: the base URL cannot be used: Invalid port: 'port'; correct --base-url |
       | --ledger mysql://host/x     | 2    | fault    ledger: mysql://host/x: a ledger is named by |
+
+  Scenario Outline: A setting of the environment cannot be used: <name>
+    Given a command's API
+    And a command's environment has <name> = <value>
+    When a command runs: doctor --base-url https://api.invalid
+    Then the command line exits with 1
+    And the command line prints
+      """
+      fault    api: <words>
+      """
+    Given a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl --base-url https://api.invalid
+    Then the command line exits with 2 and says
+      """
+      error: <words>
+      """
+
+    Examples:
+      | name                     | value                | words                                             |
+      | ALL_PROXY                | socks5://127.0.0.1:9 | ALL_PROXY names a SOCKS proxy                     |
+      | HTTPS_PROXY              | foo://127.0.0.1:9    | HTTPS_PROXY cannot be used                        |
+      | SSL_CERT_FILE            | /nonexistent         | the certificates of SSL_CERT_FILE cannot be read  |
+      | ANTHROPIC_CUSTOM_HEADERS | X-Name: Jörg         | line 1 of ANTHROPIC_CUSTOM_HEADERS cannot be sent |
 
   Scenario: A server in trouble is a warning, because it passes
     Given a command's API with {"faults": {"rules": [{"route": "list", "action": {"type": "error", "status": 529}}]}}

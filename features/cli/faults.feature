@@ -87,6 +87,10 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | doctor --live --yes -o no/report.md                | no/report.md: cannot be written: No such file or directory. Nothing was sent |
       | run actor.yaml asks.jsonl -o no/out.jsonl          | no/out.jsonl: cannot be written: No such file or directory. Nothing was sent |
       | run actor.yaml asks.jsonl --poll-interval soon     | Invalid value for '--poll-interval'                         |
+      | run actor.yaml asks.jsonl --max-attempts 99999999999999999999 | error: --max-attempts: Input should be less than or equal to 1000000000 |
+      | run actor.yaml asks.jsonl --requests-per-minute 99999999999999999999 | error: --requests-per-minute: 99999999999999999999 is more than 1,000,000,000 |
+      | run actor.yaml asks.jsonl --max-wait 99999999999999d | '99999999999999d' is longer than 100 years; write a shorter duration |
+      | run actor.yaml asks.jsonl --deadline 9999-12-31T23:59:59-12:00 | error: --deadline: 9999-12-31T23:59:59-12:00 is not a time from 1970 to 9000; correct the year |
       | run actor.yaml asks.jsonl --poll-interval 49ms     | error: --poll-interval: Input should be greater than or equal to 0.05 |
       | run actor.yaml asks.jsonl --max-requests 0         | error: --max-requests: Input should be greater than or equal to 1 |
       | run actor.yaml asks.jsonl --max-wait 0             | error: --max-wait: Input should be greater than 0           |

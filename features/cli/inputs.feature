@@ -95,6 +95,32 @@ Feature: The command line reads requests from files, and names each fault by its
       | src/b.py      | b = 1\n |
       | src/deep/a.py | a = 1\n |
 
+  Scenario Outline: A text that holds requests is not sent as one prompt: <name>
+    Given a command's file "<name>" of the bytes <bytes>
+    When the command line reads "<name>"
+    Then the command line refuses the input: <name>: it holds <form>, and would be sent as one prompt; write one request a line to a file that ends with .jsonl, or to standard input (-)
+
+    Examples:
+      | name         | bytes                                               | form                     |
+      | prompts.json | b'[{"prompt": "one"}, {"prompt": "two"}]'           | a JSON array of requests |
+      | prompts.txt  | b'{"id": "a", "prompt": "one"}\n{"prompt": "two"}'  | requests as JSON lines   |
+      | more.txt     | b'{"prompt": "one", "n": 1}\n{"prompt": "two"}'     | requests as JSON lines   |
+      | params.log   | b'\n{"params": {"max_tokens": 9}}\n'                | requests as JSON lines   |
+
+  Scenario Outline: A text that only looks like requests is a prompt: <bytes>
+    Given a command's file "text.json" of the bytes <bytes>
+    When the command line reads "text.json"
+    Then the command line has read the requests
+      | key       | request   |
+      | text.json | <request> |
+
+    Examples:
+      | bytes                                | request                            |
+      | b'{"prompt": "one", "rating": 5}'    | {"prompt": "one", "rating": 5}     |
+      | b'{\n"prompt": "one"}'               | {\n"prompt": "one"}                |
+      | b'[]'                                | []                                 |
+      | b'[1]'                               | [1]                                |
+
   Scenario: A file whose name looks like a glob is that file
     Given a command's file "[odd].txt"
       """
@@ -149,6 +175,7 @@ Feature: The command line reads requests from files, and names each fault by its
       | 12                             | request '3': a request must be a text             |
       | {"id": "x"}                    | request 'x': give exactly one of `prompt`    |
       | {"prompt": "a", "params": {}}  | give exactly one of             |
+      | {"prompt": "a", "prompt": "b"} | the key 'prompt' is given twice; keep one |
       | {"prompt": "a", "promt": "b"}  | unknown key `promt`                          |
       | {"prompt": ""}                 | the prompt is empty             |
       | {"prompt": 5}                  | a prompt must be a text              |

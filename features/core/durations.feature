@@ -44,6 +44,7 @@ Feature: Durations are read as people write them
       | PT      | 'PT' … 30s      |
       | P       | 'P' … 30s       |
       | 1e400   | '1e400' … 30s   |
+      | 99999999999999d | '99999999999999d' is longer than 100 years |
       |         | '' … 30s        |
 
   Scenario: A duration is written in the largest unit that is exact

@@ -129,14 +129,14 @@ async def _create(network: Network, _: bytes, rng: Random) -> None:
     if answer.fault is not None:
         says_no_key(answer.fault.describe())
     if answer.batch is not None:
-        _ = (answer.batch.created, answer.batch.ended, answer.batch.request_counts.finished)
+        _ = (answer.batch.created, answer.batch.ended, answer.batch.counts)
 
 
 async def _list(network: Network, _: bytes, rng: Random) -> None:
     page = await network.client.list_page(after_id="msgbatch_1")
     for batch in page.data:
         assert batch.id.isascii() and len(batch.id) <= 256
-        _ = (batch.created, batch.ended, batch.request_counts.finished)
+        _ = (batch.created, batch.ended, batch.counts)
 
 
 async def _results(network: Network, _: bytes, rng: Random) -> None:

@@ -48,6 +48,22 @@ Feature: A JSON schema that means harm reaches no network and hangs no process
       """
     And the server that counts has seen no request
 
+  Scenario: A response format that is Python code is refused with its line, and is not run
+    Given a command's folder
+    And a command's file "asks.jsonl"
+      """
+      {"prompt": "one", "response_format": "__import__('pathlib').Path('ran').touch()"}
+      {"prompt": "two", "response_format": ["__import__('pathlib').Path('ran').touch()"]}
+      {"prompt": "three"}
+      """
+    When a command runs: estimate --offline --model claude-haiku-4-5 --skip-invalid asks.jsonl
+    Then the command line exits with 0 and says
+      """
+      asks.jsonl:1: `response_format` must be a JSON schema, not str
+      asks.jsonl:2: `response_format` must be a JSON schema, not list
+      """
+    And the command line has left no "ran"
+
   Scenario: A pattern that backtracks judges an answer at once
     Then answers are judged by patterns in a bounded process as follows
       | pattern    | answer                                      | verdict                     |

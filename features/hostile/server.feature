@@ -112,6 +112,48 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
     Then the command exits with 0
     And nothing was sent twice
 
+  Scenario Outline: A missing result is not sent again if the counts do not prove that it is unpaid: <what>
+    Given the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1, 2, 3, 4, 5],
+                  "action": {"type": "missing_lines", "after_lines": 1, "count": 2}}]}
+      """
+    And it answers the first 1000 retrieve calls with <what>
+    When three prompts are run
+    Then the command exits with 0
+    And nothing was sent twice
+
+    Examples:
+      | what                          |
+      | no counts                     |
+      | null counts                   |
+      | counts below zero             |
+      | counts of a batch in progress |
+
+  Scenario: A batch whose counts do not add up is read again, and then proves a failure
+    Given the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1, 2, 3], "action": {"type": "missing_lines", "count": 1}}],
+       "requests": [{"contains": "prompt", "outcome": "expired", "once": true}]}
+      """
+    And it answers the first 1000 retrieve calls with old counts at first
+    When three prompts are run
+    Then the command exits with 0
+
+  Scenario Outline: A new batch without readable counts is accepted: <what>
+    Given it answers the first 1000 create calls with <what>
+    And a batch provider with {"settling": 3600, "max_wait": 30}
+    When a run of 3 prompts is submitted
+    And the results are read in order
+    Then every result is an answer
+    And the API has processed 3 requests, none twice
+
+    Examples:
+      | what              |
+      | no counts         |
+      | null counts       |
+      | counts below zero |
+
   Scenario Outline: An id that is none never becomes a path: <id>
     Given it gives every new batch the id <id>
     When three prompts are run
@@ -194,6 +236,18 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
       | results | batch | errors that have the key       |
       | results | batch | texts that have the key        |
       | live    | live  | a 400 that has the key         |
+
+  Scenario Outline: A gateway's key in a header of one's own is neither shown nor kept: <mode>
+    Given a command's environment has ANTHROPIC_CUSTOM_HEADERS = X-Gateway-Key: gw-open-sesame-42
+    And it answers the first 1000 <calls> calls with a 400 that has the gateway's key
+    When three prompts are run with --max-wait 3s --mode <mode>
+    Then the gateway's key is neither on the screen nor in the ledger
+
+    Examples:
+      | calls  | mode  |
+      | list   | batch |
+      | create | batch |
+      | live   | live  |
 
   Scenario: A base URL with a password is used, and not kept
     When three prompts are run with --base-url http://ali:open-sesame-42@HOST

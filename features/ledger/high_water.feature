@@ -513,18 +513,18 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line exits with 0
     And the API has taken 1 batches, and processed no request twice
 
-  Scenario: An entry of the API's list that cannot be read may be what was forgotten
+  Scenario Outline: An entry of the API's list that cannot be read may be what was forgotten: <what>
     Given a server that means harm, before an API
     When a command runs: run actor.yaml asks.jsonl
     And a command runs: ledger backup copy.db
     And a command runs: run actor.yaml more.jsonl
     And a command's ledger is replaced by "copy.db"
     And a command waits 0.2 seconds
-    Given it answers the first 9 list calls with counts of 10 ** 30
+    Given it answers the first 9 list calls with <what>
     When a command runs: ledger recover
     Then the command line exits with 3 and says
       """
-      of the API's list of batches cannot be read, and may be this ledger's
+      <words>
       nothing is sent until every batch is known
       """
     When the server means no harm any more
@@ -533,6 +533,11 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       """
       has the answers to 1 request that this ledger does not have
       """
+
+    Examples:
+      | what      | words                                                                 |
+      | no status | of the API's list of batches cannot be read, and may be this ledger's |
+      | no counts | cannot be recovered: the API does not count its results               |
 
   Scenario: A backup from before a recovery is behind too
     When a command runs: run actor.yaml asks.jsonl

@@ -163,9 +163,14 @@ Feature: Collection stores every line once, whatever the stream does
 
   Scenario: What becomes of a missing line follows from what is stored
     Then a missing line becomes as follows
-      | stored | counted | state  |
-      | 5      | 5       | queued |
-      | 4      | 5       | lost   |
+      | stored | counts                            | state  |
+      | 4      | {"succeeded": 4, "errored": 1}    | queued |
+      | 4      | {"succeeded": 4, "expired": 2}    | queued |
+      | 4      | {"succeeded": 5}                  | lost   |
+      | 4      | {"succeeded": 4}                  | lost   |
+      | 4      | {"succeeded": 4, "processing": 1} | lost   |
+      | 0      | {}                                | lost   |
+      | 0      | null                              | lost   |
 
   Scenario: Results that are gone for good are lost, and not fetched for ever
     Given an API

@@ -41,6 +41,10 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | run.cost(by="week")                                                 | ActorConfigurationError: by: 'week' is unknown; costs are grouped by: actor, model, day |
       | actor.submit_sync(["b"], label=7)                                   | InvalidRequestError: the label must be a text, not int                |
       | actor.submit_sync(["b"], label="a\udc00")                          | InvalidRequestError: the label 'a\udc00' has a lone surrogate        |
+      | actor.submit_sync(["b"], output_format="1 / 0")                     | InvalidRequestError: output_format must be a type or a JSON schema, not the name of a type: '1 / 0' |
+      | actor.submit_sync([{"prompt": "b", "response_format": "1 / 0"}])    | InvalidRequestError: request at position 0: `response_format` must be a JSON schema, not str |
+      | actor.submit_sync(["b"], output_format=list["1 / 0"])               | InvalidRequestError: output_format list: Pydantic cannot use this type: ZeroDivisionError: division by zero |
+      | list(run.results_sync(output_format=__import__("typing").ForwardRef("1 / 0"))) | InvalidRequestError: output_format must be a type or a JSON schema |
     And in the ledger the counts of runs are [1]
 
   Scenario: One request of many is wrong, and is named

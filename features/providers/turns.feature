@@ -65,6 +65,10 @@ Feature: Conversations go on by themselves in the next batch
       | partly_blank | {}                     | partly_blank        | [{"type":"text","text":"little"}]    |          |
       | fails      | {"city": "Bonn"}         | fails               | "LookupError: no Bonn on the map"    | true     |
       | unwritable | {}                       | unwritable          | "…PydanticSerializationError…"       | true     |
+      | mutters    | {}                       | mutters             | "Unreadable: its message cannot be read (ValueError)" | true |
+      | stammers   | {}                       | stammers            | "Unreadable: its message cannot be read (ValueError)" | true |
+      | exits      | {}                       | exits               | "SystemExit: enough"                 | true     |
+      | leaves     | {}                       | leaves              | "SystemExit: enough"                 | true     |
       | weather    | {"city": "A", "days": []}| weather             | "wrong arguments: days: Input should be a valid integer" | true |
       | population | {}                       | population          | "wrong arguments: city: Missing required argument" | true |
       | hangs      | {"city": "Bonn"}         | hangs               | "the tool hangs returned no result within 0.2 seconds" | true |

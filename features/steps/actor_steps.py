@@ -408,7 +408,7 @@ def _(context: Context) -> None:
 
 @rule("actors with an option that is an object are written")
 def _(way: str) -> Any:
-    return getattr(ActorConfiguration(model="m", options={"metadata": object()}), way)()
+    return getattr(ActorConfiguration(model="m", options={"inference_geo": object()}), way)()
 
 
 @rule("the response and another one, read and pickled, are compared")

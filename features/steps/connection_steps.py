@@ -17,10 +17,11 @@ from behave import given, then, when
 from behave.runner import Context
 from tables import rule
 
-from claude_batch.wire.connection import Connection
+from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.wire.connection import Connection, Disconnected
 
 _PATH = "/v1/messages"
-_OF_CREDENTIALS = ("ANTHROPIC_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_OF_CREDENTIALS = ("ANTHROPIC_", "SSL_CERT_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
 @given("a server that records the head of each call")
@@ -122,6 +123,37 @@ def _(context: Context, host: str, no_proxy: str) -> str:
     asyncio.run(_send(f"http://{host.replace('THERE', context.recorder)}"))
     path: str = context.heads.pop()[0]
     return path
+
+
+@rule("messages are shown with a header of one's own")
+def _(header: str, message: str) -> str:
+    os.environ["ANTHROPIC_CUSTOM_HEADERS"] = header
+    return Connection(api_key="sk-of-key").redaction.text(message)
+
+
+@rule("calls with a setting of the environment end")
+def _(variable: str, value: str) -> str:
+    written = value.replace("\\n", "\n")
+    os.environ |= {"ANTHROPIC_BASE_URL": "https://api.invalid", variable: written}
+
+    async def send() -> str:
+        connection = Connection(api_key="sk-of-key")
+        try:
+            await connection.send("GET", _PATH)
+        except Disconnected as error:
+            return connection.redaction.reason(error)
+        finally:
+            await connection.aclose()
+        raise AssertionError("the call was answered")
+
+    try:
+        words = asyncio.run(send())
+    except ActorConfigurationError as error:
+        words = f"{type(error).__name__}: {error}"
+    finally:
+        del os.environ[variable]
+    assert written not in words and "word" not in words, words
+    return words
 
 
 @when('Python imports "{module}"')

@@ -149,6 +149,29 @@ def loose_counts(answer: Answer) -> None:
     answer.change(value)
 
 
+def without_counts(answer: Answer) -> None:
+    value = answer.json()
+    for batch in value.get("data", [value]):
+        del batch["request_counts"]
+    answer.change(value)
+
+
+def old_counts(server: HostileServer) -> Trick:
+    """The counts before the end, when an ended batch is asked for the first time."""
+    seen: set[str] = set()
+
+    def trick(answer: Answer) -> None:
+        value = answer.json()
+        for batch in value.get("data", [value]):
+            if batch["processing_status"] == "ended" and batch["id"] not in seen:
+                seen.add(batch["id"])
+                total = sum(batch["request_counts"].values())
+                batch["request_counts"] = {"processing": total, "succeeded": 0}
+        answer.change(value)
+
+    return trick
+
+
 @functools.cache
 def gigabyte() -> bytes:
     packer = zlib.compressobj(1, wbits=31)
@@ -254,6 +277,12 @@ def refused_with_key(status: int, type_: str) -> Trick:
     return trick
 
 
+def refused_with_header(answer: Answer) -> None:
+    answer.status = 400
+    words = f"the key {answer.sent['x-gateway-key']} is not known"
+    answer.change({"type": "error", "error": {"type": "api_error", "message": words}})
+
+
 def page_with_key(answer: Answer) -> None:
     answer.status, answer.body = 502, f"<p>{key_of(answer)}</p>".encode()
 
@@ -289,6 +318,13 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "counts of 10 ** 30": plain(changed_batches(request_counts={"processing": 10**30})),
     "counts below zero": plain(changed_batches(request_counts={"succeeded": -3})),
     "counts as floats and strings": plain(loose_counts),
+    "no counts": plain(without_counts),
+    "no status": plain(changed_batches(processing_status=None)),
+    "null counts": plain(changed_batches(request_counts=None)),
+    "counts of a batch in progress": plain(
+        changed_batches(request_counts={"processing": 3, "succeeded": 0})
+    ),
+    "old counts at first": old_counts,
     "another batch's id": plain(changed_batches(id="msgbatch_of_somebody_else")),
     "a stream of somebody's gzip": plain(
         lambda answer: answer.headers.update({"content-encoding": "gzip"})
@@ -304,6 +340,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "an answer after 15 s": late,
     "a 401 that has the key": plain(refused_with_key(401, "authentication_error")),
     "a 400 that has the key": plain(refused_with_key(400, "api_error")),
+    "a 400 that has the gateway's key": plain(refused_with_header),
     "a page that has the key": plain(page_with_key),
     "a redirect to a URL with the key": plain(redirect_with_key),
     "errors that have the key": plain(results_with_key),
@@ -424,7 +461,8 @@ def _(context: Context) -> None:
 
 @then("the {secret} is neither on the screen nor in the ledger")
 def _(context: Context, secret: str) -> None:
-    not_seen(context, {"key": KEY, "password": "open-sesame-42"}[secret])
+    secrets = {"key": KEY, "password": "open-sesame-42", "gateway's key": "gw-open-sesame-42"}
+    not_seen(context, secrets[secret])
 
 
 def not_seen(context: Context, secret: str) -> None:

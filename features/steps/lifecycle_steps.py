@@ -164,8 +164,10 @@ async def collect(pieces: list[bytes]) -> list[bytes]:
 
 
 @rule("a missing line becomes")
-def _(stored: int, counted: int) -> RequestState:
-    return missing_state(Stored(stored, stored), counted)
+def _(stored: int, counts: dict[str, int] | None) -> RequestState:
+    """Of a batch of 5 requests."""
+    counted = None if counts is None else RequestCounts(**counts)
+    return missing_state(Stored(stored, stored), counted, 5)
 
 
 @when("two runs are packed together, and one is cancelled {when} the batch is sent")

@@ -38,11 +38,11 @@ def _(recording_name: str, step: str) -> dict[str, Any]:
     found = recording(recording_name)[step]
     value = found.value["data"][0] if step == "list" else found.value
     batch = msgspec.json.decode(encoded(value), type=client.RemoteBatch)
-    assert batch.created is not None, batch
+    assert batch.created is not None and batch.counts is not None, batch
     return {
         "status": batch.processing_status,
-        "processing": batch.request_counts.processing,
-        "finished": batch.request_counts.finished,
+        "processing": batch.counts.processing,
+        "finished": batch.counts.finished,
         "ended": batch.ended is not None,
     }
 

@@ -70,6 +70,18 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-opus-5-5", "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "a"}} | claude-opus-5-5 does not accept a forced `tool_choice` (tool); use `auto` |
       | {"model": "claude-opus-5-5", "stop_sequences": "END"} | `stop_sequences` must be a list of texts |
       | {"model": "claude-opus-5-5", "stop_sequences": [1]} | `stop_sequences` must be a list of texts |
+      | {"model": "claude-opus-5-5", "output_config": "low"} | `output_config` must be a mapping, not str |
+      | {"model": "claude-opus-5-5", "metadata": [1]} | `metadata` must be a mapping, not list |
+      | {"model": "claude-opus-5-5", "cache_control": "ephemeral"} | `cache_control` must be a mapping, not str |
+      | {"model": "claude-opus-5-5", "tool_choice": "any"} | `tool_choice` must be a mapping, not str |
+      | {"model": "claude-opus-5-5", "system": 5} | `system` must be a text or a list of blocks, not int |
+      | {"model": "claude-opus-5-5", "system": ["a"]} | `system`: block 1 must be a mapping, not str |
+      | {"model": "claude-opus-5-5", "tools": {"name": "a"}} | `tools` must be a list of tools, not dict |
+      | {"model": "claude-opus-5-5", "tools": [{"name": "a", "input_schema": 5}]} | tool 1: its `input_schema` must be a JSON schema of `type: object` |
+      | {"model": "claude-opus-5-5", "tools": [{"name": "a", "input_schema": {"type": "string"}}]} | tool 1: its `input_schema` must be a JSON schema of `type: object` |
+      | {"model": "claude-opus-5-5", "tools": [5]} | tool 1 must be a mapping, not int |
+      | {"model": "claude-opus-5-5", "betas": "a-1"} | `betas` must be a list of names, not 'a-1' |
+      | {"model": "claude-opus-5-5", "betas": [{}]} | `betas` must be a list of names, not [{}] |
 
   Scenario: A schema is refused for a model without structured outputs
     Then changed params are encoded for a batch as follows

@@ -74,7 +74,7 @@ Feature: The connection speaks as the official SDK does
       | anthropic-workspace-id |
       | anthropic-version      |
 
-  Scenario: A proxy of the environment carries the call, unless the host is excepted
+  Scenario: A proxy of the environment carries the call, unless the host is this machine or excepted
     Given the environment of the connection:
       | variable          | value          |
       | ANTHROPIC_API_KEY | sk-of-key      |
@@ -84,6 +84,32 @@ Feature: The connection speaks as the official SDK does
       | api.example.invalid |               | http://api.example.invalid/v1/messages |
       | api.example.invalid | other.invalid | http://api.example.invalid/v1/messages |
       | THERE               | 127.0.0.1     | /v1/messages                           |
+      | THERE               |               | /v1/messages                           |
+
+  Scenario: A setting of the environment that cannot be used is named, and its value is not
+    Then calls with a setting of the environment end as follows
+      | variable                 | value                        | says |
+      | ALL_PROXY                | socks5://user:word@proxy:1   | ActorConfigurationError: ALL_PROXY names a SOCKS proxy, which needs the package socksio… |
+      | HTTPS_PROXY              | foo://user:word@proxy        | ActorConfigurationError: HTTPS_PROXY cannot be used: a proxy is named by a URL such as http://HOST:3128… |
+      | HTTPS_PROXY              | http://host:port             | ActorConfigurationError: HTTPS_PROXY cannot be used… |
+      | https_proxy              | http://host:99999            | ActorConfigurationError: https_proxy cannot be used… |
+      | HTTPS_PROXY              | ://proxy                     | ActorConfigurationError: HTTPS_PROXY cannot be used… |
+      | SSL_CERT_FILE            | /nonexistent                 | ActorConfigurationError: the certificates of SSL_CERT_FILE cannot be read (No such file or directory)… |
+      | SSL_CERT_FILE            | /etc/passwd                  | ActorConfigurationError: the certificates of SSL_CERT_FILE cannot be read… |
+      | ANTHROPIC_CUSTOM_HEADERS | X-Team: red\nX-Name: Jörg    | ActorConfigurationError: line 2 of ANTHROPIC_CUSTOM_HEADERS cannot be sent as a header… |
+      | ANTHROPIC_CUSTOM_HEADERS | X Name: Ali                  | ActorConfigurationError: line 1 of ANTHROPIC_CUSTOM_HEADERS cannot be sent as a header… |
+      | ANTHROPIC_BASE_URL       | https://api.invalid:99999    | ActorConfigurationError: the base URL cannot be used: Invalid port: 99999; correct --base-url, or ANTHROPIC_BASE_URL… |
+      | ANTHROPIC_BASE_URL       | https://user:wo/rd@proxy     | ActorConfigurationError: the base URL cannot be used: it is not a URL… |
+      | HTTPS_PROXY              | http://user:word@127.0.0.1:9 | ConnectError: All connection attempts failed (through the proxy 127.0.0.1:9)… |
+      | HTTPS_PROXY              | user:word@127.0.0.1:9        | ConnectError: All connection attempts failed (through the proxy 127.0.0.1:9)… |
+
+  Scenario: A header of one's own is masked in what is received, unless it is harmless
+    Then messages are shown with a header of one's own as follows
+      | header                       | message                    | shown                      |
+      | X-Gateway-Key: gw-0123456789 | no gw-0123456789 is known  | no [credential] is known   |
+      | X-Auth: Bearer gw-0123456789 | no gw-0123456789 is known  | no [credential] is known   |
+      | User-Agent: reviewer/1.0     | reviewer/1.0 is not served | reviewer/1.0 is not served |
+      | X-Team: red                  | red is not served          | red is not served          |
 
   Scenario: What drives a run does not import the SDK
     When Python imports "claude_batch.providers.batch"

@@ -32,7 +32,7 @@ from claude_batch.actor.documents import Document, documents_of, with_documents
 from claude_batch.actor.tools import Toolset, functions_in, toolset_of
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.wire.encoding import plain_text
+from claude_batch.wire.encoding import is_list_of_text, kind_fault, plain_text
 from claude_batch.wire.limits import CAPABILITIES
 from claude_batch.wire.schemas import close_objects, schema_fault
 
@@ -611,8 +611,13 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
                 f"`{name}` is not a parameter of the Messages API; did you mean `{meant}`?"
             )
     betas = options.get("betas")
-    if betas is not None and not _is_list_of_text(betas):
+    if betas is not None and not is_list_of_text(betas):
         raise ValueError("`betas` must be a list of names, for example [context-1m-2025-08-07]")
+    profile = options.get("user_profile_id")
+    if profile is not None and not isinstance(profile, str):
+        raise ValueError(f"`user_profile_id` must be a text, not {type(profile).__name__}")
+    if (fault := kind_fault(options)) is not None:
+        raise ValueError(fault)
     return options
 
 
@@ -631,12 +636,6 @@ def _raise_key_faults(data: Mapping[str, Any]) -> None:
 
 def _named_after(identifier: str) -> str:
     return identifier if "/" in identifier else f"local/{identifier}"
-
-
-def _is_list_of_text(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(item, str) for item in cast("list[object]", value)
-    )
 
 
 _SCHEMA_WORDS = frozenset(

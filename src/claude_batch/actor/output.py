@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, ForwardRef, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
@@ -25,6 +25,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from claude_batch.core.answer_parts import Citation
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.user_functions import described
 from claude_batch.wire.messages import citations_of_block
 from claude_batch.wire.schemas import schema_fault
 
@@ -403,6 +404,12 @@ class OutputFormat(Generic[_T]):
         """Raises `InvalidRequestError`, which names the field that the API does not support."""
         self.kind = kind
         self.name: str = getattr(kind, "__name__", None) or str(kind)
+        if isinstance(cast("object", kind), str | ForwardRef):
+            # Pydantic would evaluate it as a Python expression, whoever wrote it.
+            raise InvalidRequestError(
+                "output_format must be a type or a JSON schema, not the name of a type: "
+                f"{self.name[:60]!r}"
+            )
         try:
             self._adapter: TypeAdapter[_T] = TypeAdapter(kind)
             schema = self._adapter.json_schema()
@@ -410,6 +417,10 @@ class OutputFormat(Generic[_T]):
             raise self._refused(str(error).splitlines()[0]) from None
         except PydanticUserError as error:
             raise self._refused(error.message) from None
+        except Exception as error:  # of a name in the type, or of the type's own methods
+            raise InvalidRequestError(
+                f"output_format {self.name}: Pydantic cannot use this type: {described(error)}"
+            ) from error
         if (fault := schema_fault(schema, rewritten=True)) is not None:
             raise self._refused(fault)
         from anthropic import transform_schema
@@ -460,12 +471,6 @@ class OutputFormat(Generic[_T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return output_format_of, (self.kind,)
-
-
-def described(error: Exception) -> str:
-    """Return an exception's type and message: ``KeyError: 'total'``."""
-    words = str(error)
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def problems_of(error: ValidationError) -> str:

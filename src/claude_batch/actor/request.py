@@ -228,6 +228,13 @@ class ActorRequest:
                 "`options`, `response_format` and `context`",
                 key=key if isinstance(key, str) else None,
             )
+        asked: object = fields.get("response_format")
+        if asked is not None and not isinstance(asked, Mapping):
+            # Pydantic evaluates a text as a Python expression, and an input line is data.
+            raise InvalidRequestError(
+                f"`response_format` must be a JSON schema, not {_kind(asked)}",
+                key=key if isinstance(key, str) else None,
+            )
         return cls(
             fields.get("prompt"),
             messages=fields.get("messages"),
@@ -532,7 +539,11 @@ class RequestEncoder:
         return replace(request, documents=documents, citations=citations)
 
     def _with_format(self, own: object, key: str | None) -> dict[str, Any]:
-        config = dict(cast("Mapping[str, Any]", own)) if isinstance(own, Mapping) else {}
+        if own is not None and not isinstance(own, Mapping):
+            raise InvalidRequestError(
+                f"`output_config` must be a mapping, not {_kind(own)}", key=key
+            )
+        config = dict(cast("Mapping[str, Any]", own or {}))
         if config.get("format") is not None:
             raise InvalidRequestError(
                 "`output_format` and its own `output_config.format` are alternatives; keep one",
@@ -555,9 +566,13 @@ class RequestEncoder:
 
         The API rejects a schema together with citations.
         """
-        config = dict(params["output_config"])
-        own = self._constant.get("output_config", {}).get("format")
-        if own is None or config.get("format") is not own:
+        given: object = params["output_config"]
+        own: Any = self._constant.get("output_config", {}).get("format")
+        if not isinstance(given, Mapping) or not isinstance(own, Mapping):
+            return params  # encoding reports what is not a format
+        config = dict(cast("Mapping[str, Any]", given))
+        schema = cast("Mapping[str, Any]", own).get("schema")
+        if config.get("format") is not own or not isinstance(schema, Mapping):
             return params
         del config["format"]
         words = self._instruction

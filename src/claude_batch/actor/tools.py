@@ -27,6 +27,7 @@ from pydantic import ValidationError, validate_call
 from claude_batch.actor.output import problems_of
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.quantities import parse_duration
+from claude_batch.core.user_functions import described
 
 # Tool source --------------------------------------------------------------------------------------
 
@@ -193,7 +194,8 @@ class Tool(Generic[_P, _R]):
             return self._result_text(await self._validated(**self._arguments(arguments)))
         except asyncio.CancelledError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            # The last two would end the event loop that all tools share.
             return self._fault(error)
 
     @staticmethod
@@ -204,7 +206,7 @@ class Tool(Generic[_P, _R]):
         """Return an error result for the model."""
         return msgspec.json.encode(words), True
 
-    def _fault(self, error: Exception) -> _Output:
+    def _fault(self, error: BaseException) -> _Output:
         if isinstance(error, ValidationError) and error.title == getattr(
             self.function, "__name__", None
         ):
@@ -212,7 +214,7 @@ class Tool(Generic[_P, _R]):
         content = getattr(error, "content", None)  # the SDK's ToolError has blocks
         if isinstance(content, list) and _is_blocks(cast("list[object]", content)):
             return msgspec.json.encode(_not_blank(cast("list[Any]", content))), True
-        return self.failed(f"{type(error).__name__}: {error}")
+        return self.failed(described(error))
 
     @staticmethod
     def _result_text(value: object) -> _Output:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import csv
 import glob
 import io
+import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -212,6 +214,11 @@ class Inputs:
                     if number == 1 and _is_utf_16(line):
                         raise BadInput(f"{_name(path)}: is UTF-16, not UTF-8; {_SAVE}") from None
                     value = InvalidRequestError(_json_fault(written, error))
+                if type(value) is dict:
+                    # The last of two equal keys would silently win.
+                    doubled = _doubled_key(written, cast("dict[str, Any]", value))
+                    if doubled is not None:
+                        value = InvalidRequestError(f"the key {doubled!r} is given twice; keep one")
                 yield _Item(number, None if _has_key(value) else self._key(path, number), value)
 
     def _csv(self, path: str) -> Iterator[_Item]:
@@ -273,6 +280,11 @@ class Inputs:
                 data = stream.read(_LARGEST_TEXT + 1)
             if len(data) <= _LARGEST_TEXT:
                 value = data.decode("utf-8-sig")
+                if (form := _form_of_requests(data)) is not None:
+                    value = InvalidRequestError(
+                        f"it holds {form}, and would be sent as one prompt; write one request a "
+                        "line to a file that ends with .jsonl, or to standard input (-)"
+                    )
             else:
                 value = InvalidRequestError(
                     f"the file has more than {_LARGEST_TEXT:,} bytes, the most of a whole batch"
@@ -298,6 +310,44 @@ def _inside(document: Document, root: str) -> Document:
         )
     # By its real path, so that a link that changes meanwhile cannot lead elsewhere.
     return replace(document, source=real, title=document.title or os.path.basename(document.name))
+
+
+def _doubled_key(line: bytes, value: dict[str, Any]) -> str | None:
+    """Return a key that the object of a line has twice, if there is one.
+
+    A line is only decoded again if a key occurs twice in it, which is rare.
+    """
+    if all(line.count(b'"%b"' % name.encode()) < 2 for name in value):
+        return None
+    try:
+        pairs = json.loads(line, object_pairs_hook=list, parse_int=str)
+    except (ValueError, RecursionError):
+        return None
+    counts = Counter(name for name, _ in cast("list[tuple[str, object]]", pairs))
+    return next((name for name, count in counts.items() if count > 1), None)
+
+
+def _form_of_requests(data: bytes) -> str | None:
+    """Return how a text writes requests, if it clearly does, else None."""
+    start, decode = data.removeprefix(_BOM).lstrip(), msgspec.json.decode
+    try:
+        if start.startswith(b"{"):
+            form = "requests as JSON lines"
+            items: list[Any] = [decode(line) for line in start.split(b"\n", 2)[:2] if line.strip()]
+        elif start.startswith(b"["):
+            form, items = "a JSON array of requests", decode(start)[:2]
+        else:
+            return None
+        if not items or not all(type(item) is dict and _ASKING & item.keys() for item in items):
+            return None
+        if len(items) == 1:
+            ActorRequest.of(items[0])  # a single object may be anything that has such a key
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidRequestError):
+        return None
+    return form
+
+
+_ASKING = frozenset(("prompt", "messages", "params"))
 
 
 class _Item(NamedTuple):

@@ -40,6 +40,7 @@ from claude_batch.core.settings import (
     ASKING,
     ENVIRONMENT_PREFIX,
     LEDGER_ROWS,
+    MOST_COUNT,
     PROVIDER_ROWS,
     SERVING,
     Flag,
@@ -141,7 +142,7 @@ class BatchProcessingMode(BaseModel):
     most half of the time that they leave is spent on waiting for others."""
     parallel_batches: Annotated[
         int | None, Flag("Most batches of the run in flight at once", ASKING, bounded=True)
-    ] = Field(default=None, ge=1)
+    ] = Field(default=None, ge=1, le=MOST_COUNT)
     """The most batches with requests of a run that are in flight at once; its other requests wait.
     Default: no limit."""
     poll_interval: Annotated[Duration, Flag("Shortest time between two checks")] = Field(
@@ -164,7 +165,7 @@ class BatchProcessingMode(BaseModel):
     cancels them."""
     max_attempts: Annotated[
         int, Flag("Attempts of a request before a temporary failure is final", ASKING, bounded=True)
-    ] = Field(default=3, ge=1)
+    ] = Field(default=3, ge=1, le=MOST_COUNT)
     """How many attempts a request has before a transient error is final."""
     retry_on: Annotated[
         RetryOn,
@@ -181,10 +182,12 @@ class BatchProcessingMode(BaseModel):
     ``auto``: live if no more than `auto_threshold` requests are waiting when they would be packed,
     else in batches. A run counts with all its requests: retries of a few do not go live."""
     auto_threshold: Annotated[int, Flag("The most requests that `auto` sends live")] = Field(
-        default=10, ge=0
+        default=10, ge=0, le=MOST_COUNT
     )
     """The most requests that ``mode: auto`` sends to the live API."""
-    live_concurrency: Annotated[int, Flag("Live calls at the same time")] = Field(default=8, ge=1)
+    live_concurrency: Annotated[int, Flag("Live calls at the same time")] = Field(
+        default=8, ge=1, le=MOST_COUNT
+    )
     """The most concurrent live calls to one model; the API's rate limits may allow fewer."""
     live_retry: Annotated[
         Literal["safe", "always"],
@@ -221,7 +224,7 @@ class BatchProcessingMode(BaseModel):
     """What all runs of the actor may cost together, in dollars."""
     max_turns: Annotated[
         int, Flag("Most answers in a conversation with tools or pauses", ASKING, bounded=True)
-    ] = Field(default=10, ge=1)
+    ] = Field(default=10, ge=1, le=MOST_COUNT)
     """How many answers of the model a conversation with tools or pauses may have. Answers that
     `validation_attempts` asks for are not counted."""
     turn_linger: Annotated[
@@ -231,7 +234,7 @@ class BatchProcessingMode(BaseModel):
     that their turns travel in one batch."""
     validation_attempts: Annotated[
         int, Flag("Most answers until one matches the requested format", ASKING, bounded=True)
-    ] = Field(default=1, ge=1)
+    ] = Field(default=1, ge=1, le=MOST_COUNT)
     """How many answers are requested until one matches the response format."""
     preflight: Annotated[
         bool | Literal["auto"],

@@ -138,7 +138,7 @@ class BatchEnded(_OfBatch):
     requests: int
     counts: Mapping[str, int]
     """The API's own counts: ``succeeded``, ``errored``, ``canceled``, ``expired``,
-    ``processing``.
+    ``processing``. Empty if a gateway omits them.
     """
     submitted: float | None
     ended: float

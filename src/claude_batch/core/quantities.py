@@ -38,12 +38,17 @@ _ISO = re.compile(
 _ISO_SECONDS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
+_MOST_YEARS: Final = 100
+_LONGEST: Final = _MOST_YEARS * 365.25 * 86400
+"""Most seconds of a duration: the times that it leads to can be written."""
+
+
 def parse_duration(value: object) -> float:
     """Return seconds for a duration as a person writes it.
 
     Accepts ``50ms``, ``30s``, ``1h30m``, ``7d``, ISO 8601 (``PT1H30M``), a ``timedelta``, or a
-    number of seconds (also as text). Raises ``ValueError`` for anything else, and for negative or
-    infinite durations.
+    number of seconds (also as text). Raises ``ValueError`` for anything else, and for durations
+    that are negative or longer than 100 years.
     """
     seconds: float | None = None
     if isinstance(value, timedelta):
@@ -56,6 +61,10 @@ def parse_duration(value: object) -> float:
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         raise ValueError(
             f"{value!r} is not a duration; write 30s, 10m, 24h, 7d, ISO 8601 (PT10M) or seconds"
+        )
+    if seconds > _LONGEST:
+        raise ValueError(
+            f"{value!r:.60} is longer than {_MOST_YEARS} years; write a shorter duration"
         )
     return seconds
 
@@ -114,6 +123,9 @@ def format_time(moment: float) -> str:
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
 
 
+_LAST_YEAR: Final = 9000
+
+
 def parse_deadline(value: object) -> float | datetime:
     """Return seconds for a duration, as `parse_duration` reads it, or a point in time.
 
@@ -145,7 +157,14 @@ def parse_deadline(value: object) -> float | datetime:
             f"{value!r} is neither a duration nor a time; write 2h, PT2H, or "
             "2026-11-22T08:00:00+01:00"
         )
-    return moment.astimezone(UTC)
+    try:
+        found = moment.astimezone(UTC)
+    except (OverflowError, ValueError, OSError):  # of the years 1 and 9999
+        found = None
+    # The times around it, such as that of its margin, must be valid too.
+    if found is None or not 1970 <= found.year <= _LAST_YEAR:
+        raise ValueError(f"{value!s} is not a time from 1970 to {_LAST_YEAR}; correct the year")
+    return found
 
 
 def format_deadline(value: float | datetime) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 from urllib.parse import parse_qsl, urlencode
 
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
@@ -143,11 +143,17 @@ def _read_switch(value: Any) -> bool:
         raise ValueError(f"{value!r} is neither true nor false") from None
 
 
+MOST_COUNT: Final = 1_000_000_000
+"""The highest value of a count. A database keeps it, and sums of it too."""
+
+
 def _read_count(value: Any, least: int | None) -> int:
     try:
         count = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{value!r} is not a whole number") from None
+    if count > MOST_COUNT:
+        raise ValueError(f"{value!r:.60} is more than {MOST_COUNT:,}")
     if count != float(value) or isinstance(value, bool):
         raise ValueError(f"{value!r} is not a whole number")
     if least is not None and count < least:

@@ -26,6 +26,17 @@ _T = TypeVar("_T")
 SECONDS = 5.0
 """Seconds that a function may take. If it takes longer, the process does not call it again."""
 
+
+def described(error: BaseException) -> str:
+    """Return the type and message of a user's exception, as UTF-8 text: ``KeyError: 'total'``."""
+    kind = type(error).__name__
+    try:
+        words = str(error).encode("utf-8", "backslashreplace").decode()
+    except Exception as fault:  # of its own `__str__`
+        words = f"its message cannot be read ({type(fault).__name__})"
+    return f"{kind}: {words}" if words else kind
+
+
 LONGEST_PAUSE = 3600.0
 """Longest pause in seconds that a `PaceStrategy` may ask for."""
 

@@ -17,6 +17,7 @@ import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.gateway.access import Caller, Refusal
 from claude_batch.gateway.asgi import headers_of, receive_body
 from claude_batch.gateway.exchanges import Aborted, HeldCall
@@ -139,6 +140,8 @@ class Passthrough:
             )
         except CredentialFault as error:
             raise Refusal(500, "api_error", f"the gateway's own key: {error}") from None
+        except ActorConfigurationError as error:
+            raise Refusal(500, "api_error", f"the gateway's own settings: {error}") from None
         except Disconnected as error:
             if isinstance(error.__cause__, ClientDisconnect | Refusal):
                 raise error.__cause__ from None

@@ -195,11 +195,19 @@ _MARK_ENDED = (
 )
 
 
-def mark_ended(tx: Connection, ends: Sequence[tuple[int, str, float]]) -> None:
-    """Mark batches as ended by the API: each one's id, request_counts as JSON, and time."""
+def mark_ended(tx: Connection, ends: Sequence[tuple[int, str | None, float]]) -> None:
+    """Mark batches as ended by the API: each one's id, request_counts as JSON, and time.
+
+    The counts are None if the API gave none that can be read.
+    """
     if ends:
         names = ("ended_id", "ended_counts", "ended_at")
         tx.execute(_MARK_ENDED, [dict(zip(names, end, strict=True)) for end in ends])
+
+
+def note_counts(tx: Connection, batch_id: int, counts: str) -> None:
+    """Record the API's request_counts of an ended batch, as JSON."""
+    tx.execute(update(batches).where(batches.c.id == batch_id).values(counts=counts))
 
 
 def note_fetch(

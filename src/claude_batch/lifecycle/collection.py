@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -12,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, cast
+
+import msgspec
 
 from claude_batch.core.answer_parts import Usage
 from claude_batch.core.crash_points import CrashPoint, reach
@@ -34,7 +35,7 @@ from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.lifecycle.polling import MANY, absence, gap_since, prove, split_lines
 from claude_batch.money import FREE, UNPRICED, Prices
-from claude_batch.wire.batches_client import ApiError, Unreachable
+from claude_batch.wire.batches_client import ApiError, RequestCounts, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.error_table import account_reason
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS
@@ -71,13 +72,21 @@ COMPLETE_FETCHES = 3
 """Number of complete fetches after which a missing result that was not billed is given up."""
 
 
-def missing_state(stored: Stored, succeeded: int) -> RequestState:
+def counts_of(row: Any) -> RequestCounts | None:
+    """Return the API's counts of an ended batch, given by its row; None if it gave none."""
+    return None if row.counts is None else msgspec.json.decode(row.counts, type=RequestCounts)
+
+
+def missing_state(stored: Stored, counts: RequestCounts | None, requests: int) -> RequestState:
     """Return the next state of requests without a line when further fetches are of no use.
 
-    They are retried only if every success that the API counts (and bills) is stored. Otherwise a
-    missing line may be a billed one.
+    They are retried only if the API counts an outcome for each of the batch's ``requests``, and
+    every success that it counts (and bills) is stored. Otherwise a missing line may be a billed
+    one.
     """
-    return RequestState.QUEUED if stored.succeeded >= succeeded else RequestState.LOST
+    if counts is None or not counts.are_final(requests):
+        return RequestState.LOST
+    return RequestState.QUEUED if stored.succeeded >= counts.succeeded else RequestState.LOST
 
 
 def fetch_wait(row: Any, gap: Gap | None) -> float:
@@ -154,6 +163,8 @@ class _Fetched:
     """What came of the fetch of one batch's results."""
 
     row: Any
+    counts: RequestCounts | None
+    """The API's counts; None if it gave none."""
     is_whole: bool = True
     """Whether the results were read to their end."""
     note: str = ""
@@ -283,7 +294,7 @@ class Collection(DriverPart):
         """Do what `collect` does; ``is_stored``: the results were fetched already."""
         if row.adopted == "assumed" and not await self._is_ours(seat, row):
             return
-        fetched = _Fetched(row)
+        fetched = _Fetched(row, counts_of(row))
         try:
             if not is_stored:
                 await self.fetch(partial(self._ledger.write, seat), row)
@@ -346,7 +357,7 @@ class Collection(DriverPart):
 
     async def _fetch_small(self, row: Any) -> _Fetched:
         """Fetch the results of a small batch into memory."""
-        fetched = _Fetched(row)
+        fetched = _Fetched(row, counts_of(row))
         size = 0
         try:
             async with self._client.results(row.remote_id) as chunks:
@@ -377,6 +388,7 @@ class Collection(DriverPart):
     async def _judge(self, seat: Seat, fetched: Sequence[_Fetched]) -> None:
         """Finish the batches that are complete, and plan a further fetch of the others."""
         ids = [each.row.id for each in fetched]
+        await self._count_again(seat, fetched)
         with self._ledger.read() as tx:
             stored = stored_results.stored_counts_of(tx, ids)
             # Requests that were sent again on order have left the batch; nobody waits for these
@@ -403,6 +415,34 @@ class Collection(DriverPart):
         for group in [[one] for one in complete] if apart else [complete]:
             self._finish(seat, group)
 
+    async def _count_again(self, seat: Seat, fetched: Sequence[_Fetched]) -> None:
+        """Read batches again that lack results, and whose counts do not add up.
+
+        A gateway may have answered with an old copy.
+        """
+        unsure = [
+            each
+            for each in fetched
+            if each.counts is None or not each.counts.are_final(each.row.request_count)
+        ]
+        if not unsure:
+            return
+        with self._ledger.read() as tx:
+            stored = stored_results.stored_counts_of(tx, [each.row.id for each in unsure])
+        for each in unsure:
+            row = each.row
+            if stored[row.id].total >= row.request_count:
+                continue
+            try:
+                counts = (await self._client.retrieve(row.remote_id)).counts
+            except (ApiError, Unreachable) as error:
+                _log.info("batch %s cannot be read again: %s", row.remote_id, error)
+                continue
+            if counts is not None and counts.are_final(row.request_count):
+                each.counts = counts
+                with self._ledger.write(seat) as tx:
+                    collected_batches.note_counts(tx, row.id, msgspec.json.encode(counts).decode())
+
     def _complete(self, fetched: _Fetched, stored: Stored, owed: int) -> Complete | _Lacking:
         """Return how to finish a batch, or what its results still lack.
 
@@ -410,11 +450,11 @@ class Collection(DriverPart):
         """
         row = fetched.row
         gaps = row.request_count - stored.total
-        counted = int(json.loads(row.counts or "{}").get("succeeded", 0))
+        counted = 0 if fetched.counts is None else fetched.counts.succeeded
         # A success without a line is in a gap, or a line contradicts it. After a recovery, fewer
         # requests are known than the API counts.
         short = min(counted, row.request_count) - stored.succeeded - stored.undocumented
-        missing = missing_state(stored, counted)
+        missing = missing_state(stored, fetched.counts, row.request_count)
         if row.adopted == "assumed" and stored.total == 0:
             # It may be a stranger's batch, whose counts say nothing about this sending.
             missing = RequestState.LOST

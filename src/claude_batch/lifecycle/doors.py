@@ -13,8 +13,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import httpx2
-
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
@@ -62,15 +60,11 @@ class Door:
 async def open_client(
     base_url: str | None, api_key: str | None, *, write_timeout: float
 ) -> BatchesClient:
-    """Return a client of the API. Raises `ActorConfigurationError` if there is no usable key."""
+    """Return a client of the API. Raises `ActorConfigurationError`, also without a key."""
     try:
         client = BatchesClient(base_url=base_url, api_key=api_key, write_timeout=write_timeout)
     except CredentialFault as error:
         raise ActorConfigurationError(str(error)) from None
-    except httpx2.InvalidURL as error:
-        raise ActorConfigurationError(
-            f"{error}; correct --base-url, or ANTHROPIC_BASE_URL"
-        ) from None
     if not client.credential:
         await client.close()
         raise ActorConfigurationError(

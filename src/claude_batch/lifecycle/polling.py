@@ -346,7 +346,10 @@ class Polling(DriverPart):
             going.append((row.id, state, now + wait))
         with self._ledger.write(seat) as tx:
             collected_batches.note_checks(tx, going)
-            ends = [(event.batch, json.dumps(event.counts), event.ended) for event in ended]
+            ends = [
+                (event.batch, json.dumps(event.counts) if event.counts else None, event.ended)
+                for event in ended
+            ]
             collected_batches.mark_ended(tx, ends)
             if ended:
                 # An ended batch frees room in the API's queue, so sendings that wait for room may
@@ -366,7 +369,7 @@ class Polling(DriverPart):
             batch=row.id,
             batch_id=row.remote_id,
             requests=row.request_count,
-            counts=msgspec.to_builtins(remote.request_counts),
+            counts={} if (counts := remote.counts) is None else msgspec.to_builtins(counts),
             submitted=row.submitted,
             ended=remote.ended or now,
         )

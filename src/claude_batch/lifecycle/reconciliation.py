@@ -57,8 +57,8 @@ def may_be_ours(
 ) -> bool:
     """Return whether a listed batch may be the outcome of an unknown sending.
 
-    Times are the server's. A batch whose counts are all 0 may be anybody's until they change. A
-    batch without a readable time may have any age.
+    Times are the server's. A batch whose counts are all 0 may be anybody's until they change, and
+    one without readable counts too. A batch without a readable time may have any age.
     """
     if remote.id in snapshot or remote.id in known:
         return False
@@ -66,8 +66,8 @@ def may_be_ours(
     # The Date header has whole seconds, so a batch in the same second as a bound is inside.
     if created is not None and not not_before - 1 <= created <= not_after + 1:
         return False
-    total = remote.request_counts.processing + remote.request_counts.finished
-    return total in (0, request_count)
+    counts = remote.counts
+    return counts is None or counts.total in (0, request_count)
 
 
 class Decision(Enum):
@@ -201,8 +201,8 @@ class Reconciliation(DriverPart):
 
     def _adopt_lone(self, seat: Seat, row: Record, remote: RemoteBatch) -> bool:
         """Adopt a lone candidate if the workspace is exclusive; its results will prove it."""
-        counts = remote.request_counts
-        if counts.processing + counts.finished != row.request_count:
+        counts = remote.counts
+        if counts is None or counts.total != row.request_count:
             return False
         with self._ledger.write(seat) as tx:
             # If it may also be another of our sendings, only its results can decide.
@@ -264,7 +264,7 @@ class Reconciliation(DriverPart):
                     )
             reach(CrashPoint.AFTER_ADOPT)
             if ours:
-                count = remote.request_counts.processing + remote.request_counts.finished
+                count = row.request_count if remote.counts is None else remote.counts.total
                 self._report(proof.owner, count, "found", remote.id)
             return ours
         missing: float | None = candidate.not_found_since

@@ -41,6 +41,7 @@ from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
     COMPLETE_FETCHES,
     Collection,
+    counts_of,
     missing_state,
     result_of,
 )
@@ -269,7 +270,11 @@ class _Recovery:
             return
         if others and not sendings:
             return  # the batch belongs to somebody else
-        missing = remote.request_counts.finished - len(sendings)
+        counts = remote.counts
+        if counts is None or counts.processing > 0:
+            self.found.open[remote.id] = "the API does not count its results"
+            return
+        missing = counts.finished - len(sendings)
         if missing > 0 or not sendings:
             self.found.open[remote.id] = f"{missing} of its results are missing"
             return
@@ -296,7 +301,7 @@ class _Recovery:
                 remote.id,
                 sendings,
                 costs,
-                counts=json.dumps(msgspec.to_builtins(remote.request_counts)),
+                counts=json.dumps(msgspec.to_builtins(remote.counts)),
                 created=created,
                 ended=remote.ended or now,
             )
@@ -417,13 +422,13 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
             return
         stored = stored_results.stored_counts(tx, batch_id)
         # A batch that disappeared before its end has no counts.
-        counts = None if row.counts is None else json.loads(row.counts)
-        succeeded = row.request_count if counts is None else int(counts.get("succeeded", 0))
+        counts = counts_of(row)
+        succeeded = row.request_count if counts is None else counts.succeeded
         short = min(succeeded, row.request_count) - stored.succeeded - stored.undocumented
         gaps = row.request_count - stored.total
         contradicted = counts is not None and short > max(gaps, 0)
         unknown_batches.fill(tx, batch_id, contradicted=contradicted)
-        lost = counts is None or missing_state(stored, succeeded) is RequestState.LOST
+        lost = missing_state(stored, counts, row.request_count) is RequestState.LOST
         collected_batches.settle_again(tx, batch_id, lost=lost, contradicted=contradicted)
         warnings = warn_after(tx, batch_id, now)
     for words in warnings:

@@ -196,7 +196,7 @@ class Refusals(DriverPart):
             created = remote.created
             if remote.id in known or created is None or created <= since:
                 continue
-            total = remote.request_counts.processing + remote.request_counts.finished
+            total = remote.counts.total if remote.counts is not None else 0
             if waiting and (total == 0 or total in counts):
                 continue
             self.stop_sending(

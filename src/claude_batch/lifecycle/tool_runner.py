@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from claude_batch.core.user_functions import described
 from claude_batch.lifecycle.threads import SharedEventLoop
 from claude_batch.wire.conversation import Judge, ToolUse
 
@@ -309,7 +310,7 @@ def _output(tool: Tool, arguments: bytes, on_ask: Callable[[], None] | None) -> 
                 _loop.abandon()
         return tool.failed(words)
     except BaseException as error:  # any exception is reported to the model
-        return tool.failed(_words_of(error))
+        return tool.failed(described(error))
 
 
 def _run_into(
@@ -323,9 +324,5 @@ def _run_into(
         output = tool.run(arguments)
         assert not isinstance(output, Coroutine)
     except BaseException as error:
-        output = tool.failed(_words_of(error))
+        output = tool.failed(described(error))
     future.set_result(output)
-
-
-def _words_of(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

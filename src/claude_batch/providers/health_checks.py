@@ -18,8 +18,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import httpx2
-
 from claude_batch._version import __version__
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.quantities import count_of, roughly
@@ -393,9 +391,8 @@ async def _check_key(base_url: str | None, api_key_env: str | None) -> Finding:
 async def _check_way(base_url: str | None) -> list[Finding]:
     try:
         connection = Connection(base_url=base_url, api_key="")
-    except httpx2.InvalidURL as error:
-        remedy = "Correct --base-url, or ANTHROPIC_BASE_URL"
-        return [Finding(check="api", level="fault", message=f"{error}", remedy=remedy)]
+    except ActorConfigurationError as error:
+        return [Finding(check="api", level="fault", message=str(error))]
     where = connection.base_url
     try:
         async with asyncio.timeout(_CALL_SECONDS):

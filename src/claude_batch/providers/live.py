@@ -514,8 +514,6 @@ class ClaudeProvider(Closing):
     def _client(self) -> LiveClient:
         # Only called on the provider's own loop, so two calls cannot create two clients.
         if self._live is None:
-            import httpx2
-
             from claude_batch.wire.connection import Connection, CredentialFault
             from claude_batch.wire.live_client import LiveClient
             from claude_batch.wire.pace import OwnLimits
@@ -525,10 +523,6 @@ class ClaudeProvider(Closing):
             except CredentialFault as error:
                 raise AccountHaltedError(
                     f"no usable API key: {error}", reason="credentials"
-                ) from None
-            except httpx2.InvalidURL as error:
-                raise ActorConfigurationError(
-                    f"base_url: {self._base_url!r} is not a URL: {error}"
                 ) from None
             if not connection.credential:
                 raise AccountHaltedError(

@@ -115,13 +115,23 @@ class RequestCounts(msgspec.Struct, frozen=True):
         """Number of requests that have an outcome."""
         return self.succeeded + self.errored + self.canceled + self.expired
 
+    @property
+    def total(self) -> int:
+        """Number of requests of the batch; 0 if the API has not counted them yet."""
+        return self.processing + self.finished
+
+    def are_final(self, requests: int) -> bool:
+        """Return whether they count an outcome for each of a batch's requests."""
+        return self.processing == 0 and self.finished >= requests
+
 
 class RemoteBatch(msgspec.Struct, frozen=True):
     """The API's batch object, with the fields that are used here."""
 
     id: RemoteId
     processing_status: str
-    request_counts: RequestCounts = RequestCounts()
+    request_counts: Any = None
+    """As sent. A gateway may omit or rewrite it, and the other fields stay readable."""
     created_at: str | None = None
     ended_at: str | None = None
     archived_at: str | None = None
@@ -130,8 +140,16 @@ class RemoteBatch(msgspec.Struct, frozen=True):
     def is_canceled(self) -> bool:
         """Whether the batch is being canceled, or has ended with canceled requests."""
         if self.processing_status == "ended":
-            return self.request_counts.canceled > 0
+            return (counts := self.counts) is not None and counts.canceled > 0
         return self.processing_status == "canceling"
+
+    @property
+    def counts(self) -> RequestCounts | None:
+        """``request_counts``, or None if they are absent or not in the API's format."""
+        try:
+            return msgspec.convert(self.request_counts, RequestCounts, strict=False)
+        except msgspec.ValidationError:
+            return None
 
     @property
     def created(self) -> float | None:

@@ -14,17 +14,19 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
 from claude_batch._version import __version__
+from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.wire.inbound import Redaction, without_userinfo
 from claude_batch.wire.limits import API_VERSION
 
@@ -112,14 +114,14 @@ class Connection:
         ``ANTHROPIC_CUSTOM_HEADERS`` are sent with each call.
 
         Raises `CredentialFault` for a credential that cannot be read or sent, and
-        ``httpx2.InvalidURL``.
+        `ActorConfigurationError` for another setting that cannot be used.
         """
         self._secret = _secret_of_environment() if api_key is None else api_key
         self._auth: httpx2.Auth | None = None
         self._profile = ""
         self._profile_errors: tuple[type[Exception], ...] = ()
         url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
-        own = _custom_headers()
+        custom = _custom_headers()
         profile: Mapping[str, str] = {}
         if not self._secret and api_key is None:
             url, profile = self._use_profile(url)
@@ -130,14 +132,18 @@ class Connection:
                 "the API key contains characters that no key has, such as a space, a line break or "
                 "a typographic quote; set it again"
             )
-        found = httpx2.URL(url or DEFAULT_BASE_URL)
-        if found.scheme not in ("http", "https") or not found.host:
-            raise httpx2.InvalidURL("an API's URL begins with http:// or https:// and a host")
+        found = _base_url(url or DEFAULT_BASE_URL)
         # Written as the SDK writes it: the ledger knows a workspace by these characters.
         self._root = found
         if not found.raw_path.endswith(b"/"):
             self._root = found.copy_with(raw_path=found.raw_path + b"/")
-        self._redaction = Redaction.of(str(self._root), self._secret)
+        proxy = _proxy_of(self._root)
+        self._redaction = Redaction.of(
+            str(self._root),
+            self._secret,
+            *_secrets_in(custom),
+            proxy=None if proxy is None else proxy.url.netloc.decode(),
+        )
         _warn_of_plain_http(self._root)
         bearer = {"authorization": f"Bearer {self._secret}"} if self._secret else {}
         self._http = httpx2.AsyncClient(
@@ -147,10 +153,10 @@ class Connection:
                 "anthropic-version": API_VERSION,
                 **bearer,
                 **profile,
-                **own,
+                **custom,
             },
             timeout=timeout or httpx2.Timeout(600.0, connect=CONNECT_SECONDS),
-            transport=_transport(self._root),
+            transport=_transport(self._root, proxy),
             # A cookie with a character that is invalid in headers would break every later call.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
@@ -160,10 +166,17 @@ class Connection:
 
         Returns the base URL to use, and headers that belong to the profile.
         """
+        # The SDK's HTTP client reads the same variables, and its errors do not name them.
+        target = _base_url(base_url or DEFAULT_BASE_URL)
+        _transport(target, _proxy_of(target))
         import anthropic  # late: it takes a second, and most credentials are keys
 
         try:
             sdk = anthropic.AsyncAnthropic(base_url=base_url)
+        except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
+            raise CredentialFault(
+                f"the SDK cannot be used to find credentials: {type(error).__name__}"
+            ) from None
         except anthropic.AnthropicError as error:
             raise CredentialFault(f"the credentials cannot be used: {error}") from None
         if sdk.credentials is None:
@@ -261,30 +274,123 @@ def _secret_of_environment() -> str:
     return key or token or ""
 
 
+def _base_url(url: str) -> httpx2.URL:
+    """Return a base URL. Raises `ActorConfigurationError`."""
+    fault = "an API's URL begins with http:// or https:// and a host"
+    try:
+        found = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        # The error quotes a part of the URL, which may be that of a password.
+        fault = "it is not a URL" if "@" in url else str(error)
+    else:
+        if found.scheme in ("http", "https") and found.host:
+            if found.port is None or 0 < found.port < 65536:
+                return found
+            fault = f"Invalid port: {found.port}"
+    raise ActorConfigurationError(
+        f"the base URL cannot be used: {fault}; correct --base-url, or ANTHROPIC_BASE_URL"
+    )
+
+
 def _custom_headers() -> dict[str, str]:
-    """Return the headers of ``ANTHROPIC_CUSTOM_HEADERS``: one ``Name: value`` a line."""
+    """Return the headers of ``ANTHROPIC_CUSTOM_HEADERS``: one ``Name: value`` a line.
+
+    Raises `ActorConfigurationError` for one that HTTP cannot express.
+    """
+    found: dict[str, str] = {}
     lines = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
-    found = (line.partition(":") for line in lines)
-    return {name.strip().lower(): value.strip() for name, colon, value in found if colon}
+    for number, line in enumerate(lines, 1):
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if not colon:
+            continue
+        if _HEADER_NAME.fullmatch(name) is None or _HEADER_VALUE.fullmatch(value) is None:
+            raise ActorConfigurationError(
+                f"line {number} of ANTHROPIC_CUSTOM_HEADERS cannot be sent as a header; write "
+                "`Name: value` in ASCII"
+            )
+        found[name.lower()] = value
+    return found
 
 
-def _transport(url: httpx2.URL) -> httpx2.AsyncHTTPTransport:
-    # A transport of our own, for its socket options; httpx2 then reads no proxy variables itself.
+_HEADER_NAME: Final = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
+
+_HARMLESS: Final = (
+    *("accept", "accept-language", "anthropic-beta", "anthropic-version"),
+    *("content-type", "user-agent"),
+)
+"""Headers whose values are no secrets."""
+
+
+def _secrets_in(headers: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values of headers that may be credentials, such as those of a gateway."""
+    for name, value in headers.items():
+        if name.lower() not in _HARMLESS:
+            yield value
+            yield value.partition(" ")[2]  # the token in `Bearer TOKEN`
+
+
+class _Proxy(NamedTuple):
+    """The proxy of a connection."""
+
+    url: httpx2.URL
+    variable: str
+    """The variable that names it."""
+
+
+def _proxy_of(url: httpx2.URL) -> _Proxy | None:
+    """Return the proxy for a base URL; None on this machine, and for hosts of ``NO_PROXY``.
+
+    Raises `ActorConfigurationError`.
+    """
     proxies = getproxies()
-    proxy = proxies.get(url.scheme) or proxies.get("all")
-    if proxy and proxy_bypass(url.host):
-        proxy = None
-    if proxy and "://" not in proxy:
-        proxy = f"http://{proxy}"
+    scheme = url.scheme if proxies.get(url.scheme) else "all"
+    written = proxies.get(scheme)
+    if not written or _is_loopback(url.host) or proxy_bypass(url.host):
+        return None
+    names = (f"{scheme}_proxy", f"{scheme}_proxy".upper())
+    variable = next((name for name in names if os.environ.get(name)), "the proxy of the system")
+    try:
+        found = httpx2.URL(written if "://" in written else f"http://{written}")
+    except httpx2.InvalidURL:
+        found = httpx2.URL()
+    if not found.host or found.scheme not in _PROXIES or not 0 < (found.port or 1) < 65536:
+        raise ActorConfigurationError(
+            f"{variable} cannot be used: a proxy is named by a URL such as http://HOST:3128 "
+            f"(or {', '.join(_PROXIES[1:])}); correct it, or unset it"
+        )
+    return _Proxy(found, variable)
+
+
+_PROXIES: Final = ("http", "https", "socks5", "socks5h")
+
+
+def _transport(url: httpx2.URL, proxy: _Proxy | None) -> httpx2.AsyncHTTPTransport:
+    """Return the transport of a connection. Raises `ActorConfigurationError`."""
+    # A transport of our own, for its socket options; httpx2 then reads no proxy variables itself.
     # Reading the system's certificates takes 20 ms. A context without them trusts no server, so
     # that even a mistake here could not send anything over a TLS that is not verified.
     plain = url.scheme == "http" and proxy is None
-    return httpx2.AsyncHTTPTransport(
-        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True,
-        proxy=proxy,
-        limits=_LIMITS,
-        socket_options=_KEEPALIVE,
-    )
+    try:
+        return httpx2.AsyncHTTPTransport(
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True,
+            proxy=None if proxy is None else proxy.url,
+            limits=_LIMITS,
+            socket_options=_KEEPALIVE,
+        )
+    except ImportError:
+        assert proxy is not None
+        raise ActorConfigurationError(
+            f"{proxy.variable} names a SOCKS proxy, which needs the package socksio: install it, "
+            "or unset the variable"
+        ) from None
+    except OSError as error:
+        names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+        variable = next((name for name in names if os.environ.get(name)), "the system")
+        raise ActorConfigurationError(
+            f"the certificates of {variable} cannot be read "
+            f"({error.strerror or type(error).__name__}); correct it, or unset it"
+        ) from None
 
 
 class _Bounded(httpx2.AsyncByteStream):

@@ -48,7 +48,12 @@ _ROLES = ("user", "assistant", "system")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _MEDIA = {"image": IMAGE_TYPES, "document": ("application/pdf",)}
 
-_CHECKED = frozenset(("output_config", "tools", "tool_choice", "stop_sequences", "thinking"))
+_CHECKED = frozenset(
+    (
+        *("cache_control", "metadata", "output_config", "stop_sequences", "thinking"),
+        *("tool_choice", "tools"),
+    )
+)
 _ALL_TAKE = 4096
 """A ``max_tokens`` that every model accepts."""
 
@@ -106,7 +111,36 @@ def _is_plain(params: Mapping[str, Any]) -> bool:
         and type(tokens) is int
         and 0 <= tokens <= _ALL_TAKE
         and params.keys().isdisjoint(_CHECKED)
+        and isinstance(params.get("system", ""), str)
     )
+
+
+_MAPPINGS: Final = ("cache_control", "metadata", "output_config", "tool_choice")
+
+
+def kind_fault(params: Mapping[str, Any]) -> str | None:
+    """Return the first parameter whose value is of a kind that the API refuses, or `None`."""
+    for name in _MAPPINGS:
+        value = params.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            return f"`{name}` must be a mapping, not {type(value).__name__}"
+    system: object = params.get("system")
+    tools: object = params.get("tools")
+    if system is not None and not isinstance(system, str | list | tuple):
+        return f"`system` must be a text or a list of blocks, not {type(system).__name__}"
+    if tools is not None and not isinstance(tools, list | tuple):
+        return f"`tools` must be a list of tools, not {type(tools).__name__}"
+    return _item_fault("`system`: block", params.get("system")) or _item_fault(
+        "tool", params.get("tools")
+    )
+
+
+def _item_fault(what: str, items: object) -> str | None:
+    if isinstance(items, list | tuple):
+        for number, item in enumerate(cast("Sequence[object]", items), 1):
+            if not isinstance(item, Mapping):
+                return f"{what} {number} must be a mapping, not {type(item).__name__}"
+    return None
 
 
 def _faults(
@@ -116,6 +150,8 @@ def _faults(
     batch: bool,
     capabilities: Mapping[str, bool] | None,
 ) -> Iterator[str]:
+    if (fault := kind_fault(params)) is not None:
+        yield fault
     yield from _length_faults(params["model"], params["max_tokens"], betas, batch)
     yield from _message_faults(params["messages"], api_version)
     if isinstance(thinking := params.get("thinking"), Mapping):
@@ -136,10 +172,7 @@ def _faults(
                 "them, write `model_capabilities: {structured_outputs: true}` in the actor"
             )
     stops: object = params.get("stop_sequences")
-    if stops is not None and (
-        not isinstance(stops, list | tuple)
-        or not all(isinstance(stop, str) for stop in cast("Sequence[object]", stops))
-    ):
+    if stops is not None and (not is_list_of_text(stops)):
         yield "`stop_sequences` must be a list of texts"
 
 
@@ -219,6 +252,13 @@ def _message_faults(messages: object, api_version: str) -> Iterator[str]:
             yield from (f"{where}: {fault}" for fault in _source_faults(block))
 
 
+def is_list_of_text(value: object) -> bool:
+    """Return whether a value is a list or tuple of texts."""
+    return isinstance(value, list | tuple) and all(
+        isinstance(item, str) for item in cast("Sequence[object]", value)
+    )
+
+
 def _source_faults(block: _Block) -> Iterator[str]:
     kind, given = str(block.get("type")), block.get("source")
     if kind not in _MEDIA:
@@ -281,6 +321,12 @@ def _tool_faults(params: Mapping[str, Any]) -> Iterator[str]:
             yield f"tool {number}: another tool has the name {name!r}; names must differ"
         else:
             names.add(name)
+        schema: object = tool.get("input_schema")
+        if schema is not None and (
+            not isinstance(schema, Mapping)
+            or cast("_Block", schema).get("type", "object") != "object"
+        ):
+            yield f"tool {number}: its `input_schema` must be a JSON schema of `type: object`"
     choice = params.get("tool_choice")
     if not isinstance(choice, Mapping):
         return
@@ -445,8 +491,10 @@ def encode_params(
                 "%s does not accept `%s`: the default %r is dropped", model, name, merged[name]
             )
             del merged[name]
-    own_betas = merged.pop("betas", None)
-    all_betas = [*betas, *own_betas] if own_betas else betas
+    own_betas: object = merged.pop("betas", None)
+    if own_betas is not None and not is_list_of_text(own_betas):
+        raise InvalidRequestError(f"`betas` must be a list of names, not {own_betas!r:.100}")
+    all_betas = [*betas, *cast("Sequence[str]", own_betas)] if own_betas else betas
     check_params(
         merged, api_version=version, betas=all_betas, batch=batch, capabilities=capabilities
     )

@@ -47,8 +47,12 @@ def without_userinfo(url: str) -> str:
 class Redaction:
     """Replaces a client's credentials in text and bytes."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        """Set up with credentials; short ones are left out, see `SHORTEST`."""
+    def __init__(self, secrets: Iterable[str], *, proxy: str | None = None) -> None:
+        """Set up with credentials; short ones are left out, see `SHORTEST`.
+
+        ``proxy`` is the host and port of the client's proxy, for `reason`.
+        """
+        self._proxy = proxy
         # The longest first, because one can be a part of another.
         known = sorted({each for each in secrets if len(each) >= SHORTEST}, key=len, reverse=True)
         self._words = known
@@ -57,19 +61,19 @@ class Redaction:
         ]
 
     @classmethod
-    def of(cls, base_url: str, secret: str) -> Redaction:
-        """Return the redaction for a key or token, a base URL, and the environment's proxies.
+    def of(cls, base_url: str, *secrets: str, proxy: str | None = None) -> Redaction:
+        """Return the redaction for keys and tokens, a base URL, and the environment's proxies.
 
         A profile's short-lived tokens are unknown; the server that receives them has issued them.
         """
-        found = [secret]
+        found = [*secrets]
         for url in (base_url, *getproxies().values()):
             try:
                 password = urlsplit(url).password or ""
             except ValueError:
                 continue
             found += [password, unquote(password)]
-        return cls(found)
+        return cls(found, proxy=proxy)
 
     def text(self, words: str) -> str:
         """Return a message without credentials, and without the user and password of any URL."""
@@ -80,7 +84,8 @@ class Redaction:
     def reason(self, error: Exception) -> str:
         """Return why a call failed: the type and message of an error of the HTTP client.
 
-        `Disconnected` reports only that the connection failed; the reason is its cause.
+        `Disconnected` reports only that the connection failed; the reason is its cause. A proxy is
+        named, because the fault may be its own.
         """
         import httpx2  # late, because reading an actor needs the error table and no HTTP client
 
@@ -88,7 +93,10 @@ class Redaction:
         cause = error if own else error.__cause__ or error
         # The error for an invalid header quotes the header, which may be the key.
         text = "" if isinstance(cause, httpx2.LocalProtocolError) else str(cause)
-        return self.text(f"{type(cause).__name__}: {text}" if text else type(cause).__name__)
+        words = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
+        if self._proxy is not None and isinstance(cause, httpx2.TransportError):
+            words = f"{words} (through the proxy {self._proxy})"
+        return self.text(words)
 
     def first_words(self, body: bytes) -> str:
         """Return the beginning of an unreadable body, as one line of 200 characters."""

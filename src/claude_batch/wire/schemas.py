@@ -14,7 +14,7 @@ descriptions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
@@ -345,6 +345,45 @@ def _reference_faults(
     root.right.add(reference)  # callers stop at the first fault, so here there was none
 
 
+def _required_faults(node: Mapping[str, Any]) -> Iterator[str]:
+    required = node.get("required")
+    if required is None:
+        return
+    if not isinstance(required, list) or not all(
+        isinstance(name, str) for name in cast("list[object]", required)
+    ):
+        yield "`required` must be a list of names, such as [name]"
+        return
+    properties = node.get("properties", {})
+    if isinstance(properties, Mapping) and (node.get("type") == "object" or "properties" in node):
+        for name in cast("list[str]", required):
+            if name not in properties:
+                # Objects are closed, so no answer could have it.
+                yield f"`required` names {name!r}, which is not in `properties`"
+
+
+def _unmatched(kinds: object, values: list[object]) -> str | None:
+    """Return why no answer can match values that a type allows, or `None`."""
+    if kinds is None:
+        return None
+    types = cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]
+    if any(isinstance(value, bool) for value in values) and "boolean" not in types:
+        # YAML reads `yes`, `no`, `on` and `off` as booleans.
+        return f"has true or false, but the type is {kinds}; put words such as yes and no in quotes"
+    if any(any(kind in types for kind in _TYPES_OF.get(type(value), types)) for value in values):
+        return None
+    return f"has no value of the type {kinds}; correct the values or the type"
+
+
+_TYPES_OF: dict[type, Sequence[str]] = {
+    str: ("string",),
+    int: ("integer", "number"),
+    bool: ("boolean",),
+    type(None): ("null",),
+}
+"""The types of values; other values are not checked."""
+
+
 def _own_faults(node: Mapping[str, Any], rewritten: bool) -> Iterator[str]:
     kinds = node.get("type")
     for kind in cast("list[object]", kinds) if isinstance(kinds, list) else [kinds]:
@@ -366,6 +405,11 @@ def _own_faults(node: Mapping[str, Any], rewritten: bool) -> Iterator[str]:
             yield "`enum` must be a list of at least one value"
         elif any(isinstance(value, list | Mapping) for value in cast("list[object]", values)):
             yield "`enum` may contain texts, numbers, booleans and null, but no lists or objects"
+        elif (fault := _unmatched(node.get("type"), cast("list[object]", values))) is not None:
+            yield f"`enum` {fault}"
+    if "const" in node and (fault := _unmatched(node.get("type"), [node["const"]])) is not None:
+        yield f"`const` {fault}"
+    yield from _required_faults(node)
     if rewritten:
         return
     if "oneOf" in node:
