@@ -315,9 +315,12 @@ def _inside(document: Document, root: str) -> Document:
 def _doubled_key(line: bytes, value: dict[str, Any]) -> str | None:
     """Return a key that the object of a line has twice, if there is one.
 
-    A line is only decoded again if a key occurs twice in it, which is rare.
+    A line is only decoded again if a key occurs twice in it, which is rare; most lines do not even
+    have a colon more than keys.
     """
-    if all(line.count(b'"%b"' % name.encode()) < 2 for name in value):
+    if line.count(b":") <= len(value) or all(
+        line.count(b'"%b"' % name.encode()) < 2 for name in value
+    ):
         return None
     try:
         pairs = json.loads(line, object_pairs_hook=list, parse_int=str)

@@ -49,8 +49,8 @@ from claude_batch.providers.export import (
     write_file,
     write_folder,
 )
+from claude_batch.providers.failure_report import failure_lines, may_be_retried
 from claude_batch.providers.progress import Display, counts_line, display
-from claude_batch.providers.reruns import failure_lines, may_be_retried
 
 if TYPE_CHECKING:
     from claude_batch.ledger.deliveries import Forms

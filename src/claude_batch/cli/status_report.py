@@ -19,6 +19,7 @@ from claude_batch.cli.user_messages import (
 from claude_batch.core.quantities import dollars, roughly
 from claude_batch.core.terminal import ColumnKind, Rows, encodable, visible
 from claude_batch.providers.cost_report import CostReport, CostShare, cost_in
+from claude_batch.providers.failure_report import failures_in
 from claude_batch.providers.progress import (
     Progress,
     ProgressReader,
@@ -29,7 +30,6 @@ from claude_batch.providers.progress import (
     status_line,
     without_times,
 )
-from claude_batch.providers.reruns import failures_in
 from claude_batch.providers.status import Finished, RunStatus, all_statuses_in, status_in
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from claude_batch.ledger import page_queries, queries
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, FailedRequest
 from claude_batch.ledger.store import Record
+from claude_batch.providers.failure_report import words_of
 from claude_batch.providers.progress import PAST_BATCHES, run_end
-from claude_batch.providers.reruns import words_of
 from claude_batch.providers.status import RunStatus, require_run
 from claude_batch.providers.transcript import (
     Attempt,
