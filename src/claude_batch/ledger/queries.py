@@ -638,9 +638,11 @@ def behind(tx: Connection) -> list[str]:
     return list(tx.scalars(select(workspaces.c.base_url).where(workspaces.c.behind.is_not(None))))
 
 
-def addresses(tx: Connection) -> list[str]:
-    """Return the base URLs of a ledger's workspaces."""
-    return list(tx.scalars(select(workspaces.c.base_url).distinct()))
+def addresses(tx: Connection, limit: int) -> list[str]:
+    """Return the base URLs of a ledger's newest workspaces."""
+    newest = func.max(workspaces.c.id).desc()
+    found = select(workspaces.c.base_url).group_by(workspaces.c.base_url).order_by(newest)
+    return list(tx.scalars(found.limit(limit)))
 
 
 def unfinished(tx: Connection, run_id: str) -> int:

@@ -52,6 +52,9 @@ from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
 from claude_batch.providers.sync_bridge import Closing, beside_the_loop
 
+ADDRESSES = 4
+"""Base URLs at which the same run is looked for, because each costs a digest of all requests."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
@@ -192,7 +195,7 @@ class RunStorage:
         def identity(address: str) -> bytes:
             return run_identity(address, actor, self._encoders.default_options, options.run_key)
 
-        addresses = engine.ledger.query(queries.addresses)
+        addresses = engine.ledger.query(lambda tx: queries.addresses(tx, ADDRESSES))
         asked = NewRun(
             kind="run",
             actor=actor.name,
