@@ -205,9 +205,9 @@ Feature: An actor without batch_processing is answered live
       | {"max_retries": 0, "timeout": "300ms"}               | {"type": "hang", "seconds": 5} | LiveRequestError |        | …ReadTimeout…                       |
       | {"max_retries": 0, "base_url": "http://127.0.0.1:9"} |                                | LiveRequestError |        | …no answer from http://127.0.0.1:9… |
     And a live call ends as follows
-      | settings                                        | ends with               | says     |
-      | {"max_retries": 0, "base_url": "http://x:port"} | ActorConfigurationError | …not a URL… |
-      | {"max_retries": 0, "base_url": "nonsense"}      | ActorConfigurationError | …not a URL… |
+      | settings                                        | ends with               | says                                                |
+      | {"max_retries": 0, "base_url": "http://x:port"} | ActorConfigurationError | the base URL cannot be used: Invalid port: 'port';… |
+      | {"max_retries": 0, "base_url": "nonsense"}      | ActorConfigurationError | …an API's URL begins with http:// or https://…      |
 
   Scenario: A call may be silent for as long as its answer may take
     Then a live call may be silent as follows

@@ -36,7 +36,7 @@ Feature: One request of each shared prefix goes ahead, and requests that share o
 
   Scenario: The shortest request goes ahead, so that a budget which holds a long one holds no other
     Given an API
-    And a batch provider with {"cache": "auto", "prime": true, "budget_usd": "0.3"}
+    And a batch provider with {"cache": "auto", "prime": true, "budget_usd": "0.1"}
     When 8 requests about each of the documents A are asked, number 2 a long one
     Then 7 results are answers and 1 are errors
     And result 3 failed with BudgetExceededError
