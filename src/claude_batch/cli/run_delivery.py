@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from claude_batch.cli.cost import cost_line
 from claude_batch.cli.interrupts import SIGNALS
@@ -508,7 +508,7 @@ class Printed:
     lines: int = 0
 
 
-printed = Printed()
+printed: Final = Printed()
 
 
 def _write_stdout(content: Iterable[bytes]) -> bool:
