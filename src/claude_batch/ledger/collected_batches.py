@@ -28,6 +28,7 @@ from claude_batch.ledger.charges import charged_batches, settle
 from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.schema import (
     batches,
+    former_members,
     lanes,
     requests,
     results,
@@ -311,15 +312,26 @@ def fetch_soon(tx: Connection, batch_id: int, now: float) -> None:
 def without_result(tx: Connection, batch_id: int) -> int:
     """Return how many requests of an ended batch would take a result of it that is not stored.
 
-    Those that the user gave up are among them: a late success still ends them.
+    Those that the user gave up are among them: a late success still ends them. So are those that
+    have left the batch to be sent again, until they are: a late success saves that sending.
     """
-    return count_rows(
-        tx,
-        requests,
-        requests.c.batch_id == batch_id,
-        requests.c.state.in_((RequestState.PACKED, RequestState.LOST)),
-        has_no_result(batch_id),
+    packed = requests.c.state == RequestState.PACKED
+    unsent = exists().where(
+        batches.c.id == requests.c.batch_id, batches.c.state == BatchState.PACKED
     )
+    own = and_(requests.c.batch_id == batch_id, or_(packed, requests.c.state == RequestState.LOST))
+    left = and_(
+        requests.c.seq.in_(
+            select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
+        ),
+        or_(
+            requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
+            and_(packed, unsent),
+        ),
+    )
+    lacking = has_no_result(batch_id)
+    # Two counts, because each has an index of its own.
+    return sum(count_rows(tx, requests, which, lacking) for which in (own, left))
 
 
 def has_no_result(batch_id: int) -> Any:
