@@ -533,6 +533,11 @@ class Verdict:
         if self._api.violations:
             raise Violation("; ".join(self._api.violations))
 
+    def _was_answered(self, request: str, number: int, at: float) -> bool:
+        """Whether another sending of a request had ended, so that nothing waited for this one."""
+        others = (other for sent, other in self.sendings[request].items() if sent != number)
+        return any(other.status == "ended" and other.ended <= at for other in others)
+
     def _was_mistaken(self, request: str, number: int, remote: Remote) -> bool:
         """Whether a stranger's batch was taken for the sending's.
 
@@ -571,6 +576,7 @@ class Verdict:
                     outcome != "succeeded"
                     or (request, number) in self.ordered
                     or self._has_waited(remote.omitted[identifier])
+                    or self._was_answered(request, number, remote.omitted[identifier][-1])
                 ):
                     continue
                 if outcome != "succeeded" and self._was_mistaken(request, number, remote):

@@ -313,21 +313,17 @@ def without_result(tx: Connection, batch_id: int) -> int:
     """Return how many requests of an ended batch would take a result of it that is not stored.
 
     Those that the user gave up are among them: a late success still ends them. So are those that
-    have left the batch to be sent again, until they are: a late success saves that sending.
+    have left the batch to be sent again, until they are answered: a late success may come first, or
+    save a further sending.
     """
-    packed = requests.c.state == RequestState.PACKED
-    unsent = exists().where(
-        batches.c.id == requests.c.batch_id, batches.c.state == BatchState.PACKED
+    own = and_(
+        requests.c.batch_id == batch_id,
+        requests.c.state.in_((RequestState.PACKED, RequestState.LOST)),
     )
-    own = and_(requests.c.batch_id == batch_id, or_(packed, requests.c.state == RequestState.LOST))
+    former = select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
     left = and_(
-        requests.c.seq.in_(
-            select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
-        ),
-        or_(
-            requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
-            and_(packed, unsent),
-        ),
+        requests.c.seq.in_(former),
+        requests.c.state.in_((RequestState.QUEUED, RequestState.HELD, RequestState.PACKED)),
     )
     lacking = has_no_result(batch_id)
     # Two counts, because each has an index of its own.

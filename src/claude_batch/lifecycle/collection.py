@@ -391,7 +391,7 @@ class Collection(DriverPart):
         await self._count_again(seat, fetched)
         with self._ledger.read() as tx:
             stored = stored_results.stored_counts_of(tx, ids)
-            # Requests that were sent again on order have left the batch; nobody waits for these
+            # Requests that were sent again and answered have left the batch; nobody waits for these
             # results.
             owed = {
                 each.row.id: collected_batches.without_result(tx, each.row.id)
