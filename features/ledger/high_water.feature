@@ -452,8 +452,35 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: run actor.yaml more.jsonl -o more.out
     Then the command line exits with 0
     And the API has taken 2 batches, and processed no request twice
+    When a command's environment has ANTHROPIC_API_KEY = sk-ant-marked-for-the-search-0123456789
+    And a command runs: run actor.yaml asks.jsonl more.jsonl
+    Then the command line exits with 0
 
-  Scenario: Where no mark tells when the last batch was sent, it is waited for
+  Scenario: A workspace that is recovered goes on, and is not recovered again with those of other keys
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    And the API has the faults
+      """
+      {"workspaces": {"sk-ant-marked-for-the-search-0123456789": "wrkspc_A", "sk-ant-other-key": "wrkspc_B"}}
+      """
+    When a command runs: run actor.yaml asks.jsonl
+    And a command's environment has ANTHROPIC_API_KEY = sk-ant-other-key
+    And a command runs: run actor.yaml more.jsonl
+    And the high-water marks are lost
+    And a command runs: ledger recover
+    Then the command line exits with 3
+    When a command's environment has CLAUDE_BATCH_SETTLING = 1ms
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      the workspaces of other keys still have to be recovered, at
+      """
+    When a command runs: run actor.yaml asks.jsonl more.jsonl
+    Then the command line exits with 0
+
+  Scenario: Without a mark that tells when the last batch was sent, a recovery waits until it must be listed
     Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
     When a command runs: run actor.yaml asks.jsonl
     And the high-water marks are lost

@@ -249,13 +249,14 @@ PAGE = 1000
 PAGE_BYTES = 8 << 20
 """Most bytes of their params, apart from a single larger request."""
 
-_BODIES = (
+_ALL_BODIES = (
     select(requests.c.seq, params.c.body)
     .join(params, params.c.request_seq == requests.c.seq)
-    .where(requests.c.reserve.is_(None), requests.c.seq > bindparam("after"))
+    .where(requests.c.seq > bindparam("after"))
     .order_by(requests.c.seq)
     .limit(bindparam("most"))
 )
+_BODIES = _ALL_BODIES.where(requests.c.reserve.is_(None))
 _OF_BATCH = _BODIES.where(requests.c.batch_id == bindparam("of"))
 _FORMER = _BODIES.join(former_members, former_members.c.request_seq == requests.c.seq).where(
     former_members.c.batch_id == bindparam("of")
@@ -263,18 +264,8 @@ _FORMER = _BODIES.join(former_members, former_members.c.request_seq == requests.
 _QUEUED = _BODIES.join(runs, runs.c.id == requests.c.run_id).where(
     requests.c.lane_id == bindparam("of"), *ELIGIBLE
 )
-_AUTO = (
-    select(requests.c.seq, params.c.body)
-    .join(params, params.c.request_seq == requests.c.seq)
-    .join(runs, runs.c.id == requests.c.run_id)
-    .where(
-        requests.c.lane_id == bindparam("of"),
-        bindparam("alone") == ALONE,
-        requests.c.seq > bindparam("after"),
-        *ELIGIBLE,
-    )
-    .order_by(requests.c.seq)
-    .limit(bindparam("most"))
+_AUTO = _ALL_BODIES.join(runs, runs.c.id == requests.c.run_id).where(
+    requests.c.lane_id == bindparam("of"), bindparam("alone") == ALONE, *ELIGIBLE
 )
 _LOST = _OF_BATCH.where(requests.c.state == RequestState.LOST)
 _FAILED = _BODIES.join(results, results.c.request_seq == requests.c.seq).where(
@@ -351,18 +342,10 @@ def put_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
         tx.execute(_PUT, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
 
 
-_WAITING_CALLS = (
-    select(requests.c.seq, params.c.body)
-    .join(params, params.c.request_seq == requests.c.seq)
-    .join(runs, runs.c.id == requests.c.run_id)
-    .where(
-        requests.c.run_id == bindparam("of"),
-        requests.c.state == RequestState.QUEUED,
-        or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),
-        requests.c.seq > bindparam("after"),
-    )
-    .order_by(requests.c.seq)
-    .limit(bindparam("most"))
+_WAITING_CALLS = _ALL_BODIES.join(runs, runs.c.id == requests.c.run_id).where(
+    requests.c.run_id == bindparam("of"),
+    requests.c.state == RequestState.QUEUED,
+    or_(requests.c.live.is_not(None), runs.c.live.is_not(None)),
 )
 _CALLS = _with_sizes(_WAITING_CALLS)
 _NEW_CALLS = _with_sizes(_WAITING_CALLS.where(requests.c.reserve.is_(None)))

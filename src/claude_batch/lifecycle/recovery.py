@@ -36,7 +36,7 @@ from claude_batch.ledger import (
     workspaces,
 )
 from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
-from claude_batch.ledger.store import Deposed, Ledger, Seat
+from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
     COMPLETE_FETCHES,
@@ -103,23 +103,32 @@ def is_whole(ledger: Ledger) -> bool:
     """
     mark = HighWater(ledger).read()
     with ledger.read() as tx:
-        return (
-            mark is not None
-            and mark.incarnation in ledger.incarnations
-            and mark.posts == posts_of(tx)
-            and not queries.behind(tx)
-            and not ledger.is_elsewhere(tx)
-        )
+        return _has_all(ledger, tx, mark) and not queries.behind(tx)
+
+
+def _has_all(ledger: Ledger, tx: Transaction, mark: Mark | None) -> bool:
+    return (
+        mark is not None
+        and mark.incarnation in ledger.incarnations
+        and mark.posts == posts_of(tx)
+        and not ledger.is_elsewhere(tx)
+    )
 
 
 async def recover(
-    ledger: Ledger, client: BatchesClient, settings: LedgerSettings, *, force: bool = False
+    ledger: Ledger,
+    client: BatchesClient,
+    settings: LedgerSettings,
+    *,
+    force: bool = False,
+    even_if_whole: bool = False,
 ) -> Recovered:
     """Find what the ledger has forgotten in this key's workspace.
 
     ``force`` lets the ledger send again even if something could not be judged, which may then be
-    billed twice. Raises `LedgerError` if a process drives the ledger, `AccountHaltedError` if the
-    key is refused, and `EngineStoppedError` if the API cannot be reached. Earlier findings stay
+    billed twice. A workspace that was recovered before those of other keys is left alone, unless
+    ``even_if_whole``. Raises `LedgerError` if a process drives the ledger, `AccountHaltedError` if
+    the key is refused, and `EngineStoppedError` if the API cannot be reached. Earlier findings stay
     stored.
     """
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
@@ -129,8 +138,12 @@ async def recover(
             here = workspaces.ensure_workspace(tx, client.base_url, fingerprint)
             if client.workspace is not None:
                 here = workspaces.name_workspace(tx, here, fingerprint, client.workspace)
+        mark = HighWater(ledger).read()
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)
+            is_recovered = workspaces.workspace_row(tx, here).behind is None
+            if is_recovered and not even_if_whole and _has_all(ledger, tx, mark):
+                return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_seat(ids, "recovery must be alone with the ledger"):
             try:
                 return await _Recovery(ledger, client, settings, here).run(force)
@@ -154,11 +167,18 @@ class _Recovery:
         self._client = client
         self._settings = settings
         self._high_water = HighWater(ledger)
+        mark = self._high_water.read()
         with ledger.write() as tx:
-            ledger.has_moved(tx)
-            # This ends with a new mark, which no longer shows what the other workspaces have
-            # forgotten.
-            note_behind(tx, ledger.now())
+            is_known_to_be_behind = bool(queries.behind(tx))
+            moved = ledger.has_moved(tx)
+            if (
+                moved
+                or not is_known_to_be_behind
+                or not is_known(mark, ledger.incarnations, posts_of(tx))
+            ):
+                # This ends with a new mark, which no longer shows what the other workspaces have
+                # forgotten. Those that are not behind after that were recovered before this one.
+                note_behind(tx, ledger.now())
             self._behind = recovered_batches.begin(tx, workspace_id, self._ledger.now())
             self._seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
             live_calls.interrupted(tx, workspace_id)

@@ -123,7 +123,10 @@ def recover_ledger(
             if is_whole(ledger):
                 return Recovered(was_whole=True)
     return _with_client(
-        provider, lambda ledger, client: recover(ledger, client, provider.settings, force=force)
+        provider,
+        lambda ledger, client: recover(
+            ledger, client, provider.settings, force=force, even_if_whole=even_if_whole
+        ),
     )
 
 
