@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from claude_batch.core.errors import (
     BudgetExceededError,
@@ -21,7 +21,7 @@ from claude_batch.core.errors import (
     InvalidRequestError,
     LedgerError,
 )
-from claude_batch.core.quantities import count_of, nano_dollars, usd, write_usd
+from claude_batch.core.quantities import nano_dollars, usd, write_usd
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, budgets, charges, queries, workspaces
@@ -544,7 +544,8 @@ def reserve_held_calls(
         after = page[-1][0]
 
 
-def _whose(scope: BudgetScope, name: str) -> str:
+def whose(scope: BudgetScope, name: str) -> str:
+    """Return a budget in words."""
     return {
         "run": "the run's budget",
         "actor": f"the budget of the actor {name}",
@@ -568,107 +569,10 @@ def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
             budgets.note_warned(tx, budget, percent)
             run = f" ({run_id})" if budget.scope == "run" else ""
             words.append(
-                f"{percent} % of {_whose(budget.scope, budget.name)}{run} is spent: "
+                f"{percent} % of {whose(budget.scope, budget.name)}{run} is spent: "
                 f"{write_usd(gone)} of {write_usd(budget.amount)}"
             )
     return words
-
-
-class Held(NamedTuple):
-    """The reason why requests of a run wait for a budget. Money is in nano-dollars."""
-
-    requests: int
-    """Number of queued requests of the run, none of which fits now."""
-    scope: BudgetScope
-    name: str
-    amount: int
-    spent: int
-    """Amount that was paid, or may have been paid for calls without a known end."""
-    reserved: int
-    """Highest possible cost of the work in progress; the unused part is released."""
-    needed: int | None
-    """Amount that the smallest request needs, or None if no bound is known for any of them."""
-    for_good: bool
-    """Whether only a changed budget helps: neither the work in progress nor the next day would make
-    room.
-    """
-
-    def describe(self, run_id: str) -> str:
-        """Return a message that names the budget and the command that changes it."""
-        spent, reserved = write_usd(self.spent), write_usd(self.reserved)
-        words = (
-            f"{count_of(self.requests, 'request is', 'requests are')} held: "
-            f"{_whose(self.scope, self.name)} is "
-            f"{write_usd(self.amount)}, {spent} of it spent, {reserved} reserved; "
-        )
-        if self.needed is None:
-            return (
-                f"{words}the most that they can cost is unknown, so it cannot be reserved; "
-                "give a price (--prices) or a limit, or remove the budget"
-            )
-        change = {
-            "run": f"raise it with `claude-batch budget {run_id} USD`",
-            "actor": f"raise it with `claude-batch budget --actor {self.name} USD`",
-            "day": "raise it with `claude-batch budget --daily USD`",
-        }[self.scope]
-        if not self.for_good and self.scope == "day":
-            change = f"wait for the next day, or {change}"
-        return f"{words}the smallest may cost {write_usd(self.needed)}; {change}"
-
-
-def held_of(tx: Transaction, run_id: str, now: float) -> Held | None:
-    """Return what holds a run's queued requests; `None` if nothing does or none is queued."""
-    if not charges.any_budget(tx):
-        return None
-    run = queries.run_row(tx, run_id)
-    each = budgets.budgets_of(tx, run_id, run.actor, today(now))
-    if not each or run.stored is None:
-        return None
-    waits = budgets.waiting_of(tx, run_id)
-    if not waits.requests or waits.unknown:
-        return None
-    return _held(each, waits)
-
-
-def _held(each: Sequence[Budget], waits: Waiting) -> Held | None:
-    smallest = waits.smallest
-    short = [budget for budget in each if smallest is None or smallest > budget.left]
-    if not short:
-        return None
-    # The budget that must be changed is named first, even if another one has less left.
-    for_good = [budget for budget in short if _holds_for_good(budget, smallest)]
-    tightest = min(for_good or short, key=lambda budget: budget.left)
-    gone = tightest.spent + tightest.doubt
-    return Held(
-        requests=waits.requests,
-        scope=tightest.scope,
-        name=tightest.name,
-        amount=tightest.amount,
-        spent=gone,
-        reserved=tightest.reserved,
-        needed=smallest,
-        for_good=bool(for_good),
-    )
-
-
-def _holds_for_good(budget: Budget, smallest: int | None) -> bool:
-    """Return whether a budget never fits the smallest request, unless it is changed."""
-    if smallest is None:
-        return True
-    # The next day begins with nothing spent.
-    spent = 0 if budget.scope == "day" else budget.spent + budget.doubt
-    return spent + smallest > budget.amount
-
-
-def held_error(run_id: str, held: Held) -> BudgetExceededError:
-    """Return the error of a run that can only continue with another budget."""
-    return BudgetExceededError(
-        f"{run_id}: {held.describe(run_id)}. Nothing was marked failed",
-        scope=held.scope,
-        budget_usd=usd(held.amount),
-        needed_usd=usd(held.needed or 0),
-        run_id=run_id,
-    )
 
 
 def limits_of(
@@ -731,7 +635,7 @@ def unbounded_error(
 
     ``budget`` is the scope and name of the budget that asks, if it is known.
     """
-    asks = "a budget" if budget is None else _whose(*budget)
+    asks = "a budget" if budget is None else whose(*budget)
     found = InvalidRequestError(f"{asks} needs an upper bound of the cost: {error}", key=key)
     found.unpriced_model = error.model
     return found

@@ -13,14 +13,8 @@ from claude_batch.core.errors import ActorError, BudgetScope, EngineStoppedError
 from claude_batch.ledger import cancellations, queries, workspaces
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.budget_room import (
-    Held,
-    bound_of,
-    count_under_way,
-    held_error,
-    held_of,
-    tokens_of_files,
-)
+from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
+from claude_batch.lifecycle.budget_room import bound_of, count_under_way, tokens_of_files
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.doors import Door, closed_words, halted_error, timed_out_error
 from claude_batch.lifecycle.notices import Noticing

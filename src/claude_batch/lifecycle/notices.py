@@ -24,7 +24,7 @@ from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
-from claude_batch.lifecycle.budget_room import Held, held_of
+from claude_batch.lifecycle.budget_holds import Held, held_of
 from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.observers import Observers
 

@@ -11,7 +11,7 @@ from typing import Any
 from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
 from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
 from claude_batch.ledger import conversations, enqueue, queries, workspaces
-from claude_batch.lifecycle.budget_room import Held, held_error, held_of
+from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
 from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.notices import RunWatch

@@ -37,7 +37,7 @@ from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.page_queries import RunMark
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.submissions import INTERRUPTED
-from claude_batch.lifecycle.budget_room import Held, held_of
+from claude_batch.lifecycle.budget_holds import Held, held_of
 from claude_batch.lifecycle.deadline_driver import margin_of
 from claude_batch.wire.connection import DEFAULT_BASE_URL
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
