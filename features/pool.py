@@ -31,7 +31,7 @@ import shutil
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -240,23 +240,37 @@ def quicken_coverage() -> None:
     """Let measured processes fork and end without work that changes no measurement.
 
     A collector notes where in the program it was created, for coverage's own debugging, and looks
-    at the file of every module for it. At `os._exit`, a child saves again what its parents had
-    measured before they forked. Both together take 0.25 s of CPU for each process.
+    at the file of every module for it. Each generation of forks patches anew what is patched
+    already: a command, which is of the fourth, would begin four measurements, and at its end save
+    six times, five of them what its parents had measured before they forked.
     """
     collector: Any = sys.modules.get("coverage.collector")
     if collector is None:
         return
     collector.short_stack = lambda: ""
-    measuring: list[Any] = []
+    current = sys.modules["coverage"].Coverage.current
+    sys.modules["coverage.control"].apply_patches = lambda *_: None
+    measurements: list[Any] = [current()]
 
-    def remember() -> None:
-        measuring[:] = [sys.modules["coverage"].Coverage.current()]
+    def save_only_the_own() -> None:
+        own = current()
+        # Exit handlers save, and so do the patch of `os._exit` and the one of SIGTERM.
+        save = _once(own.save) if own else _nothing
+        # The patches call the measurement of the process that applied them.
+        for each in filter(None, [*measurements, own]):
+            each.save = save
+        measurements.append(own)
 
-    def leave_to_the_parent() -> None:
-        if measuring[0] is not None:
-            measuring[0].save = lambda: None
+    os.register_at_fork(after_in_child=save_only_the_own)
 
-    os.register_at_fork(before=remember, after_in_child=leave_to_the_parent)
+
+def _once(action: Callable[[], None]) -> Callable[[], None]:
+    left = [action]
+    return lambda: left.pop()() if left else None
+
+
+def _nothing() -> None:
+    pass
 
 
 def stop_coverage() -> None:
