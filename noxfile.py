@@ -209,7 +209,7 @@ def typecheck(session: nox.Session) -> None:
         session.error("the public types are not complete")
 
 
-@nox.session
+@nox.session(default=False)
 def docs(session: nox.Session) -> None:
     """The site of the pages, in `build/site`; a broken link or anchor fails."""
     session.install(*extra("docs"))
@@ -295,7 +295,7 @@ def robot_failures(output: Path) -> list[str]:
 
 @nox.session(venv_backend="none")
 def suites(session: nox.Session) -> None:
-    """`unit_tests`, and beside it the other suites and `typecheck`: most tests wait half the time.
+    """`unit_tests`, and beside it what else is checked: most tests wait half the time.
 
     Each session still runs alone, too.
     """
@@ -306,7 +306,8 @@ def suites(session: nox.Session) -> None:
     for report in BUILD.glob("nox-*.json"):
         report.unlink()
     with (BUILD / "beside.txt").open("w+") as said:
-        beside = started("nox-beside.json", "integration_tests", *elsewhere, "typecheck", to=said)
+        others = ["integration_tests", *elsewhere, "typecheck", "docs"]
+        beside = started("nox-beside.json", *others, to=said)
         measured = started("nox-measured.json", "unit_tests")
         try:
             codes = [measured.wait(), beside.wait()]
