@@ -89,7 +89,7 @@ Feature: The program that asked judges the answers, whoever drives
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
     When a program that asks for a Stuck closes its provider while it judges
     Then the program has closed it within 20 seconds
-    And the program ends
+    And the program ends without waiting for the function
 
   Scenario: A driver does not wait for a program that has ended, and checks the JSON schema
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}

@@ -62,6 +62,13 @@ class AnswerJudges:
         self._seen: dict[str, float] = {}
         """When a living process was last seen to judge answers of a run, by the present listing."""
 
+    def wait_for_functions(self, wait: bool) -> None:
+        """Say whether to wait for functions; `False` also ends a wait on another thread.
+
+        A thread that waits would keep the process from ending.
+        """
+        self._threads.wait_for_functions(wait)
+
     def forget_others(self) -> None:
         """Look for the judges of other processes anew, because a listing begins."""
         self._seen.clear()
@@ -168,6 +175,15 @@ class JudgeThreads:
         """Functions that nobody waits for any longer, and their runs."""
         self._askers: WeakSet[Judging] = WeakSet()
         self._has_warned = False
+        self._may_wait = True
+        self._waited_for: threading.Event | None = None
+
+    def wait_for_functions(self, wait: bool) -> None:
+        """See `AnswerJudges.wait_for_functions`."""
+        self._may_wait = wait
+        waited_for = self._waited_for
+        if waited_for is not None and not wait:
+            waited_for.set()
 
     def has_asked(self, judging: Judging) -> bool:
         """Return whether a function has asked claude-batch for something."""
@@ -176,8 +192,10 @@ class JudgeThreads:
     def begin(self, judge: Callable[[], str | None], run_id: str) -> Judging | None:
         """Run a function; return when it has ended, waits for claude-batch, or takes too long.
 
-        Returns None if too many wait already, or too many of the run hang.
+        Returns None if too many wait already, if too many of the run hang, or if the process ends.
         """
+        if not self._may_wait:
+            return None
         hanging = sum(
             run_id == other and judging not in self._askers
             for judging, other in list(self._waiting.items())
@@ -200,7 +218,8 @@ class JudgeThreads:
         judging: Judging = self._thread.submit(run)
         judging.add_done_callback(lambda _: goes_on.set())
         patience = SHORT_JUDGING if hanging else LONGEST_JUDGING
-        if not goes_on.wait(patience) and not self._has_warned:
+        self._waited_for = goes_on
+        if not goes_on.wait(patience if self._may_wait else 0.0) and not self._has_warned:
             self._has_warned = True
             _log.warning(
                 "a function that checks answers has not returned for %g s; other answers are "

@@ -623,10 +623,16 @@ class ConversationLoop:
         workspace_id = self._workspace()
         if not self._conversations.concerns(workspace_id):
             return LONGEST_SLEEP
-        # On a thread, because it calls the caller's judge and reads long conversations.
-        rest = await in_a_thread(
-            self._conversations.look, workspace_id, seat, starting=starting, patient=patient
-        )
+        judges = self._conversations.judges
+        judges.wait_for_functions(True)
+        try:
+            # On a thread, because it calls the caller's judge and reads long conversations.
+            rest = await in_a_thread(
+                self._conversations.look, workspace_id, seat, starting=starting, patient=patient
+            )
+        except asyncio.CancelledError:
+            judges.wait_for_functions(False)
+            raise
         self._changed()
         return rest
 
