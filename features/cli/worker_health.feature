@@ -43,3 +43,16 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
     Given a reader with a key and a server
     When a worker is started with probes on the port of the server
     Then it ends with 2 and says "Address already in use"
+
+  Scenario: A worker whose ledger's file was removed is not ready
+    Given a reader with a key and a server
+    When a worker is started with probes on a free port
+    Then its probes answer as follows
+      | path      | status | text                                                      |
+      | /readyz   | 200    | ok                                                        |
+    When a ledger has trouble: its file is removed
+    Then its probes answer as follows
+      | path      | status | text                                                      |
+      | /healthz  | 200    | ok                                                        |
+      | /readyz   | 503    | the ledger…was removed or replaced by another file…       |
+    And it ends at SIGTERM with 0 and says "the worker has ended"

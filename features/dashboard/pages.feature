@@ -76,6 +76,13 @@ Feature: The dashboard's pages show the ledger
       | /    | another tests/asker finished |
     And the dashboard has written nothing to the ledger
 
+  Scenario: A page that is drawn during an update is drawn again after it
+    When a run is added, and / is drawn before its update has ended
+    And a run is added, and /runs/<knots> is drawn before its update has ended
+    Then the dashboard's pages say
+      | path | words                        |
+      | /    | another tests/asker finished |
+
   Scenario: Every page is valid HTML, has labels, and nothing inline
     Then every page that the dashboard links to is valid HTML with labels
 
@@ -90,11 +97,25 @@ Feature: The dashboard's pages show the ledger
       | path | words                                                          |
       | /    | The ledger must be recovered…claude-batch ledger recover |
 
+  Scenario Outline: A ledger that another process has changed for good: <trouble>
+    When a ledger has trouble: <trouble>
+    Then the dashboard's pages say
+      | path                     | words                                      |
+      | /                        | <words>…Overview…knots tests/asker         |
+      | /costs                   | <words>…Costs                              |
+      | /runs/<knots>            | <words>…finished                           |
+      | /runs/<knots>/requests/1 | <words>…Name a knot.                       |
+
+    Examples:
+      | trouble                  | words                                      |
+      | a later version wrote it | was migrated by another process; nothing was read. Restart this process |
+      | it was moved             | was moved to elsewhere, and is not used any more |
+
   Scenario: A ledger that cannot be read any more
     When a ledger has trouble: it has lost its tables
     Then the dashboard's pages say
       | path          | words                                            |
-      | /             | Overview the ledger…cannot be read…knots tests/asker finished |
+      | /             | the ledger…cannot be read…Overview…knots tests/asker finished |
     And the dashboard's responses are
       | path          | status | words                                   |
       | /ledger       | 503    | The ledger cannot be read               |

@@ -12,6 +12,7 @@ import sys
 import threading
 from fnmatch import fnmatchcase
 from typing import Any
+from unittest import mock
 from urllib.parse import urljoin
 
 import httpx2
@@ -23,8 +24,9 @@ from page_code_steps import ROOT
 from staging import make_provider, start_api, until
 
 import claude_batch as cb
-from claude_batch.dashboard import DashboardSettings
+from claude_batch.dashboard import DashboardSettings, ledger_reader
 from claude_batch.dashboard.dashboard_server import DashboardServer
+from claude_batch.providers.reruns import unknown_sendings
 
 
 @given("a ledger with runs for the dashboard")
@@ -147,6 +149,25 @@ def _(context: Context) -> None:
     context.provider.store(context.actor.configuration, ["Another."], label="another").wait_sync()
     listener.join(20)
     assert heard and heard[0] != f"data: {version}", (heard, version)
+
+
+@when("a run is added, and {path} is drawn before its update has ended")
+def _(context: Context, path: str) -> None:
+    """The page shows what was before, so it has that version: it is drawn again after the next."""
+    reader, begun, drawn = context.dashboard.reader, threading.Event(), threading.Event()
+
+    def held(ledger: Any) -> Any:
+        begun.set()
+        assert drawn.wait(20)
+        return unknown_sendings(ledger)
+
+    with mock.patch.object(ledger_reader, "unknown_sendings", held):
+        context.provider.store(context.actor.configuration, [f"Of {path}."], label="another")
+        assert begun.wait(20)
+        before = reader.snapshot.version
+        said = page_of(context, path).text
+        drawn.set()
+    assert f'data-version="{before}"' in said, (before, said[:2000])
 
 
 @then("the dashboard has written nothing to the ledger")

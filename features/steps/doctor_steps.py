@@ -53,6 +53,13 @@ def unreadable() -> None:
     marks()[0].write_text("a letter")
 
 
+def replaced() -> None:
+    copy = ledger_file().with_name("copy.db")
+    with closing(sqlite3.connect(ledger_file())) as connection, connection:
+        connection.execute("VACUUM INTO ?", [str(copy)])
+    copy.replace(ledger_file())
+
+
 TROUBLES: dict[str, Callable[[], None]] = {
     "its pages are overwritten": lambda: overwrite(ledger_file(), "pages"),
     "its header is overwritten": lambda: overwrite(ledger_file(), "its header is overwritten"),
@@ -68,6 +75,9 @@ TROUBLES: dict[str, Callable[[], None]] = {
     "its account has no credit": sql("UPDATE workspaces SET halted = 1, halt_reason = 'billing'"),
     "it has lost its tables": sql("ALTER TABLE batches RENAME TO no_batches"),
     "it waits for its recovery": sql("UPDATE workspaces SET behind = 1"),
+    "its file is removed": lambda: ledger_file().unlink(),
+    "its file is replaced by a copy": replaced,
+    "it was moved": sql("INSERT INTO meta (name, value) VALUES ('moved_to', 'elsewhere')"),
 }
 
 

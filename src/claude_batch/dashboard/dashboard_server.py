@@ -338,7 +338,9 @@ class DashboardApp:
 
     def _perform(self, name: str, form: Mapping[str, str]) -> str:
         """Perform an action; return the address of the page that shows what it has done."""
-        done = ACTIONS[name](self._reader.ledger, form, prices_of(self._settings.prices))
+        ledger = self._reader.ledger
+        ledger.reopen()  # a change of a file that was replaced would be lost
+        done = ACTIONS[name](ledger, form, prices_of(self._settings.prices))
         _log.info("the dashboard's action %s: %s", name, done.words)
         self._reader.read_again()
         notice = secrets.token_urlsafe(16)

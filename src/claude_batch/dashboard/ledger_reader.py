@@ -267,24 +267,25 @@ class LedgerReader:
 
     def status(self, run_id: str) -> RunStatus:
         """Return the status of a run by its id or a prefix of it. Raises `RunNotFoundError`."""
+        version = self._version
         run_id = find_run_id(self.ledger, run_id)
         with self._lock:
             known = self._statuses.get(run_id)
-        if known is not None and known.read == self._version:
+        if known is not None and known.read == version:
             return known.status
         with self.ledger.read() as tx:
             mark = page_queries.run_marks(tx, [run_id])[run_id]
-        return self._status(run_id, mark)
+        return self._status(run_id, mark, version)
 
-    def _status(self, run_id: str, mark: RunMark) -> RunStatus:
+    def _status(self, run_id: str, mark: RunMark, version: int) -> RunStatus:
         with self._lock:
             known = self._statuses.get(run_id)
         if known is None or known.mark != mark or not known.status.finished:
             with self.ledger.read() as tx:
                 workspace_id = queries.run_row(tx, run_id).workspace_id
             status = status_of(self.ledger, run_id, driven=self.is_driven(workspace_id))
-            known = _Known(mark, status, self._version)
-        known.read = self._version
+            known = _Known(mark, status, version)
+        known.read = version
         with self._lock:
             self._statuses[run_id] = known
             self._statuses.move_to_end(run_id)
@@ -309,6 +310,7 @@ class LedgerReader:
             try:
                 if watch is None:
                     watch = self.ledger.watch()
+                self.ledger.check_place()
                 changed = watch.changed() or self._fleet_changed()
                 if wanted or changed or not self._snapshot.added_up or time.monotonic() >= due:
                     self._update()
@@ -338,17 +340,21 @@ class LedgerReader:
 
     def _update(self) -> None:
         with self.drawing():
-            self._version += 1
+            # Published with the snapshot: a page that is drawn meanwhile has the one before.
+            version = self._version + 1
+            self.ledger.reopen()
             self._driven.clear()
             with self.ledger.read() as tx:
                 rows = queries.recent_runs(tx, NEWEST)
                 marks = page_queries.run_marks(tx, [row.id for row in rows])
                 open_batches = tuple(page_queries.open_batches(tx))
                 halted = tuple(page_queries.halted_workspaces(tx))
-            statuses = tuple(self._status(row.id, marks[row.id]) for row in rows if row.id in marks)
+            statuses = tuple(
+                self._status(row.id, marks[row.id], version) for row in rows if row.id in marks
+            )
             added_up = self._add_up()
             self._snapshot = Snapshot(
-                version=self._version,
+                version=version,
                 statuses=statuses,
                 open_batches=open_batches,
                 halted=halted,
@@ -357,6 +363,7 @@ class LedgerReader:
                 costs=self._costs,
                 added_up=added_up,
             )
+            self._version = version
         self._ready.set()
         self._on_change()
 
@@ -396,8 +403,10 @@ class LedgerReader:
             found += [mark for mark in marks if self._summed.get(mark.id) != mark]
 
     def _fail(self, error: LedgerError) -> None:
-        if self._snapshot.error is None:
-            _log.warning("the dashboard cannot read the ledger: %s", error)
-        self._version += 1
-        self._snapshot = replace(self._snapshot, version=self._version, error=str(error))
+        if self._snapshot.error == str(error):
+            return
+        _log.warning("the dashboard cannot read the ledger: %s", error)
+        version = self._version + 1
+        self._snapshot = replace(self._snapshot, version=version, error=str(error))
+        self._version = version
         self._on_change()

@@ -261,6 +261,7 @@ def request_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, A
     prompt = prompt_of(found.params)
     answer, reason, model = _answer(found.answer)
     return {
+        "snapshot": reader.snapshot,
         "status": status,
         "request": request,
         "found": found,

@@ -267,12 +267,7 @@ class Ledger:
             if driver.execute(_FACTS).fetchall() != self._expected:
                 facts = connection.execute(select(meta))
                 self._check_place({row.name: row.value for row in facts})
-                raise LedgerError(
-                    f"the ledger {self.location} was migrated or recovered by another process; "
-                    "nothing was written. Restart this process, with the same version of "
-                    "claude-batch",
-                    fault="version",
-                )
+                raise self._changed("migrated or recovered", "written")
             if seat is not None:
                 # Locked where rows can be: read plainly, an epoch would not exclude a transaction
                 # that raises it meanwhile.
@@ -313,8 +308,10 @@ class Ledger:
     def prove_writable(self) -> None:
         """Write a row and remove it. Raises `LedgerError` as `write` does.
 
-        A transaction without a row succeeds on a full disk.
+        A transaction without a row succeeds on a full disk, and one in a file that was removed or
+        replaced is lost.
         """
+        self.check_place()
         with self.write() as tx:
             put_meta(tx, "probe", "")
             drop_meta(tx, "probe")
@@ -410,9 +407,25 @@ class Ledger:
         with self._translating_errors("read"):
             return self.backend.weakness()
 
+    def check_place(self) -> None:
+        """Raise `LedgerError` if the ledger's file was removed or replaced since it was opened."""
+        self.backend.check_place()
+
     def reopen(self) -> None:
-        """Read the identifying metadata again."""
-        self._read_facts()
+        """Read the identifying metadata again, which another process may have changed.
+
+        Raises `LedgerError` if the ledger was removed, replaced, moved or migrated meanwhile.
+        """
+        self.check_place()
+        if self._read_facts() != SCHEMA_VERSION:
+            raise self._changed("migrated", "read")
+
+    def _changed(self, how: str, what: str) -> LedgerError:
+        return LedgerError(
+            f"the ledger {self.location} was {how} by another process; nothing was {what}. Restart "
+            "this process, with the same version of claude-batch",
+            fault="version",
+        )
 
     def backup(self, target: Path) -> None:
         """Copy all committed data to a new file while other processes write.

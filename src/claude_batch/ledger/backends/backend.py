@@ -186,6 +186,10 @@ class Backend(ABC):
     def check_empty(self) -> None:
         """Raise `LedgerError` if a ledger without tables replaced another."""
 
+    @abstractmethod
+    def check_place(self) -> None:
+        """Raise `LedgerError` if the place has another database now than when it was opened."""
+
     def close(self) -> None:
         """Close every connection, and release what this process holds."""
         self.engine.dispose()

@@ -138,6 +138,9 @@ class PostgresBackend(Backend):
         metadata.create_all(tx)
         own_tables.create_all(tx)
 
+    def check_place(self) -> None:
+        pass  # a connection ends with its database
+
     def check_empty(self) -> None:
         pass  # A dropped schema leaves nothing beside it that could tell.
 

@@ -75,6 +75,7 @@ class SqliteBackend(Backend):
         event.listen(self.engine, "connect", _on_connect)
         event.listen(self.engine, "begin", _on_begin)
         event.listen(self.engine, "checkin", _on_checkin)
+        self._file_opened = self._file_id()
 
     def _file(self, path: Path) -> Path:
         try:
@@ -121,6 +122,22 @@ class SqliteBackend(Backend):
     def create(self, tx: Connection) -> None:
         metadata.create_all(tx)
 
+    def check_place(self) -> None:
+        # SQLite keeps the file open, so that a process would not notice otherwise.
+        if self._file_id() != self._file_opened:
+            raise LedgerError(
+                f"the ledger {self.path} was removed or replaced by another file after this "
+                "process had opened it; nothing was changed. Restart this process"
+            )
+
+    def _file_id(self) -> tuple[int, int] | None:
+        """Return what identifies the file, whatever its name; None without a file."""
+        try:
+            found = self._resolved.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def check_empty(self) -> None:
         if not self.is_new and sqlite_file.seat_files(self.path):
             raise self._emptied(self.path)
@@ -161,7 +178,11 @@ class SqliteBackend(Backend):
             return 0
 
     def size(self) -> Size:
-        return Size(data=self._resolved.stat().st_size, log=self._log_size())
+        try:
+            data = self._resolved.stat().st_size
+        except OSError as error:
+            raise LedgerError(f"the ledger {self.path} cannot be read: {error.strerror}") from None
+        return Size(data=data, log=self._log_size())
 
     @property
     def _resolved(self) -> Path:
