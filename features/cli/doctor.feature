@@ -71,6 +71,45 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       | its account has no credit      | 4    | fault    sending: halted at http://127.0.0.1: |
       | it waits for its recovery      | 4    | until the ledger is recovered |
 
+  Scenario Outline: Files that this user may not use are named with their owner: <files>
+    Given this process may give files away
+    And a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And the files "**" belong to nobody
+    And the files "**/*" belong to nobody
+    And the files "<files>" belong to root
+    And the files "<files>" get the mode <mode>
+    And the user nobody runs a command: doctor --ledger <ledger>
+    Then the command line exits with 2
+    And the command line prints
+      """
+      fault    <check>
+      belongs to user root (uid 0)
+      """
+    And the command line does not say: This is a bug
+
+    Examples:
+      | files      | mode | ledger        | check   |
+      | ledger.db  | 644  | ledger.db     | access: |
+      | ledger.db  | 600  | ledger.db     | ledger: |
+      | state      | 755  | ledger.db     | mark:   |
+      | state      | 700  | state/none.db | ledger: |
+
+  Scenario: A ledger in a folder of another user is reported by the commands that read it
+    Given this process may give files away
+    And a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl --ledger state/ledger.db
+    And the files "**" belong to nobody
+    And the files "state" belong to root
+    And the files "state" get the mode 700
+    And the user nobody runs a command: status --ledger state/ledger.db
+    Then the command line exits with 2 and says
+      """
+      cannot be opened: Permission denied
+      """
+
   Scenario Outline: A key is tried with a call that is not billed: <key>
     Given a command's API
     And a command's environment has ANTHROPIC_API_KEY = <key>
@@ -154,6 +193,18 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       | HTTPS_PROXY              | foo://127.0.0.1:9    | HTTPS_PROXY cannot be used                        |
       | SSL_CERT_FILE            | /nonexistent         | the certificates of SSL_CERT_FILE cannot be read  |
       | ANTHROPIC_CUSTOM_HEADERS | X-Name: Jörg         | line 1 of ANTHROPIC_CUSTOM_HEADERS cannot be sent |
+
+  Scenario: A proxy that does not answer is named with the variables that may name it
+    Given a command's API
+    And a command's environment has HTTPS_PROXY = http://127.0.0.1:9
+    When a command runs: doctor --base-url https://api.invalid
+    Then the command line exits with 1
+    And the command line prints
+      """
+      cannot be reached: the connection was refused
+      through the proxy 127.0.0.1:9
+      the proxy is named by HTTPS_PROXY, HTTP_PROXY or ALL_PROXY
+      """
 
   Scenario: A server in trouble is a warning, because it passes
     Given a command's API with {"faults": {"rules": [{"route": "list", "action": {"type": "error", "status": 529}}]}}

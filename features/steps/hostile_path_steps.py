@@ -123,5 +123,8 @@ def _(context: Context, words: str) -> None:
         text=True,
         timeout=120,
     )
-    context.ended = SimpleNamespace(exit_code=ended.returncode, output=ended.stderr)
+    # The output has what was printed and what was said.
+    context.ended = SimpleNamespace(
+        exit_code=ended.returncode, output=ended.stderr, stdout=ended.stdout
+    )
     context.errors = ended.stdout

@@ -450,8 +450,13 @@ def with_schema(location: str, schema: str) -> str:
 
 
 def has_ledger(location: str) -> bool:
-    """Return whether there is a ledger, or a server that may have one."""
-    return "://" in location or Path(location).expanduser().exists()
+    """Return whether there is a ledger, or a server or a folder that may have one."""
+    if "://" in location:
+        return True
+    try:
+        return Path(location).expanduser().exists()
+    except OSError:  # opening it reports why it cannot be looked for
+        return True
 
 
 def default_state_dir() -> Path:

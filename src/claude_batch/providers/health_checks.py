@@ -14,6 +14,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,12 @@ from typing import Any, Literal
 from claude_batch._version import __version__
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.quantities import count_of, roughly
-from claude_batch.core.settings import on_server, without_password
+from claude_batch.core.settings import (
+    default_state_dir,
+    has_ledger,
+    on_server,
+    without_password,
+)
 from claude_batch.core.temporary_files import create_beside, sibling
 from claude_batch.ledger import queries
 from claude_batch.ledger.backends.sqlite import path_of
@@ -30,8 +36,10 @@ from claude_batch.ledger.backends.sqlite_file import (
     Examined,
     examine,
     file_lock,
+    owner_of,
     seat_files,
     take,
+    why_forbidden,
 )
 from claude_batch.ledger.high_water import is_known, mark_file, read_mark
 from claude_batch.ledger.schema import SCHEMA_VERSION
@@ -41,7 +49,7 @@ from claude_batch.providers.entrance import find_credentials
 from claude_batch.wire.batches_client import base_url_advice
 from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
 from claude_batch.wire.error_table import fault_of_response
-from claude_batch.wire.inbound import header_word, server_time
+from claude_batch.wire.inbound import Redaction, header_word, server_time
 
 Level = Literal["ok", "warning", "fault"]
 
@@ -78,10 +86,12 @@ def check_ledger(location: str) -> Iterator[Finding]:
     except LedgerError as error:
         yield _ledger_fault("ledger", str(error))
         return
-    if not path.exists():
+    if not has_ledger(str(path)):
         yield Finding(
             check="ledger", level="ok", message=f"none at {path} yet; `claude-batch run` creates it"
         )
+        if (fault := _check_state_dir()) is not None:
+            yield fault
         yield from _check_disk(path, 0)
         return
     try:
@@ -89,6 +99,9 @@ def check_ledger(location: str) -> Iterator[Finding]:
     except LedgerError as error:
         yield _ledger_fault("ledger", str(error))
     else:
+        if (why := why_forbidden(path)) is not None:
+            remedy = "Run the command as the owner, or correct the owner or the mode of the file"
+            yield _ledger_fault("access", why, remedy)
         yield from _check_content(path, examined)
         yield _check_drivers(path)
     yield from _check_disk(path, _size(path))
@@ -178,7 +191,24 @@ def _check_version(version: int) -> Finding:
     return Finding(check="schema", level="ok", message=words)
 
 
+def _check_state_dir() -> Finding | None:
+    """Return the fault of the mark's folder if no mark can be written in it."""
+    folder = there = default_state_dir().expanduser().absolute()
+    while not owner_of(there):
+        there = there.parent
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return None
+    return _ledger_fault(
+        "mark",
+        f"none can be written in {folder}, and nothing is sent without one: {there} belongs to "
+        f"{owner_of(there)}",
+        "Correct the permissions, or name another folder with CLAUDE_BATCH_STATE_DIR",
+    )
+
+
 def _check_mark(meta: Mapping[str, str]) -> Finding:
+    if (fault := _check_state_dir()) is not None:
+        return fault
     path = mark_file(identity_of(meta["salt"]))
     try:
         mark = read_mark(path)
@@ -257,9 +287,12 @@ def _is_free(lock_file: Path, ledger: Path) -> bool:
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of a ledger and its log."""
-    log = sibling(path, "-wal")
-    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+    """Return the bytes of a ledger and its log, as far as they can be looked for."""
+    size = 0
+    for each in (path, sibling(path, "-wal")):
+        with suppress(OSError):
+            size += each.stat().st_size
+    return size
 
 
 # The disk -----------------------------------------------------------------------------------------
@@ -273,7 +306,7 @@ _SLOW_SYNC = 1.0
 
 def _check_disk(path: Path, size: int) -> Iterator[Finding]:
     folder = path.resolve().parent
-    while not folder.exists():
+    while not owner_of(folder):
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     words = f"{free / 1_000_000:,.0f} MB free in {folder}"
@@ -400,9 +433,9 @@ async def _check_way(base_url: str | None) -> list[Finding]:
             response = await connection.send("GET", "/v1/messages/batches", params={"limit": 1})
             received = time.time()
     except (Disconnected, CredentialFault) as error:
-        return [_unreachable(where, error, connection.redaction.reason(error))]
+        return [_unreachable(where, error, connection.redaction)]
     except TimeoutError as error:
-        return [_unreachable(where, error, f"{_CALL_SECONDS:g} s")]
+        return [_unreachable(where, error, connection.redaction, f"{_CALL_SECONDS:g} s")]
     finally:
         await connection.aclose()
     status = response.status_code
@@ -446,7 +479,9 @@ _PHASES: Mapping[type[BaseException], tuple[str, str]] = {
 """The phase in which a call failed, by the innermost error."""
 
 
-def _unreachable(where: str, error: BaseException, reason: str) -> Finding:
+def _unreachable(
+    where: str, error: Exception, redaction: Redaction, reason: str | None = None
+) -> Finding:
     words, remedy = "no connection", "Check the network, the base URL and any proxy"
     inner: BaseException | None = error
     while inner is not None:
@@ -454,7 +489,9 @@ def _unreachable(where: str, error: BaseException, reason: str) -> Finding:
             if isinstance(inner, kind):
                 words, remedy = known
         inner = inner.__cause__ or inner.__context__
-    message = f"{where} cannot be reached: {words} ({reason})"
+    if redaction.proxy is not None:
+        remedy += "; the proxy is named by HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
+    message = f"{where} cannot be reached: {words} ({reason or redaction.reason(error)})"
     return Finding(check="api", level="fault", message=message, remedy=remedy)
 
 

@@ -52,7 +52,8 @@ class Redaction:
 
         ``proxy`` is the host and port of the client's proxy, for `reason`.
         """
-        self._proxy = proxy
+        self.proxy: str | None = proxy
+        """The proxy of the connection."""
         # The longest first, because one can be a part of another.
         known = sorted({each for each in secrets if len(each) >= SHORTEST}, key=len, reverse=True)
         self._words = known
@@ -94,8 +95,8 @@ class Redaction:
         # The error for an invalid header quotes the header, which may be the key.
         text = "" if isinstance(cause, httpx2.LocalProtocolError) else str(cause)
         words = f"{type(cause).__name__}: {text}" if text else type(cause).__name__
-        if self._proxy is not None and isinstance(cause, httpx2.TransportError):
-            words = f"{words} (through the proxy {self._proxy})"
+        if self.proxy is not None and isinstance(cause, httpx2.TransportError):
+            words = f"{words} (through the proxy {self.proxy})"
         return self.text(words)
 
     def first_words(self, body: bytes) -> str:

@@ -106,7 +106,23 @@ def ledger_error(
     words = f"the ledger {location} cannot be {what}: {getattr(error, 'orig', None) or error}"
     if fault == "damaged":
         return _damaged(words, written=written)
+    if fault == "unusable" and (why := why_forbidden(location)) is not None:
+        words += f" ({why})"
     return LedgerError(f"{words}. {_REMEDIES[fault]}", fault=fault)
+
+
+def why_forbidden(location: object) -> str | None:
+    """Return which file of a ledger this process may not use, and whose it is; None without one."""
+    if "://" in str(location):
+        return None
+    path = Path(str(location)).expanduser().resolve()
+    for each in (path, sibling(path, "-wal"), sibling(path, "-shm"), path.parent):
+        needed = os.R_OK | os.W_OK | (os.X_OK if each == path.parent else 0)
+        # Not of a file that is not there, or cannot be looked for.
+        if (owner := owner_of(each)) and not os.access(each, needed):
+            what = "written" if os.access(each, os.R_OK) else "read"
+            return f"{each} belongs to {owner} and cannot be {what} by {_name(os.geteuid())}"
+    return None
 
 
 _MAGIC = b"SQLite format 3\0"
@@ -182,9 +198,9 @@ def examine(path: Path) -> Examined:
 
     Unlike `Ledger`, it neither migrates nor recovers, and no log is moved into the file.
     """
-    if path.is_dir():
-        raise folder_error(path)
     try:
+        if path.is_dir():
+            raise folder_error(path)
         # A connection that only reads leaves an empty log behind if there was none. Without a log
         # no process has the ledger open, so the file can be read as if it could not change.
         log = sibling(path, "-wal")
@@ -193,7 +209,7 @@ def examine(path: Path) -> Examined:
             if not log.exists():
                 return found
         return _examine(path, "mode=ro")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise ledger_error(path, "read", error, written=False) from error
 
 
