@@ -32,5 +32,9 @@ Feature: A run of a million requests opens as fast as a small one
     Then the dashboard's pages say
       | path | words             |
       | /    | today…120 results |
+    And the dashboard's fields are
+      | field                                      | value |
+      | reader.snapshot.costs.__len__              | 1     |
+      | reader.snapshot.statuses.0.batches.0       |       |
     And the recorded statements with "results.output_tokens >=" ran at most 3 times
     And the recorded statements with "results.output_tokens >=" read results by ix_results_batch

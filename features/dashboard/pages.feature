@@ -76,6 +76,23 @@ Feature: The dashboard's pages show the ledger
       | /    | another tests/asker finished |
     And the dashboard has written nothing to the ledger
 
+  Scenario: Sums follow runs that are pruned, and batches that are collected again
+    When the oldest run is pruned by its id
+    Then the dashboard's pages say
+      | path   | words                     |
+      | /      | Spent today $0.0…120 results |
+      | /costs | Cost $0.0…120 results     |
+    When the ledger's results are changed to
+      | cost       |
+      | 1000000000 |
+    And the ledger's batches are changed to
+      | collected   |
+      | 5 seconds ago |
+    Then the dashboard's pages say
+      | path   | words                     |
+      | /      | Spent today $120…120 results |
+      | /runs/<letters> | Cost so far $120…120 results |
+
   Scenario: A page that is drawn during an update is drawn again after it
     When a run is added, and / is drawn before its update has ended
     And a run is added, and /runs/<knots> is drawn before its update has ended

@@ -2,7 +2,8 @@
 
 Counting a large run and adding up its results takes most of a page's time. So one thread does it
 for all pages, after a change, and rests for `_RESTS` times as long as that took. What has ended is
-read once: the status of a finished run, and the sums of a collected batch.
+read once: the status of a finished run, and the sums of a collected batch. Memory grows with the
+runs, and not with their batches.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from operator import add
 from typing import Final, NamedTuple
 
 from claude_batch.core.errors import BudgetScope, LedgerError
@@ -54,34 +57,95 @@ class Total(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Sums over alike results of one batch."""
+    """Sums over alike results of one run."""
 
     actor: str
     sums: ResultSums
 
 
-class CostCells:
-    """The sums of every batch, from which a page adds up what it shows."""
+_Alike = tuple[int | None, str | None, str, str | None]
+"""The day, model, outcome and error type that results share."""
 
-    def __init__(self, cells: Mapping[int, Sequence[Cell]] | None = None) -> None:
-        self._of_batch: dict[int, Sequence[Cell]] = dict(cells or {})
+
+def _merged(one: ResultSums, other: ResultSums) -> ResultSums:
+    """Return the sums over both of two sets of alike results."""
+    return one._replace(
+        results=one.results + other.results,
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        cache_read_tokens=one.cache_read_tokens + other.cache_read_tokens,
+        cache_write_tokens=one.cache_write_tokens + other.cache_write_tokens,
+        unpriced=one.unpriced + other.unpriced,
+        cost=one.cost + other.cost,
+        live_cost=one.live_cost + other.live_cost,
+        uncached_cost=one.uncached_cost + other.uncached_cost,
+        by_tokens=tuple(map(add, one.by_tokens, other.by_tokens)),
+        by_time=tuple(map(add, one.by_time, other.by_time)),
+    )
+
+
+class CostCells:
+    """The sums of all answers so far, from which a page adds up what it shows.
+
+    Those of collected batches are merged, because a run may have thousands of them. Those of live
+    calls can change, so they are kept by their batch.
+    """
+
+    def __init__(
+        self,
+        of_run: Mapping[str, dict[_Alike, Cell]] | None = None,
+        of_live: Mapping[int, Sequence[Cell]] | None = None,
+    ) -> None:
+        self._of_run: dict[str, dict[_Alike, Cell]] = dict(of_run or {})
+        self._of_live: dict[int, Sequence[Cell]] = dict(of_live or {})
 
     def copy(self) -> CostCells:
         """Return a copy that can change while pages read this one."""
-        return CostCells(self._of_batch)
+        return CostCells(self._of_run, self._of_live)
 
-    def put(self, batch_id: int, sums: Iterable[ResultSums], actors: Mapping[str, str]) -> None:
-        """Store the sums of a batch, in place of earlier ones."""
-        self._of_batch[batch_id] = [Cell(actors.get(each.run_id, ""), each) for each in sums]
+    def add(self, sums: Iterable[ResultSums], actors: Mapping[str, str]) -> None:
+        """Add the sums of collected batches."""
+        changed: dict[str, dict[_Alike, Cell]] = {}
+        for each in sums:
+            run_id = each.run_id
+            if run_id not in changed:
+                changed[run_id] = dict(self._of_run.get(run_id, {}))
+            alike = (each.day, each.model, each.outcome, each.error_type)
+            known = changed[run_id].get(alike)
+            all_ = each if known is None else _merged(known.sums, each)
+            changed[run_id][alike] = Cell(actors.get(run_id, ""), all_)
+        self._of_run.update(changed)
+
+    def put_live(
+        self, batch_id: int, sums: Iterable[ResultSums], actors: Mapping[str, str]
+    ) -> None:
+        """Store the sums of live calls, in place of earlier ones."""
+        self._of_live[batch_id] = [Cell(actors.get(each.run_id, ""), each) for each in sums]
+
+    def __len__(self) -> int:
+        """Return the number of cells."""
+        return sum(1 for _ in self.cells())
+
+    def without_others(self, run_ids: Collection[str]) -> CostCells:
+        """Return the sums of these runs; the same object if there are no others."""
+        if self._of_run.keys() <= set(run_ids):
+            return self
+        return CostCells(
+            {run_id: cells for run_id, cells in self._of_run.items() if run_id in run_ids},
+            {
+                batch_id: [cell for cell in cells if cell.sums.run_id in run_ids]
+                for batch_id, cells in self._of_live.items()
+            },
+        )
 
     def cells(self, run_id: str | None = None) -> Iterable[Cell]:
         """Return all cells, or those of a run."""
-        return (
-            cell
-            for cells in self._of_batch.values()
-            for cell in cells
-            if run_id is None or cell.sums.run_id == run_id
-        )
+        if run_id is None:
+            yield from (cell for cells in self._of_run.values() for cell in cells.values())
+        else:
+            yield from self._of_run.get(run_id, {}).values()
+        for cells in self._of_live.values():
+            yield from (cell for cell in cells if run_id is None or cell.sums.run_id == run_id)
 
     def total(self, run_id: str | None = None, since: int = 0) -> Total:
         """Return the total of a run or of all, from a day on."""
@@ -181,6 +245,36 @@ class _Known:
     """The version of the snapshot for which it was read."""
 
 
+class _Added:
+    """Which batches are in the sums; in 8 bytes for each that is collected."""
+
+    def __init__(self) -> None:
+        self._collected = array("d")
+        """When the batch with this row id was collected; 0 if it is not in the sums."""
+        self._live: dict[int, BatchMark] = {}
+
+    def put(self, mark: BatchMark) -> None:
+        """Note that a batch is in the sums."""
+        if mark.is_live:
+            self._live[mark.id] = mark
+            return
+        missing = mark.id + 1 - len(self._collected)
+        if missing > 0:
+            self._collected.extend(array("d", bytes(8 * (missing + 1000))))
+        self._collected[mark.id] = mark.collected or -1.0
+
+    def __contains__(self, mark: BatchMark) -> bool:
+        """Return whether the batch is in the sums, with the results that it has by now."""
+        return self._live.get(mark.id) == mark if mark.is_live else bool(self._when(mark.id))
+
+    def has_changed(self, mark: BatchMark) -> bool:
+        """Return whether a batch that is in the sums was collected again."""
+        return not mark.is_live and self._when(mark.id) not in (0.0, mark.collected or -1.0)
+
+    def _when(self, batch_id: int) -> float:
+        return self._collected[batch_id] if batch_id < len(self._collected) else 0.0
+
+
 @dataclass(slots=True)
 class _Pace:
     """CPU time spent since the last update."""
@@ -212,8 +306,9 @@ class LedgerReader:
         self._fleet: dict[str, list[int]] = {}
         self._roll_call = 0.0
         self._costs = CostCells()
-        self._summed: dict[int, BatchMark] = {}
+        self._added = _Added()
         self._left: deque[BatchMark] = deque()
+        self._walked = 0
         self._pace = _Pace()
         self._awake = threading.Event()
         self._ready = threading.Event()
@@ -284,6 +379,9 @@ class LedgerReader:
             with self.ledger.read() as tx:
                 workspace_id = queries.run_row(tx, run_id).workspace_id
             status = status_of(self.ledger, run_id, driven=self.is_driven(workspace_id))
+            if status.finished:
+                # A run may have thousands, and no page needs those of a finished one.
+                status = replace(status, batches=())
             known = _Known(mark, status, version)
         known.read = version
         with self._lock:
@@ -369,38 +467,47 @@ class LedgerReader:
 
     def _add_up(self) -> bool:
         """Add up some batches; return whether none is left."""
-        is_looked_at = not self._left
-        if is_looked_at:
-            self._left.extend(self._not_added_up())
+        is_whole, is_at_end = not self._walked, False
         some: list[BatchMark] = []
         size = 0
-        while self._left and len(some) < _SLICE and size < _SLICE_RESULTS:
+        while len(some) < _SLICE and size < _SLICE_RESULTS:
+            if not self._left:
+                with self.ledger.read() as tx:
+                    marks = page_queries.summable_batches(tx, self._walked, _SLICE)
+                if any(self._added.has_changed(mark) for mark in marks):
+                    # Its sums cannot be told from those of the run's other batches.
+                    self._costs, self._added, self._walked = CostCells(), _Added(), 0
+                    return False
+                self._walked = marks[-1].id if marks else 0
+                self._left.extend(mark for mark in marks if mark not in self._added)
+                if not marks:
+                    is_at_end = True
+                    break
+                continue
             mark = self._left.popleft()
             some.append(mark)
             size += mark.requests
         if some:
+            self._add(some)
+        if is_at_end:
             with self.ledger.read() as tx:
-                sums = page_queries.sums_of_results(tx, [mark.id for mark in some])
-                run_ids = {each.run_id for alike in sums.values() for each in alike}
-                names = queries.actors_of_runs(tx, run_ids)
-            costs = self._costs.copy()
-            for mark in some:
-                costs.put(mark.id, sums[mark.id], names)
-                self._summed[mark.id] = mark
-            self._costs = costs
-        return is_looked_at and not self._left
+                kept = page_queries.kept_runs(tx)
+            self._costs = self._costs.without_others(kept)
+        # What was collected meanwhile may stand before the place at which a longer walk went on.
+        return is_whole and is_at_end
 
-    def _not_added_up(self) -> list[BatchMark]:
-        """Return the batches that have results which are not in the sums."""
-        found: list[BatchMark] = []
-        after = 0
-        while True:
-            with self.ledger.read() as tx:
-                marks = page_queries.summable_batches(tx, after, 1000)
-            if not marks:
-                return found
-            after = marks[-1].id
-            found += [mark for mark in marks if self._summed.get(mark.id) != mark]
+    def _add(self, marks: list[BatchMark]) -> None:
+        with self.ledger.read() as tx:
+            sums = page_queries.sums_of_results(tx, [mark.id for mark in marks])
+            run_ids = {each.run_id for alike in sums.values() for each in alike}
+            names = queries.actors_of_runs(tx, run_ids)
+        costs = self._costs.copy()
+        costs.add((each for mark in marks if not mark.is_live for each in sums[mark.id]), names)
+        for mark in marks:
+            if mark.is_live:
+                costs.put_live(mark.id, sums[mark.id], names)
+            self._added.put(mark)
+        self._costs = costs
 
     def _fail(self, error: LedgerError) -> None:
         if self._snapshot.error == str(error):

@@ -62,6 +62,7 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
     with reader.ledger.read() as tx:
         row = queries.run_row(tx, status.run_id)
         batches = queries.batches_of_run(tx, status.run_id, newest=_BATCHES)
+        batches_in_all = page_queries.batch_count(tx, status.run_id)
         failed: list[FailedRequest] = []
         if status.failed:
             failed = page_queries.failed_requests(tx, status.run_id, _SAMPLE, failed=status.failed)
@@ -81,7 +82,7 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
         "budget": snapshot.budget("run", status.run_id),
         "outcomes": [(s, status.counts[s]) for s in RequestState if status.counts.get(s)],
         "timeline": timeline_of(batches, time.time()),
-        "batches_in_all": len(status.batches),
+        "batches_in_all": batches_in_all,
         "failures": failures_of(failed),
         "failures_sampled": len(failed) == _SAMPLE,
         "tokens": _plot(tokens, [f"{step:,}" for step in TOKEN_STEPS]),

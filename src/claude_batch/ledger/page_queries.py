@@ -91,6 +91,11 @@ def halted_workspaces(tx: Connection) -> list[Record]:
     return list(tx.execute(select(workspaces).where(workspaces.c.halted.is_not(None))))
 
 
+def kept_runs(tx: Connection) -> set[str]:
+    """Return the runs that are stored, and not being removed."""
+    return set(tx.scalars(select(runs.c.id).where(runs.c.stored.is_not(None))))
+
+
 class LedgerCounts(NamedTuple):
     """How much a ledger holds."""
 
@@ -118,6 +123,17 @@ def workspace_rows(tx: Connection) -> list[Record]:
 
 
 # Batches ------------------------------------------------------------------------------------------
+
+
+def batch_count(tx: Connection, run_id: str) -> int:
+    """Return the number of batches that carried requests of a run."""
+    query = (
+        select(func.count())
+        .select_from(batch_runs)
+        .join(batches, batches.c.id == batch_runs.c.batch_id)
+    )
+    of_run = (batch_runs.c.run_id == run_id, batches.c.state != BatchState.REJECTED)
+    return tx.execute(query.where(*of_run)).scalar_one()
 
 
 def open_batches(tx: Connection) -> list[Record]:
@@ -159,6 +175,8 @@ class BatchMark(NamedTuple):
     collected: float | None
     requests: int
     """Number of its requests; of live calls, those that have a result by now."""
+    is_live: bool
+    """Whether it groups live calls, of which there may be more."""
 
 
 def summable_batches(tx: Connection, after: int, limit: int) -> list[BatchMark]:
@@ -169,6 +187,7 @@ def summable_batches(tx: Connection, after: int, limit: int) -> list[BatchMark]:
             batches.c.id,
             batches.c.collected,
             case((batches.c.state == BatchState.LIVE, number), else_=batches.c.request_count),
+            batches.c.state == BatchState.LIVE,
         )
         .where(
             batches.c.id > after,
