@@ -112,15 +112,21 @@ Feature: The sandbox knows its callers as the API does
       {"model": "claude-haiku-4-5", "max_tokens": 10, "messages": [{"role": "user", "content": "Hi"}]}
       """
     Then the sandbox answers 200
-    When the sandbox is called with POST "/v1/messages"
+    When the sandbox is called with <method> "<path>"
       | header            | value     |
       | anthropic-version | <version> |
     Then the sandbox answers 400 invalid_request_error saying "<message>"
 
     Examples:
-      | version    | message              |
-      | (none)     | header is required   |
-      | 1999-01-01 | is not a valid version |
+      | method | path                               | version    | message                |
+      | POST   | /v1/messages                       | (none)     | header is required     |
+      | POST   | /v1/messages                       | 1999-01-01 | is not a valid version |
+      | GET    | /v1/messages/batches               | (none)     | header is required     |
+      | GET    | /v1/messages/batches/none          | (none)     | header is required     |
+      | GET    | /v1/messages/batches/none/results  | (none)     | header is required     |
+      | POST   | /v1/messages/batches/none/cancel   | 1999-01-01 | is not a valid version |
+      | DELETE | /v1/messages/batches/none          | (none)     | header is required     |
+      | GET    | /v1/models                         | (none)     | header is required     |
 
   Scenario Outline: What is no route of the API is not found
     Given a sandbox

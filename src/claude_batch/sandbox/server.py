@@ -84,6 +84,7 @@ class Endpoint:
         try:
             await self.sandbox.batches.settle()
             call.workspace = self.sandbox.authenticate(call.http)
+            self.sandbox.context(call)  # each call names a version, also one without a body
             if self.route in BATCH_ROUTES:
                 call.limit_headers = self.sandbox.batch_limits(call.workspace)
             response = await self.handler(call)
