@@ -44,6 +44,16 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
     When a worker is started with probes on the port of the server
     Then it ends with 2 and says "Address already in use"
 
+  Scenario: A worker says that the account has halted sending, and what to run
+    Given a command's API with {"faults": {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl --no-preflight --max-wait 1s
+    And a worker is started with probes on a free port
+    Then its probes answer as follows
+      | path      | status | text                         |
+      | /readyz   | 503    | sending is halted (billing)… |
+    And it ends at SIGTERM with 0 and says "Every request stays queued. Correct the cause, then run: claude-batch resume"
+
   Scenario: A worker whose ledger's file was removed is not ready
     Given a reader with a key and a server
     When a worker is started with probes on a free port

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from claude_batch.core.batch_processing import BatchProcessingMode
+    from claude_batch.core.events import ObserverLike
     from claude_batch.ledger.store import Ledger
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.export import Format
@@ -555,7 +556,11 @@ def _state_in(folder: str) -> Generator[None]:
 
 @contextmanager
 def open_provider(
-    options: ProviderOptions, *, drive: bool = True, responder: Responder | None = None
+    options: ProviderOptions,
+    *,
+    drive: bool = True,
+    observers: Sequence[ObserverLike] = (),
+    responder: Responder | None = None,
 ) -> Generator[ClaudeBatchProvider]:
     """Yield a provider with these options, parked and closed when the block ends.
 
@@ -563,7 +568,7 @@ def open_provider(
     the user is touched. ``responder`` makes its answers.
     """
     provider_class = import_provider()
-    settings = dict(options.settings)
+    settings: dict[str, Any] = {**options.settings, "observers": observers}
     if not options.sandbox:
         with provider_class(drive=drive, **settings) as provider:
             yield provider

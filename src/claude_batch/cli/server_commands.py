@@ -36,6 +36,7 @@ from claude_batch.gateway import GatewaySettings
 from claude_batch.serving import Readiness
 
 if TYPE_CHECKING:
+    from claude_batch.core.events import Event
     from claude_batch.providers.batch import ClaudeBatchProvider
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -62,6 +63,21 @@ def _unusable_address(host: str, port: int, error: OSError) -> click.UsageError:
         f"{host}:{port}: {error.strerror}. Choose another address with --host or --port; "
         "--port 0 takes a free port"
     )
+
+
+def _report_halts(event: Event) -> None:
+    """Say that sending has halted, and that it continues: nobody else asks such a process."""
+    from claude_batch.core.events import SendingHalted, SendingResumed
+    from claude_batch.ledger.workspaces import remedy_of
+    from claude_batch.lifecycle.observers import words_of
+
+    if isinstance(event, SendingHalted):
+        say(
+            f"{words_of(event)}. Every request stays queued. Correct the cause, then run: "
+            f"{remedy_of(event.reason)}"
+        )
+    elif isinstance(event, SendingResumed):
+        say(words_of(event))
 
 
 # Gateway ------------------------------------------------------------------------------------------
@@ -146,7 +162,7 @@ def gateway_command(
         raise click.UsageError(
             f"{error}; install the gateway's libraries: pip install 'claude-batch[gateway]'"
         ) from None
-    with open_provider(options) as provider:
+    with open_provider(options, observers=[_report_halts]) as provider:
         try:
             serve(provider, settings, on_start=_announce)
         except OSError as error:
@@ -305,7 +321,7 @@ def worker_command(
             raise click.UsageError(f"--schema {schema}: {error}") from None
         options = replace(options, settings={**options.settings, "ledger": place})
     offered = [name for place in tools for name in offer_tools(place)]
-    with open_provider(options) as provider:
+    with open_provider(options, observers=[_report_halts]) as provider:
         try:
             with parkable(), _health(provider, health):
                 engine, _ = provider.opening().result()
