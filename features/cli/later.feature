@@ -548,6 +548,70 @@ Feature: Later commands show, wait for, cancel and deliver a run
       """
     And the command line has written 1 answers in order to "out.jsonl"
 
+  Scenario: A run that has lost its output to a later one is written to no other
+    Given a command's API with {"latency": 3600}
+    And the next runs get the ids run-1a00000000 run-1b00000000
+    And a command's file "typo.jsonl"
+      """
+      "propmt 1"
+      "propmt 2"
+      """
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml typo.jsonl -o out.jsonl
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API's clock goes 2 hours on
+    And a command runs: resume
+    Then the command line exits with 0 and says
+      """
+      run-1a00000000 is not written: a later run has its place. Its answers: claude-batch results run-1a00000000 -o OUT
+      """
+    And the command line prints nothing but errors
+    And the command line has written 1 answers in order to "out.jsonl"
+
+  Scenario: An earlier run does not replace the files of a folder that a later one was asked to fill
+    Given a command's API with {"latency": 3600}
+    And the next runs get the ids run-1a00000000 run-1b00000000 run-1c00000000
+    And a command's file "typo.jsonl"
+      """
+      "propmt 1"
+      "propmt 2"
+      """
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml typo.jsonl --results-dir kept
+    And a command runs: submit actor.yaml asks.jsonl --results-dir kept
+    Then the command line exits with 0 and says
+      """
+      run-1a00000000 was to write kept too; this run has that path now. 2 requests have no result yet
+      """
+    When the API's clock goes 2 hours on
+    And a command runs: resume
+    Then the command line exits with 0 and says
+      """
+      run-1a00000000 is not written: a later run has its place. Its answers: claude-batch results run-1a00000000 -o OUT
+      """
+    And the command line prints nothing but errors
+    And the folder "kept" has the files 000001.json, raw/results.jsonl, summary.json
+    When a command runs: run actor.yaml typo.jsonl --results-dir kept
+    Then the command line exits with 0
+    And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+
+  Scenario: A retry does not replace the output that a later run has written
+    Given a command's API
+    And the next runs get the ids run-1a00000000 run-1b00000000
+    And a command's file "failing.jsonl"
+      """
+      "one [[sandbox:errored:overloaded_error]]"
+      """
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml failing.jsonl -o out.jsonl --max-attempts 1
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: retry run-1a00000000
+    Then the command line exits with 1 and says
+      """
+      run-1a00000000 is not written: a later run has its place. Its answers: claude-batch results run-1a00000000 -o OUT
+      """
+    And the command line has written 1 answers in order to "out.jsonl"
+
   Scenario: Runs whose output is no file all keep it
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts
@@ -665,6 +729,18 @@ Feature: Later commands show, wait for, cancel and deliver a run
       parked; continue with: claude-batch resume RUN
       """
     And the command line's ledger has 1 runs
+
+  Scenario: A command that dies once the run is stored has stored the format and the folder, too
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command's process dies at after_stored: submit actor.yaml asks.jsonl -o out.txt --format csv --results-dir kept
+    And a command runs: resume
+    Then the command line exits with 0
+    And the rows of "out.txt" have
+      | id | says     |
+      | 1  | prompt 1 |
+      | 2  | prompt 2 |
+    And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
 
   Scenario Outline: An interrupt waits for live calls, and says what a second one costs: <verb>
     Given a command's API with {"live_latency": 1}

@@ -309,18 +309,23 @@ def deliver(
 
     ``forms`` sets the formats; by default those stored with the run. With a folder for the results
     and no output, nothing goes to standard output. Raises `BadOutput`, also if another run has
-    taken the output over, unless it ``is_just_named``; the results stay in the ledger.
+    taken the output or the folder over, unless it ``is_just_named``; the results stay in the
+    ledger.
     """
     reach(CrashPoint.BEFORE_DELIVERY)
     form, folder = run.forms() if forms is None else forms
+    if form == "none":
+        again = options.command("results", run.id)
+        say(f"{run.id} is not written: a later run has its place. Its answers: {again} -o OUT")
+        return
     whole = True
 
     def outputs(start: int) -> Iterator[Answer | Success]:
         return provider.outputs(run.id, start=start)
 
     try:
-        if output is not None and not is_just_named:
-            _check_own_output(run, output)
+        if not is_just_named:
+            _check_own_places(run, output, folder)
         if output is not None or folder is None:
             whole = write_output(_final(run, outputs), output, format_of(output, form))
         if whole and folder is not None:
@@ -337,10 +342,13 @@ def deliver(
             say(f"wrote {written}")
 
 
-def _check_own_output(run: Run, output: str) -> None:
-    taker = run.output_taker(os.path.abspath(output))
-    if taker is not None:
-        raise BadOutput(f"{output}: is written by {taker} now, which was asked for later")
+def _check_own_places(run: Run, *places: str | None) -> None:
+    for place in places:
+        if place is None:
+            continue
+        taker = run.output_taker(os.path.abspath(place))
+        if taker is not None:
+            raise BadOutput(f"{place}: is written by {taker} now, which was asked for later")
 
 
 def _write_folder(provider: ClaudeBatchProvider, run: Run, folder: str) -> None:

@@ -26,7 +26,7 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.states import IN_FLIGHT
 from claude_batch.ledger import budgets
-from claude_batch.ledger.deliveries import remove_some
+from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output, remove_some
 from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
     batch_runs,
@@ -85,6 +85,7 @@ class NewRun:
     created: float
     label: str | None = None
     output: str | None = None
+    forms: Forms = AS_NAMED
     trace: str | None = None
     """The caller's W3C ``traceparent``, if an observer carries one."""
     process: str | None = None
@@ -146,6 +147,7 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             workspace_id=run.workspace_id,
             label=run.label,
             output=run.output,
+            **run.forms._asdict(),
             process=run.process,
             converses=run.converses,
             tools=run.tools,
@@ -192,7 +194,7 @@ _AS_ASKED_LAST = (
 
 
 def ask_again(tx: Connection, run_id: str, run: NewRun, now: float) -> None:
-    """Let a run wait and retry as the request for it says that came last; declare its budgets.
+    """Let a run wait, retry and be written as the last request for it says; declare its budgets.
 
     So a command that gives up early does not make a later one without its flags give up, too. How
     requests are packed and answered stays as it was, because part of them may be under way. A new
@@ -203,6 +205,7 @@ def ask_again(tx: Connection, run_id: str, run: NewRun, now: float) -> None:
         settings["label"] = run.label
     tx.execute(update(runs).where(runs.c.id == run_id).values(**settings))
     _poll_as_asked(tx, run_id, now)
+    ask_output(tx, run_id, run.output, run.forms)
     declare_budgets(tx, run_id, run)
 
 

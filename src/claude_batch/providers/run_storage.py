@@ -30,7 +30,7 @@ from claude_batch.actor.response import ActorResult
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.ledger import queries
-from claude_batch.ledger.deliveries import Displaced
+from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.enqueue import NewRun
 from claude_batch.lifecycle.observers import Carriers
 from claude_batch.lifecycle.threads import in_own_thread
@@ -66,6 +66,7 @@ class StoreOptions:
     label: str | None = None
     new: bool = False
     output: str | None = None
+    forms: Forms = AS_NAMED
     run_key: str | None = None
     spare_single: bool = False
     estimate_all: bool = False
@@ -204,6 +205,7 @@ class RunStorage:
             created=engine.ledger.now(),
             label=options.label,
             output=options.output,
+            forms=options.forms,
             trace=self._carriers.carried(),
             process=engine.process,
             converses=True,

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from claude_batch.actor.configuration import ActorConfiguration
@@ -131,6 +132,21 @@ def _are_own(headers: LaneHeaders, request: str | ActorRequest) -> bool:
     return isinstance(request, ActorRequest) and "user_profile_id" in (request.options or ())
 
 
+def keeps_places(ledger: Ledger, process: str | None) -> bool:
+    """Return whether a run of that process keeps its output, although another run names it too.
+
+    On a server, the same path may be another file, on another machine. A command that waits there
+    for its run writes it.
+    """
+    return on_server(ledger.location) and process is not None and ledger.is_alive(process)
+
+
+def warn_of_displaced(displaced: Iterable[Displaced], run_id: str) -> None:
+    """Log from which runs a run has taken the output."""
+    for each in displaced:
+        _log.warning("%s was to write %s too; %s has it now", each.run_id, each.place, run_id)
+
+
 class RunWriter:
     """Writes one run: call `add` for every request, then `finish`; `abort` leaves no trace."""
 
@@ -170,7 +186,6 @@ class RunWriter:
         self._talk = talk
         self.ledger: Ledger = ledger
         self._encode = encode
-        self._output = asked.output
         self._actor = asked.actor
         self._refused = refused
         self._is_new = False
@@ -196,8 +211,8 @@ class RunWriter:
         self._has_contexts = False
         self.rerun: Rerun | None = None
         """What the run held that `finish` has found; None for a new run."""
-        self.displaced: dict[str, Displaced] = {}
-        """The runs, by id, from which `finish` has taken the output path."""
+        self.displaced: dict[tuple[str, str], Displaced] = {}
+        """The runs, by id and place, from which `finish` has taken an output path or a folder."""
         self._found = ""
         self.stamp: int = 0
         """The ledger-wide stamp of `finish`: a later result was answered after it."""
@@ -452,8 +467,7 @@ class RunWriter:
         run_id = self.run_id if known is None else str(known.id)
         self._count_for_budgets("actor", actors)
         self._count_for_budgets("run", [] if self._mode.budget is None else [run_id])
-        for each in self.displaced.values():
-            _log.warning("%s was to write %s too; %s has it now", each.run_id, self._output, run_id)
+        warn_of_displaced(self.displaced.values(), run_id)
         if self.rerun is not None:
             self._found = run_id
             report_rerun(run_id, self.rerun)
@@ -492,26 +506,20 @@ class RunWriter:
                 enqueue.move_contexts(tx, self.run_id, known.id)
             enqueue.drop_run(tx, self.run_id)
             enqueue.ask_again(tx, known.id, self.asked, self.ledger.now())
-            if self._output is not None:
-                # The caller may want the output elsewhere this time.
-                deliveries.set_output(tx, known.id, self._output)
             rerun = retries.rerun(tx, known.id, self._now)
         run_id = self.run_id if known is None else known.id
         judge = self._judging if self.beside.outputs else self.asked.judge
         if judge is not None:
             workspace_id, now = self._workspace_id, self.ledger.now()
             enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
-        if self._output is not None and not is_special(self._output):
-            taken = deliveries.take_output(tx, run_id, self._output, keeps=self._keeps_output)
-            # The transaction may run again after its COMMIT, and then finds nothing to take.
-            self.displaced.update((each.run_id, each) for each in taken)
+        output, folder = self.asked.output, self.asked.forms.results_dir
+        if output is not None and is_special(output):
+            output = None  # a pipe or a device is not replaced, so that several runs may write it
+        keeps = partial(keeps_places, self.ledger)
+        taken = deliveries.take_places(tx, run_id, output, folder, keeps=keeps)
+        # The transaction may run again after its COMMIT, and then finds nothing to take.
+        self.displaced.update(((each.run_id, each.place), each) for each in taken)
         return known, rerun, queries.last_stamp(tx)
-
-    def _keeps_output(self, process: str | None) -> bool:
-        # On a server, the same path may be another file, on another machine. A command that waits
-        # there for its run writes it.
-        on_a_server = on_server(self.ledger.location)
-        return on_a_server and process is not None and self.ledger.is_alive(process)
 
     def report(self, engine: Engine) -> None:
         """Notify the engine, and for a new run the observers, that the run waits to be sent."""
