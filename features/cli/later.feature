@@ -284,6 +284,21 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: resume RUN
     Then the command line exits with 1
 
+  Scenario: A cancel with a key that the API refuses exits as every command with such a key
+    Given a command's API with {"latency": 60}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}
+      """
+    And a command runs: cancel RUN
+    Then the command line exits with 4 and says
+      """
+      RUN is marked as cancelled, but the cancel request has not reached the API yet: sending is halted (credentials):
+      Correct the cause, then send it with: claude-batch cancel RUN
+      """
+
   Scenario: A cancel with the key of another workspace is stored, and says that the batches run on
     Given a command's API with {"latency": 60, "workspaces": {"sk-other": "wrkspc_other"}}
     And a command's file "asks.jsonl" of 1 prompts

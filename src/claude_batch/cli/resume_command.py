@@ -96,10 +96,14 @@ def _forward_cancel(provider: ClaudeBatchProvider, run: Run, options: ProviderOp
     if there != here:
         why = f"the run was sent to {there}, but this command uses {here}"
         again = options.command("cancel", run.id, base_url=there)
-    elif not provider.contact.made:
-        why = provider.contact.last_failure or (
-            f"sending is halted; see {options.command('status')}"
+    elif provider.contact.last_failure and not provider.contact.made:
+        why = provider.contact.last_failure
+    elif (halt := run.status().halt) is not None and not provider.contact.made:
+        say(
+            f"{kept}: sending is halted ({halt.reason}): {halt.message}. Correct the cause, then "
+            f"send it with: {again}"
         )
+        return Exit.HALTED
     else:
         try:
             provider.check_key(run.id)
