@@ -137,7 +137,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
     The output is written to the file that the run was started with, else to standard output. If
     several runs have no file, messages on standard error say which lines are whose.
     """
-    from claude_batch.cli.run_delivery import parkable, printed, wait_and_deliver
+    from claude_batch.cli.run_delivery import Printed, parkable, wait_and_deliver
 
     require_ledger(options.location)
     with parkable(), open_provider(options) as provider:
@@ -155,7 +155,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
         code = Exit.OK
         here = provider.address.rstrip("/")
         shares = [each for each in found if each.base_url == here and _is_printed(provider, each)]
-        start = printed.lines
+        printed = Printed()
         for left in found:
             if not left.finished and left.base_url != here:
                 say(_elsewhere_line(provider, left, options))
@@ -165,13 +165,15 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             write = left.kind == "run"
             before = printed.lines
             try:
-                ended = wait_and_deliver(provider, run, left.output, options, write=write)
+                ended = wait_and_deliver(
+                    provider, run, left.output, options, write=write, printed=printed
+                )
             except BadOutput as error:
                 say(f"error: {error}")
                 ended = Exit.USAGE
             code = max(code, ended)
             if len(shares) > 1 and printed.lines > before:
-                lines = _lines_words(before - start + 1, printed.lines - start)
+                lines = _lines_words(before + 1, printed.lines)
                 say(f"{left.id}: {lines} of standard output")
             if provider.closed:  # it was parked: no other run is waited for either
                 break

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from claude_batch.cli.cost import cost_line
 from claude_batch.cli.interrupts import SIGNALS
@@ -116,6 +116,13 @@ def parkable() -> Generator[None]:
             signal.signal(number, handler)
 
 
+@dataclass
+class Printed:
+    """What a command has written to standard output."""
+
+    lines: int = 0
+
+
 class _Waiting(threading.Thread):
     """`Run.wait_sync` in a separate thread, so that the main one can show and be interrupted."""
 
@@ -148,8 +155,11 @@ def wait_and_deliver(
     *,
     write: bool = True,
     forms: Forms | None = None,
+    printed: Printed | None = None,
 ) -> Exit:
-    """Wait for a run, show it, write its output once it is complete; ``forms`` as in `deliver`.
+    """Wait for a run, show it, write its output once it is complete.
+
+    ``forms`` and ``printed`` are as in `deliver`.
 
     If the user interrupts, or the server never answers, the provider is closed and everything is
     parked. Raises `BadOutput`, and any unexpected exception.
@@ -158,7 +168,12 @@ def wait_and_deliver(
     try:
         with display() as shown:
             outcome = _wait(provider, run, shown, options)
-        return _conclude(provider, run, output, options, outcome, write=write, forms=forms)
+
+        def write_whole() -> None:
+            if write:
+                deliver(provider, run, output, options, forms, printed=printed)
+
+        return _conclude(provider, run, options, outcome, write_whole)
     except KeyboardInterrupt:
         return park(provider, run, options)
 
@@ -182,14 +197,11 @@ def park(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> E
 def _conclude(
     provider: ClaudeBatchProvider,
     run: Run,
-    output: str | None,
     options: ProviderOptions,
     outcome: RunStatus | BaseException,
-    *,
-    write: bool,
-    forms: Forms | None,
+    write: Callable[[], None],
 ) -> Exit:
-    """Report and write the outcome once waiting has ended; return its exit code."""
+    """Report the outcome once waiting has ended, and ``write`` it; return its exit code."""
     error = outcome if isinstance(outcome, BaseException) else None
     if isinstance(error, AccountHaltedError):
         say(f"halted: {options.completed(str(error))}")
@@ -228,8 +240,7 @@ def _conclude(
         if not status.finished:
             say(options.how_to_go_on(run.id))
             return Exit.PARKED
-    if write:
-        deliver(provider, run, output, options, forms)
+    write()
     say(f"{run.id} {status.state}: {counts_line(status)}")
     _say_failures(provider, status, options)
     if status.deadline is not None and status.deadline.outcome is not None:
@@ -304,13 +315,14 @@ def deliver(
     forms: Forms | None = None,
     *,
     is_just_named: bool = False,
+    printed: Printed | None = None,
 ) -> None:
     """Write a finished run's output and mark the run as delivered.
 
     ``forms`` sets the formats; by default those stored with the run. With a folder for the results
     and no output, nothing goes to standard output. Raises `BadOutput`, also if another run has
     taken the output or the folder over, unless it ``is_just_named``; the results stay in the
-    ledger.
+    ledger. ``printed`` counts the lines on standard output.
     """
     reach(CrashPoint.BEFORE_DELIVERY)
     form, folder = run.forms() if forms is None else forms
@@ -327,7 +339,8 @@ def deliver(
         if not is_just_named:
             _check_own_places(run, output, folder)
         if output is not None or folder is None:
-            whole = write_output(_final(run, outputs), output, format_of(output, form))
+            final = _final(run, outputs)
+            whole = write_output(final, output, format_of(output, form), printed=printed)
         if whole and folder is not None:
             _write_folder(provider, run, folder)
     except BadOutput as error:
@@ -492,7 +505,11 @@ def _unwritable_folder(folder: str, error: OSError) -> str:
 
 
 def write_output(
-    answers: Iterable[Answer | Success], output: str | None, form: Format = "jsonl"
+    answers: Iterable[Answer | Success],
+    output: str | None,
+    form: Format = "jsonl",
+    *,
+    printed: Printed | None = None,
 ) -> bool:
     """Write every answer as a line, in this format.
 
@@ -501,7 +518,8 @@ def write_output(
     """
     if output is None:
         content = chunks(answers, form)
-        return _write_stdout(_visible(content, form) if on_terminal() else content)
+        shown = _visible(content, form) if on_terminal() else content
+        return _write_stdout(shown, printed or Printed())
     try:
         write_file(answers, output, form)
     except OSError as error:
@@ -509,17 +527,7 @@ def write_output(
     return True
 
 
-@dataclass
-class Printed:
-    """What this command has written to standard output."""
-
-    lines: int = 0
-
-
-printed: Final = Printed()
-
-
-def _write_stdout(content: Iterable[bytes]) -> bool:
+def _write_stdout(content: Iterable[bytes], printed: Printed) -> bool:
     require_stdout()
     try:
         for chunk in content:
