@@ -43,6 +43,10 @@ Feature: A wrong command ends with one clear message and a documented exit code
       batch_processing: true
       documents: [terms.md]
       """
+    And a command's file "tx/summary.json"
+      """
+      {}
+      """
     When a command runs: <words>
     Then the command line exits with 2 and says
       """
@@ -79,6 +83,10 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml tx/cited.jsonl -o tx/terms.md       | tx/terms.md: is read by this command, and would be replaced by the answers; name another with -o. Nothing was sent |
       | submit actor.yaml tx/cited.jsonl --skip-invalid -o tx/terms.md | tx/terms.md: is read by this command            |
       | run tx/reader.yaml asks.jsonl -o tx/terms.md       | tx/terms.md: is read by this command                        |
+      | run actor.yaml asks.jsonl --prices tx/summary.json -o tx/summary.json | tx/summary.json: is read by this command |
+      | submit actor.yaml tx/summary.json --results-dir tx | tx/summary.json: is read by this command, and would be replaced by a file of tx; name another folder with --results-dir |
+      | submit actor.yaml asks.jsonl --prices tx/summary.json --results-dir ./tx | tx/summary.json: is read by this command, and would be replaced |
+      | run actor.yaml asks.jsonl -o dir/000001.json --results-dir dir | dir/000001.json: would be replaced by a file of dir; name another with -o |
       | run actor.yaml asks.jsonl --deadline 2020-01-01T00:00Z | the deadline 2020-01-01T00:00:00+00:00 is in the past   |
       | run actor.yaml asks.jsonl --base-url localhost:80  | an API's URL begins with http:// or https:// and a host; correct --base-url |
       | export run-x --ledger l.db -o l.db                 | l.db: is a file of the ledger                               |

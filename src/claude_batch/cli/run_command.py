@@ -437,6 +437,7 @@ def _ask(
 ) -> Exit:
     from claude_batch.cli.run_delivery import (
         check_folder,
+        check_sources,
         check_writable,
         parkable,
         wait_and_deliver,
@@ -446,9 +447,12 @@ def _ask(
     actor, inputs = asked.actor_and_inputs()
     output = None if output == "-" else output
     if output is not None or (wait and results_dir is None):
-        common = [str(each.source) for each in actor.common_documents if each.is_path]
-        check_writable(output, options.location, [*asked.arguments, *inputs.files, *common])
-    check_folder(results_dir)
+        check_writable(output, options.location)
+    prices = options.settings["prices"]
+    common = [str(each.source) for each in actor.common_documents if each.is_path]
+    read = [*asked.arguments, *inputs.files, *common, *([prices] if prices else [])]
+    check_sources(output, results_dir, read)
+    check_folder(results_dir, output)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     named = {os.path.abspath(place): place for place in (output, results_dir) if place is not None}
     with parkable(), open_provider(options) as provider:
@@ -564,14 +568,16 @@ def storing() -> Generator[Callable[[int], None]]:
         yield show
 
 
-def _without_output(requests: Iterable[ActorRequest], output: str) -> Iterator[ActorRequest]:
-    """Yield requests; raise `BadOutput` if OUT is a document that one of them names."""
+def _without_output(
+    requests: Iterable[ActorRequest], output: str | None, folder: str | None
+) -> Iterator[ActorRequest]:
+    """Yield requests; raise `BadOutput` if a document that one of them names would be replaced."""
     from claude_batch.actor.documents import documents_of
     from claude_batch.cli.run_delivery import check_sources
 
     for request in requests:
         documents = documents_of(request.documents)
-        check_sources(output, (str(each.source) for each in documents if each.is_path))
+        check_sources(output, folder, (str(each.source) for each in documents if each.is_path))
         yield request
 
 
@@ -597,7 +603,9 @@ def _store(
         with storing() as on_stored:
             run = provider.store(
                 actor,
-                inputs if output is None else _without_output(inputs, output),
+                _without_output(inputs, output, forms.results_dir)
+                if output or forms.results_dir
+                else inputs,
                 label=label,
                 new=new,
                 budget_usd=budget_usd,

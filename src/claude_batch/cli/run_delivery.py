@@ -42,6 +42,7 @@ from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.providers.export import (
     chunks,
     format_of,
+    is_of_folder,
     is_special,
     make_folder,
     probe,
@@ -437,10 +438,10 @@ NOTHING_SENT = ". Nothing was sent"
 """The end of each message about an output that was checked in advance."""
 
 
-def check_writable(output: str | None, ledger: str, sources: Iterable[str] = ()) -> None:
+def check_writable(output: str | None, ledger: str) -> None:
     """Check that OUT can be written, before anything is paid for. Raises `BadOutput`.
 
-    It may be neither a file of the ``ledger`` nor one of ``sources``, because it is replaced.
+    It may be no file of the ``ledger``, because it is replaced.
     """
     if output is None:
         try:
@@ -448,7 +449,7 @@ def check_writable(output: str | None, ledger: str, sources: Iterable[str] = ())
         except BadOutput as error:
             raise BadOutput(f"{error}; name a file with -o. Nothing was sent") from None
         return
-    _check_own_file(output, ledger, sources)
+    _check_own_file(output, ledger)
     if os.path.isdir(output):
         raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
     try:
@@ -460,7 +461,7 @@ def check_writable(output: str | None, ledger: str, sources: Iterable[str] = ())
         ) from None
 
 
-def _check_own_file(output: str, ledger: str, sources: Iterable[str]) -> None:
+def _check_own_file(output: str, ledger: str) -> None:
     if not on_server(ledger):
         target, own = os.path.realpath(output), os.path.realpath(path_of(ledger))
         if target.startswith(own) and _OF_LEDGER.fullmatch(target[len(own) :]):
@@ -468,18 +469,24 @@ def _check_own_file(output: str, ledger: str, sources: Iterable[str]) -> None:
                 f"{output}: is a file of the ledger, which holds what was paid for; name another "
                 "with -o. Nothing was sent"
             )
-    check_sources(output, sources)
 
 
-def check_sources(output: str, sources: Iterable[str]) -> None:
-    """Check that OUT is none of the files that the command reads. Raises `BadOutput`."""
-    if not os.path.exists(output) or is_special(output):
-        return  # it replaces nothing
+def check_sources(output: str | None, folder: str | None, sources: Iterable[str]) -> None:
+    """Check that the command reads neither OUT nor a file of the folder. Raises `BadOutput`."""
+    if output is not None and (not os.path.exists(output) or is_special(output)):
+        output = None  # it replaces nothing
     for source in sources:
-        if os.path.exists(source) and os.path.samefile(source, output):
+        if not os.path.exists(source):
+            continue
+        if output is not None and os.path.samefile(source, output):
             raise BadOutput(
                 f"{output}: is read by this command, and would be replaced by the answers; "
                 "name another with -o. Nothing was sent"
+            )
+        if folder is not None and is_of_folder(folder, source):
+            raise BadOutput(
+                f"{source}: is read by this command, and would be replaced by a file of {folder}; "
+                "name another folder with --results-dir. Nothing was sent"
             )
 
 
@@ -490,10 +497,18 @@ def check_stored_output(run: Run, output: str | None, ledger: str) -> None:
     check_folder(run.forms().results_dir)
 
 
-def check_folder(folder: str | None) -> None:
-    """Create the folder, and check that it is writable. Raises `BadOutput`."""
+def check_folder(folder: str | None, output: str | None = None) -> None:
+    """Create the folder, and check that it is writable. Raises `BadOutput`.
+
+    OUT may be none of its files, because it would be replaced by one.
+    """
     if folder is None:
         return
+    if output is not None and is_of_folder(folder, output):
+        raise BadOutput(
+            f"{output}: would be replaced by a file of {folder}; name another with -o. Nothing was "
+            "sent"
+        )
     try:
         make_folder(folder)
     except OSError as error:

@@ -145,7 +145,7 @@ def results_command(
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
-        check_folder(results_dir)  # it makes the folder, so only for a run that exists
+        check_folder(results_dir, output)  # it makes the folder, so only for a run that exists
         if refetch:
             _refetch(run, options)
         status = run.status()

@@ -327,6 +327,15 @@ _RESULT = re.compile(r"[0-9]{6,}(-.+)?\.json")
 """The name of a result's file; see `_name`."""
 
 
+def is_of_folder(folder: str, path: str) -> bool:
+    """Return whether a file is one that `write_folder` writes or replaces."""
+    inside = Path(os.path.realpath(folder))
+    parent, name = os.path.split(os.path.realpath(path))
+    if Path(parent) == inside:
+        return name == "summary.json" or _RESULT.fullmatch(name) is not None
+    return Path(parent) == inside / "raw" and name == "results.jsonl"
+
+
 def make_folder(folder: str) -> None:
     """Create the folder, and check that it is writable."""
     (Path(folder) / "raw").mkdir(parents=True, exist_ok=True)
