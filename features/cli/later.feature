@@ -899,11 +899,22 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And the command line does not say: /v1
     Given a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl --base-url http://127.0.0.1:PORT/v1
-    And a command runs: run actor.yaml asks.jsonl -o more.jsonl
+    And a command runs: run actor.yaml asks.jsonl -o more.jsonl --api-key-env ANTHROPIC_API_KEY
     Then the command line exits with 0 and says
       """
       the same requests wait for http://127.0.0.1:
-      /v1 as run-1f00000000, of which nothing was sent; if that base URL is wrong, run `claude-batch cancel run-1f00000000`
+      /v1 as run-1f00000000, of which nothing was sent; if that base URL is wrong, run `claude-batch cancel run-1f00000000 --api-key-env ANTHROPIC_API_KEY`
+      """
+
+  Scenario: A command in an error of the library has the flags that were typed
+    Given a command's API with {"latency": 3600}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl --ledger my.db
+    And a command runs: cancel RUN --ledger my.db
+    And a command runs: retry RUN --ledger my.db --only canceled
+    Then the command line exits with 2 and says
+      """
+      RUN is being cancelled, and its batches have not ended. Nothing was sent again. Wait for them with: `claude-batch resume RUN --ledger my.db`
       """
 
   Scenario: advance needs no key if nothing is due

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from claude_batch.cli.user_messages import say
+from claude_batch.cli.user_messages import complete_commands, say
 from claude_batch.core.errors import ActorConfigurationError, RunNotFoundError
 from claude_batch.core.quantities import nano_dollars, parse_duration, usd
 from claude_batch.core.settings import (
@@ -309,8 +309,11 @@ folder_option: Callable[[Any], Any] = click.option(
 _NEEDED_AGAIN = [row.name for row in PROVIDER_ROWS if row.flag]
 """Options that a later command needs again to find the same run and server."""
 
-_READING = ("budget", "cost", "show", "status", "unknown")
+_READING = ("budget", "cost", "export", "ledger backup", "ledger show", "show", "status", "unknown")
 """Commands in hints that have only the first of these flags, ``--ledger``."""
+
+_WITHOUT_LEDGER = ("actors", "completion", "ledger copy", "sandbox")
+"""Commands in hints that have none of them."""
 
 _COMMAND = re.compile("`claude-batch ([^`]+)`")
 
@@ -344,15 +347,14 @@ class ProviderOptions:
         ``base_url`` is that of the server, if it is another one.
         """
         given = dict(self.typed)
-        if "--base-url" in verb:  # a message of the library names that of the run
-            given.pop("base_url", None)
         if base_url is not None:
             given["base_url"] = without_password(base_url)
-        accepted = ("ledger",) if verb.split()[0] in _READING else _NEEDED_AGAIN
+        accepted = ["ledger"] if verb.startswith(_READING) else _NEEDED_AGAIN
         flags = [
-            f"{_LIGHT[name].flags[0]} {shlex.quote(given[name])}"
-            for name in accepted
-            if name in given
+            f"{flag} {shlex.quote(given[name])}"
+            for name in ([] if verb.startswith(_WITHOUT_LEDGER) else accepted)
+            # A message of the library names the base URL of the run.
+            if name in given and (flag := _LIGHT[name].flags[0]) not in verb
         ]
         return " ".join(("claude-batch", verb, *words, *flags))
 
@@ -379,7 +381,9 @@ class ProviderOptions:
 
 def reading_options(ledger: str | None) -> ProviderOptions:
     """Return the options of the running command, which reads a ledger and has no provider."""
-    return ProviderOptions({"ledger": ledger}, typed=_typed(click.get_current_context()))
+    options = ProviderOptions({"ledger": ledger}, typed=_typed(click.get_current_context()))
+    complete_commands(options.completed)
+    return options
 
 
 def run_options(command: _F) -> _F:
@@ -403,6 +407,7 @@ def provider_options(command: _F) -> _F:
         options = ProviderOptions(
             settings, given.pop("sandbox", False), _typed(click.get_current_context())
         )
+        complete_commands(options.completed)
         try:
             return command(*args, options=options, **given)
         except ActorConfigurationError as error:

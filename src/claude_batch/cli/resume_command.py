@@ -28,11 +28,7 @@ from claude_batch.cli.user_messages import (
     require_stdout,
     say,
 )
-from claude_batch.core.errors import (
-    AccountHaltedError,
-    ActorConfigurationError,
-    InvalidRequestError,
-)
+from claude_batch.core.errors import AccountHaltedError, ActorConfigurationError
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.settings import without_password
 from claude_batch.core.states import BatchState, RequestState, RunState
@@ -342,11 +338,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
                 f"changed. Repeat it with: {again}"
             )
             raise SystemExit(Exit.USAGE)
-        try:
-            retried = run.retry(only or None)
-        except InvalidRequestError as error:
-            say(f"error: {error}")
-            raise SystemExit(Exit.USAGE) from None
+        retried = run.retry(only or None)
         for batch_id, reason in retried.refused.items():
             resubmit = options.command("unknown", left.id, "--resubmit")
             say(
