@@ -219,6 +219,21 @@ def require_value(
     return value
 
 
+_STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
+def output_path(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Return OUT, or None if it names standard output; click's callback.
+
+    A file to which the shell directs standard output (``>>all.jsonl``) would be replaced by its
+    other names.
+    """
+    value = require_value(context, parameter, value)
+    return None if value in _STDOUT else value
+
+
 _TYPES: Mapping[Kind, click.ParamType[Any]] = {
     Kind.DURATION: DURATION,
     Kind.DOLLARS: DOLLARS,

@@ -26,6 +26,7 @@ from claude_batch.cli.options import (
     format_option,
     open_provider,
     option,
+    output_path,
     provider_options,
     require_value,
     run_options,
@@ -364,7 +365,7 @@ def _what_helps(found: Estimate) -> str:
 
 _OTHERS: tuple[Callable[[Any], Any], ...] = (
     click.option("-o", "--output", metavar="OUT", shell_complete=complete_files,
-                 callback=require_value,
+                 callback=output_path,
                  help="The file for the results. By default standard output."),
     format_option,
     folder_option,
@@ -445,7 +446,6 @@ def _ask(
     from claude_batch.ledger.deliveries import Forms
 
     actor, inputs = asked.actor_and_inputs()
-    output = None if output == "-" else output
     if output is not None or (wait and results_dir is None):
         check_writable(output, options.location)
     prices = options.settings["prices"]

@@ -450,7 +450,7 @@ def check_writable(output: str | None, ledger: str) -> None:
             raise BadOutput(f"{error}; name a file with -o. Nothing was sent") from None
         return
     _check_own_file(output, ledger)
-    if os.path.isdir(output):
+    if os.path.isdir(output) or output.endswith(os.sep):
         raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
     try:
         if not is_special(output):

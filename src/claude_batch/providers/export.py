@@ -12,7 +12,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -285,7 +285,9 @@ def export_run(ledger: Ledger, run_id: str, path: str, form: Format | None) -> i
 
 
 def probe(target: Path) -> None:
-    """Check that a file can be created in the target's folder."""
+    """Check that the target's name can be used, and that its folder accepts a file."""
+    with suppress(FileNotFoundError):
+        target.lstat()  # the temporary file's name may be shorter
     descriptor, path = temporary_files.create_beside(target)
     os.close(descriptor)
     path.unlink()
