@@ -306,6 +306,7 @@ def advance_command(options: ProviderOptions) -> None:
 def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) -> None:
     """Send the failed requests of a run again, wait, and write its whole output again.
 
+    If the output was changed since it was written, nothing is sent: give that file another name.
     Requests that succeeded are not sent again, and keep their place. Requests that were cancelled
     with their run are sent only with `--only canceled`. Requests without a result may have been
     paid for: `--only missing` first fetches the results again, free of charge. It sends only what
@@ -313,6 +314,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
     """
     from claude_batch.cli.run_delivery import (
         check_stored_output,
+        check_unchanged,
         parkable,
         say_unfinished,
         wait_and_deliver,
@@ -329,6 +331,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         run = provider.open_run(run_id)
         left = run.outstanding()
         check_stored_output(run, left.output, options.location)
+        check_unchanged(left)
         here = provider.address.rstrip("/")
         if left.base_url != here:
             again = options.command("retry", left.id, base_url=left.base_url)

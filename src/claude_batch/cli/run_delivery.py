@@ -54,7 +54,7 @@ from claude_batch.providers.failure_report import failure_lines, may_be_retried
 from claude_batch.providers.progress import Display, counts_line, display
 
 if TYPE_CHECKING:
-    from claude_batch.ledger.deliveries import Forms
+    from claude_batch.ledger.deliveries import Forms, Outstanding
     from claude_batch.ledger.queries import Answer, Success
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.export import Format
@@ -495,6 +495,27 @@ def check_stored_output(run: Run, output: str | None, ledger: str) -> None:
     if output is not None:
         check_writable(output, ledger)
     check_folder(run.forms().results_dir)
+
+
+_MOMENT = 2.0
+"""Seconds by which a file system's clock may be ahead of the ledger's."""
+
+
+def check_unchanged(left: Outstanding) -> None:
+    """Check that nobody has changed OUT since the run wrote it. Raises `BadOutput`."""
+    if left.output is None or left.delivered is None or is_special(left.output):
+        return
+    try:
+        changed = os.stat(left.output).st_mtime
+    except FileNotFoundError:
+        return  # it was moved, so that nothing is replaced
+    except OSError as error:
+        raise BadOutput(f"{left.output}: {error.strerror}{NOTHING_SENT}") from None
+    if changed > left.delivered + _MOMENT:
+        raise BadOutput(
+            f"{left.output}: was changed after {left.id} had written it, and would be replaced. "
+            f"Give it another name, then repeat the command{NOTHING_SENT}"
+        )
 
 
 def check_folder(folder: str | None, output: str | None = None) -> None:

@@ -52,6 +52,8 @@ class Outstanding(NamedTuple):
     """True if every request has its final state."""
     base_url: str
     """The API that the run uses; no other server has its batches."""
+    delivered: float | None = None
+    """When its output was written, in seconds since the epoch."""
 
 
 # Counted from their index alone.
@@ -66,6 +68,7 @@ _RUNS = select(
     runs.c.output,
     (_finished >= runs.c.request_count).label("finished"),
     workspaces.c.base_url,
+    runs.c.delivered,
 ).join(workspaces, workspaces.c.id == runs.c.workspace_id)
 
 
@@ -116,7 +119,8 @@ def was_sent(tx: Connection, run_id: str) -> bool:
 
 
 def _of_row(row: Any) -> Outstanding:
-    return Outstanding(row.id, row.kind, row.output, bool(row.finished), row.base_url.rstrip("/"))
+    address = row.base_url.rstrip("/")
+    return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, row.delivered)
 
 
 def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
