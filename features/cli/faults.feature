@@ -180,6 +180,24 @@ Feature: A wrong command ends with one clear message and a documented exit code
       """
     And the command line has sent nothing
 
+  Scenario Outline: A misspelled environment variable is named by a command that opens no provider: <words>
+    Given a command's API
+    And a command's environment has <name> = the folder
+    And a command's environment lacks <meant>
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: <words>
+    Then the command line exits with 2 and says
+      """
+      error: the environment variable <name> is not a setting; did you mean <meant>? Rename or unset it, because it would be ignored. Nothing was sent
+      """
+
+    Examples:
+      | words                                  | name                | meant               |
+      | status                                 | CLAUDE_BATCH_LEDGERS | CLAUDE_BATCH_LEDGER |
+      | ledger show                            | CLAUDE_BATCH_LEDGR  | CLAUDE_BATCH_LEDGER |
+      | cost                                   | CLAUDE_BATCH_PRICE  | CLAUDE_BATCH_PRICES |
+      | estimate actor.yaml asks.jsonl --offline | CLAUDE_BATCH_BUDGET | CLAUDE_BATCH_BUDGET_USD |
+
   Scenario Outline: Settings are taken as the documentation writes them: <name> = <value>
     Given a command's API
     And a command's environment has <name> = <value>

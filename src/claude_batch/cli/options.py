@@ -6,6 +6,7 @@ ledger, which a command that reads must not create, or a provider.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import gc
 import logging
@@ -264,8 +265,7 @@ def option(name: str) -> Callable[[_F], _F]:
         attributes["type"] = click.IntRange(min=setting.least)
     elif setting.kind in _TYPES:
         attributes["type"] = _TYPES[setting.kind]
-    if setting.kind is Kind.TEXT:
-        attributes["callback"] = require_value
+    attributes["callback"] = _callback_of(setting)
     if setting.flag.metavar in ("FILE", "PATH|URL"):
         attributes["shell_complete"] = complete_files
     return click.option(
@@ -277,6 +277,31 @@ def option(name: str) -> Callable[[_F], _F]:
         help=setting.help,
         **attributes,
     )
+
+
+def _callback_of(setting: Setting) -> Callable[..., Any]:
+    def check(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        if value is None:
+            _check_spelling(setting.name)
+        return require_value(context, parameter, value) if setting.kind is Kind.TEXT else value
+
+    return check
+
+
+def _check_spelling(name: str) -> None:
+    """Raise `ActorConfigurationError` if a setting seems to be in a misspelled variable.
+
+    A provider checks all variables. Commands without one would read another ledger.
+    """
+    others = [
+        variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        for variable in os.environ
+        if variable.startswith(ENVIRONMENT_PREFIX)
+    ]
+    if difflib.get_close_matches(name, others, n=1, cutoff=0.8):
+        from claude_batch.core.batch_processing import check_environment
+
+        check_environment()  # which knows the names of all settings
 
 
 def _named(commands: Commands) -> list[str]:
