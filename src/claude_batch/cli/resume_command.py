@@ -133,7 +133,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
     The output is written to the file that the run was started with, else to standard output. If
     several runs have no file, messages on standard error say which lines are whose.
     """
-    from claude_batch.cli.run_delivery import Printed, parkable, wait_and_deliver
+    from claude_batch.cli.run_delivery import Printed, check_unchanged, parkable, wait_and_deliver
 
     require_ledger(options.location)
     with parkable(), open_provider(options) as provider:
@@ -144,6 +144,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             say("there is no unfinished run")
             return
         for left in found:
+            check_unchanged(left)
             if not left.finished:
                 _check_output(provider, left, options, alone=run_id is not None)
         if any(not left.finished for left in found):
