@@ -272,6 +272,15 @@ def kept_settings(run: Any, mode: BatchProcessingMode) -> dict[str, tuple[Any, A
     }
 
 
+def kept_mode(run: Any, mode: BatchProcessingMode) -> BatchProcessingMode:
+    """Return the settings with which a continued run goes on if ``mode`` is requested."""
+    kept = (type(mode).model_fields.keys() & set(runs.c.keys())) - set(_AS_ASKED_LAST)
+    settings = {name: getattr(run, name) for name in kept}
+    if run.live is not None:
+        settings["mode"] = "live"
+    return mode.model_copy(update=settings)
+
+
 def declare_budgets(tx: Connection, run_id: str, run: NewRun) -> None:
     """Declare the budgets of a mode for a run that was just created or requested again."""
     budgets.declare(tx, "run", run_id, run.mode.budget)

@@ -260,11 +260,12 @@ class RunStorage:
     def _finish(self, writer: RunWriter, options: StoreOptions) -> Run | None:
         """Make what was written a run that is sent, and notify everybody. Blocks."""
         if options.on_estimate is not None:
-            places = range(writer.count) if options.new else writer.to_send()
+            whole_run = (range(writer.count), writer.asked.mode)
+            places, mode = whole_run if options.new else writer.to_send()
             if places:
                 prices = prices_of(self._entrance.settings.prices)
                 options.on_estimate(
-                    stored_estimate(writer, prices, places, whole=options.estimate_all)
+                    stored_estimate(writer, prices, places, mode, whole=options.estimate_all)
                 )
         run_id = writer.finish(new=options.new)
         if run_id is None:

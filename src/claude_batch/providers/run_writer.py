@@ -421,17 +421,19 @@ class RunWriter:
             )
         return lane_id
 
-    def to_send(self) -> Sequence[int]:
-        """Return the positions of the requests that are sent once `finish` was called.
+    def to_send(self) -> tuple[Sequence[int], BatchProcessingMode]:
+        """Return the positions of the requests that are sent once `finish` was called, and how.
 
         Of a new run, these are all. Of a run that the ledger has already, they are those that are
-        not sent yet or that are sent again. Stores what was added, and sends nothing.
+        not sent yet or that are sent again, with the settings that it keeps. Stores what was added,
+        and sends nothing.
         """
         self.flush()
         known = self.ledger.query(lambda tx: enqueue.run_by_digest(tx, self._digest.hexdigest()))
         if known is None:
-            return range(self._count)
-        return self.ledger.query(lambda tx: retries.to_send(tx, known.id))
+            return range(self._count), self._mode
+        places = self.ledger.query(lambda tx: retries.to_send(tx, known.id))
+        return places, enqueue.kept_mode(known, self._mode)
 
     def finish(self, *, new: bool = False) -> str | None:
         """Make the stored requests a run that can be sent, and return its id.
