@@ -255,21 +255,27 @@ _OF_CALLS = {"linger", "max_linger"}
 """Settings that only single calls use."""
 
 
-def kept_settings(run: Any, mode: BatchProcessingMode) -> dict[str, tuple[Any, Any]]:
+def kept_settings(
+    run: Any, mode: BatchProcessingMode, *, prefixed: bool
+) -> dict[str, tuple[Any, Any]]:
     """Return the settings that a continued run keeps although ``mode`` sets others.
 
     Each name has the value of the run and that of the mode. Defaults of the mode do not count. A
     deadline is in seconds since the epoch; a relative one counts from the run's beginning.
+    ``prefixed``: with this mode, some of its requests would have a prefix.
     """
     compared = (mode.model_fields_set & set(runs.c.keys())) - set(_AS_ASKED_LAST) - _OF_CALLS
     values = mode.model_dump(mode="python", include=compared)
     if "deadline" in values:
         values["deadline"] = mode.deadline_after(run.created)
-    return {
+    found = {
         name: (kept, value)
         for name, value in values.items()
         if (kept := getattr(run, name)) != value
     }
+    if "cache" in mode.model_fields_set and run.prefixed != prefixed:
+        found["cache"] = ("auto" if run.prefixed else "off", mode.cache)
+    return found
 
 
 def kept_mode(run: Any, mode: BatchProcessingMode) -> BatchProcessingMode:

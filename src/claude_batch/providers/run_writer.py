@@ -474,7 +474,8 @@ class RunWriter:
             self._found = run_id
             report_rerun(run_id, self.rerun)
             if self.rerun.queued or self.rerun.unfinished:
-                report_kept(run_id, enqueue.kept_settings(known, self._mode))
+                kept = enqueue.kept_settings(known, self._mode, prefixed=self._prefixed)
+                report_kept(run_id, kept)
         if self._workbench is not None and self._talk is not None:
             own = {at: judge_of(output) for at, output in self.beside.outputs.items()}
             self._workbench.give(run_id, self._talk.tools, self._talk.judge, own)
