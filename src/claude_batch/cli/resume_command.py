@@ -181,7 +181,8 @@ def _is_printed(provider: ClaudeBatchProvider, left: Outstanding) -> bool:
     """Return whether a run's output goes to standard output."""
     if left.kind != "run" or left.output is not None:
         return False
-    return provider.open_run(left.id).forms().results_dir is None
+    form, folder = provider.open_run(left.id).forms()
+    return form != "none" and folder is None
 
 
 def _lines_words(first: int, last: int) -> str:
