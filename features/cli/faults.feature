@@ -43,6 +43,10 @@ Feature: A wrong command ends with one clear message and a documented exit code
       batch_processing: true
       documents: [terms.md]
       """
+    And a command's file "tx/summary.json"
+      """
+      {}
+      """
     When a command runs: <words>
     Then the command line exits with 2 and says
       """
@@ -79,12 +83,18 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml tx/cited.jsonl -o tx/terms.md       | tx/terms.md: is read by this command, and would be replaced by the answers; name another with -o. Nothing was sent |
       | submit actor.yaml tx/cited.jsonl --skip-invalid -o tx/terms.md | tx/terms.md: is read by this command            |
       | run tx/reader.yaml asks.jsonl -o tx/terms.md       | tx/terms.md: is read by this command                        |
+      | run actor.yaml asks.jsonl --prices tx/summary.json -o tx/summary.json | tx/summary.json: is read by this command |
+      | submit actor.yaml tx/summary.json --results-dir tx | tx/summary.json: is read by this command, and would be replaced by a file of tx; name another folder with --results-dir |
+      | submit actor.yaml asks.jsonl --prices tx/summary.json --results-dir ./tx | tx/summary.json: is read by this command, and would be replaced |
+      | run actor.yaml asks.jsonl -o dir/000001.json --results-dir dir | dir/000001.json: would be replaced by a file of dir; name another with -o |
       | run actor.yaml asks.jsonl --deadline 2020-01-01T00:00Z | the deadline 2020-01-01T00:00:00+00:00 is in the past   |
       | run actor.yaml asks.jsonl --base-url localhost:80  | an API's URL begins with http:// or https:// and a host; correct --base-url |
       | export run-x --ledger l.db -o l.db                 | l.db: is a file of the ledger                               |
       | results run-x --ledger sqlite:///l.db -o l.db      | l.db: is a file of the ledger                               |
       | doctor --live --yes --ledger l.db -o l.db          | l.db: is a file of the ledger, which holds what was paid for; name another with -o. Nothing was sent |
       | doctor --live --yes -o no/report.md                | no/report.md: cannot be written: No such file or directory. Nothing was sent |
+      | run actor.yaml asks.jsonl -o new/                  | new/: is a directory; name a file with -o. Nothing was sent |
+      | run actor.yaml asks.jsonl -o nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn | cannot be written: File name too long. Nothing was sent |
       | run actor.yaml asks.jsonl -o no/out.jsonl          | no/out.jsonl: cannot be written: No such file or directory. Nothing was sent |
       | run actor.yaml asks.jsonl --poll-interval soon     | Invalid value for '--poll-interval'                         |
       | run actor.yaml asks.jsonl --max-attempts 99999999999999999999 | error: --max-attempts: Input should be less than or equal to 1000000000 |
@@ -169,6 +179,24 @@ Feature: A wrong command ends with one clear message and a documented exit code
       error: CLAUDE_BATCH_MAX_POLL_INTERVAL: Input should be greater than or equal to 0.05
       """
     And the command line has sent nothing
+
+  Scenario Outline: A misspelled environment variable is named by a command that opens no provider: <words>
+    Given a command's API
+    And a command's environment has <name> = the folder
+    And a command's environment lacks <meant>
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: <words>
+    Then the command line exits with 2 and says
+      """
+      error: the environment variable <name> is not a setting; did you mean <meant>? Rename or unset it, because it would be ignored. Nothing was sent
+      """
+
+    Examples:
+      | words                                  | name                | meant               |
+      | status                                 | CLAUDE_BATCH_LEDGERS | CLAUDE_BATCH_LEDGER |
+      | ledger show                            | CLAUDE_BATCH_LEDGR  | CLAUDE_BATCH_LEDGER |
+      | cost                                   | CLAUDE_BATCH_PRICE  | CLAUDE_BATCH_PRICES |
+      | estimate actor.yaml asks.jsonl --offline | CLAUDE_BATCH_BUDGET | CLAUDE_BATCH_BUDGET_USD |
 
   Scenario Outline: Settings are taken as the documentation writes them: <name> = <value>
     Given a command's API

@@ -284,6 +284,21 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: resume RUN
     Then the command line exits with 1
 
+  Scenario: A cancel with a key that the API refuses exits as every command with such a key
+    Given a command's API with {"latency": 60}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}
+      """
+    And a command runs: cancel RUN
+    Then the command line exits with 4 and says
+      """
+      RUN is marked as cancelled, but the cancel request has not reached the API yet: sending is halted (credentials):
+      Correct the cause, then send it with: claude-batch cancel RUN
+      """
+
   Scenario: A cancel with the key of another workspace is stored, and says that the batches run on
     Given a command's API with {"latency": 60, "workspaces": {"sk-other": "wrkspc_other"}}
     And a command's file "asks.jsonl" of 1 prompts
@@ -548,6 +563,70 @@ Feature: Later commands show, wait for, cancel and deliver a run
       """
     And the command line has written 1 answers in order to "out.jsonl"
 
+  Scenario: A run that has lost its output to a later one is written to no other
+    Given a command's API with {"latency": 3600}
+    And the next runs get the ids run-1a00000000 run-1b00000000
+    And a command's file "typo.jsonl"
+      """
+      "propmt 1"
+      "propmt 2"
+      """
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml typo.jsonl -o out.jsonl
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API's clock goes 2 hours on
+    And a command runs: resume
+    Then the command line exits with 0 and says
+      """
+      run-1a00000000 is not written: a later run has its place. Its answers: claude-batch results run-1a00000000 -o OUT
+      """
+    And the command line prints nothing but errors
+    And the command line has written 1 answers in order to "out.jsonl"
+
+  Scenario: An earlier run does not replace the files of a folder that a later one was asked to fill
+    Given a command's API with {"latency": 3600}
+    And the next runs get the ids run-1a00000000 run-1b00000000 run-1c00000000
+    And a command's file "typo.jsonl"
+      """
+      "propmt 1"
+      "propmt 2"
+      """
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml typo.jsonl --results-dir kept
+    And a command runs: submit actor.yaml asks.jsonl --results-dir kept
+    Then the command line exits with 0 and says
+      """
+      run-1a00000000 was to write kept too; this run has that path now. 2 requests have no result yet
+      """
+    When the API's clock goes 2 hours on
+    And a command runs: resume
+    Then the command line exits with 0 and says
+      """
+      run-1a00000000 is not written: a later run has its place. Its answers: claude-batch results run-1a00000000 -o OUT
+      """
+    And the command line prints nothing but errors
+    And the folder "kept" has the files 000001.json, raw/results.jsonl, summary.json
+    When a command runs: run actor.yaml typo.jsonl --results-dir kept
+    Then the command line exits with 0
+    And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+
+  Scenario: A retry does not replace the output that a later run has written
+    Given a command's API
+    And the next runs get the ids run-1a00000000 run-1b00000000
+    And a command's file "failing.jsonl"
+      """
+      "one [[sandbox:errored:overloaded_error]]"
+      """
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run actor.yaml failing.jsonl -o out.jsonl --max-attempts 1
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: retry run-1a00000000
+    Then the command line exits with 1 and says
+      """
+      run-1a00000000 is not written: a later run has its place. Its answers: claude-batch results run-1a00000000 -o OUT
+      """
+    And the command line has written 1 answers in order to "out.jsonl"
+
   Scenario: Runs whose output is no file all keep it
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts
@@ -665,6 +744,18 @@ Feature: Later commands show, wait for, cancel and deliver a run
       parked; continue with: claude-batch resume RUN
       """
     And the command line's ledger has 1 runs
+
+  Scenario: A command that dies once the run is stored has stored the format and the folder, too
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command's process dies at after_stored: submit actor.yaml asks.jsonl -o out.txt --format csv --results-dir kept
+    And a command runs: resume
+    Then the command line exits with 0
+    And the rows of "out.txt" have
+      | id | says     |
+      | 1  | prompt 1 |
+      | 2  | prompt 2 |
+    And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
 
   Scenario Outline: An interrupt waits for live calls, and says what a second one costs: <verb>
     Given a command's API with {"live_latency": 1}
@@ -808,11 +899,22 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And the command line does not say: /v1
     Given a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl --base-url http://127.0.0.1:PORT/v1
-    And a command runs: run actor.yaml asks.jsonl -o more.jsonl
+    And a command runs: run actor.yaml asks.jsonl -o more.jsonl --api-key-env ANTHROPIC_API_KEY
     Then the command line exits with 0 and says
       """
       the same requests wait for http://127.0.0.1:
-      /v1 as run-1f00000000, of which nothing was sent; if that base URL is wrong, run `claude-batch cancel run-1f00000000`
+      /v1 as run-1f00000000, of which nothing was sent; if that base URL is wrong, run `claude-batch cancel run-1f00000000 --api-key-env ANTHROPIC_API_KEY`
+      """
+
+  Scenario: A command in an error of the library has the flags that were typed
+    Given a command's API with {"latency": 3600}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl --ledger my.db
+    And a command runs: cancel RUN --ledger my.db
+    And a command runs: retry RUN --ledger my.db --only canceled
+    Then the command line exits with 2 and says
+      """
+      RUN is being cancelled, and its batches have not ended. Nothing was sent again. Wait for them with: `claude-batch resume RUN --ledger my.db`
       """
 
   Scenario: advance needs no key if nothing is due

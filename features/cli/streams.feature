@@ -56,3 +56,20 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch status --watch > /dev/full   | 2    | No space left on device                   |
       | claude-batch show RUN 1 > /dev/full       | 2    | No space left on device                   |
       | claude-batch results RUN > /dev/full      | 2    | No space left on device. The results are kept. Write them with: claude-batch results RUN -o OUT |
+
+  Scenario: Standard output is written as the shell has opened it, whatever it is called
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o first.jsonl
+    Then a command in a shell ends with a code and says
+      | command                                                | code | says |
+      | claude-batch results RUN -o /dev/stdout >>first.jsonl  | 0    |      |
+      | claude-batch results RUN -o /dev/fd/1 >>first.jsonl    | 0    |      |
+    And the command line has written to "first.jsonl"
+      | id | ok  | says     |
+      | 1  | yes | prompt 1 |
+      | 2  | yes | prompt 2 |
+      | 1  | yes | prompt 1 |
+      | 2  | yes | prompt 2 |
+      | 1  | yes | prompt 1 |
+      | 2  | yes | prompt 2 |

@@ -230,6 +230,19 @@ Feature: The cost of a run is estimated before it is sent
       | 60000 tokens of claude-haiku-4-5     | $0.1730           | Raise --confirm-above, or leave it out and set --budget |
       | 5 tokens of claude-nobody-9          | an unknown amount | To bound it, name the price of claude-nobody-9 with --prices; or leave out --confirm-above |
 
+  Scenario: A run that is continued is estimated as it is sent, also if the repeated command says otherwise
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl --mode live --budget 0
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl --budget 100 --confirm-above 0.03
+    Then the command line exits with 2 and says
+      """
+      this can cost $0.0454, more than --confirm-above $0.03, and there is no terminal to confirm it on
+      """
+    And the command line has sent nothing
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --budget 100 --confirm-above 0.05
+    Then the command line exits with 0
+
   Scenario Outline: The question about a run that can cost more is answered with <answer>
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 10 requests that use {"input_tokens": 10, "output_tokens": 200}

@@ -37,6 +37,24 @@ Feature: A run whose requests share a prefix pays for it once
       | auto | auto  |
       | on   | auto  |
 
+  Scenario Outline: A run that is continued with another cache keeps its own, and says so: <first>, then <then>
+    Given a command's API with {"latency": 7200}
+    And a command's file "many.jsonl" of 12 prompts
+    And a command's actor with a long system prompt
+    When a command runs: submit long.yaml many.jsonl --cache <first>
+    And a command runs: submit long.yaml many.jsonl --cache <first>
+    Then the command line does not say: keeps the settings
+    When a command runs: submit long.yaml many.jsonl --cache <then>
+    Then the command line exits with 0 and says
+      """
+      RUN keeps the settings that it began with: cache <first> (not <then>). To send all its requests again
+      """
+
+    Examples:
+      | first | then |
+      | off   | auto |
+      | auto  | off  |
+
   Scenario: What the cache did is shown
     Given a command's API
     And a command's file "many.jsonl" of 12 prompts

@@ -74,7 +74,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     And a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 1 and says
       """
-      1 request may have been paid for and is not sent again (decide with: claude-batch unknown RUN --resubmit)
+      1 request may have been paid for and is not sent again (decide with: `claude-batch unknown RUN --resubmit`)
       """
     And the output "out.jsonl" has the states missing_result, succeeded, succeeded, succeeded, invalid_request_error
     And the API was asked for 5 and then 3 requests, and paid once for each of 4
@@ -90,7 +90,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     Then the command line exits with 3 and says
       """
       RUN has the same requests and is unfinished, so it is continued: 0 answers from the ledger, 5 requests are open
-      5 requests may have been paid for and are not sent again (decide with: claude-batch unknown RUN --resubmit)
+      5 requests may have been paid for and are not sent again (decide with: `claude-batch unknown RUN --resubmit`)
       """
     And the API was asked for 5 requests, and paid once for each of 1
 

@@ -179,6 +179,29 @@ Feature: What failed in a run is asked again on order, and nothing else
       """
     And the API was asked for 5 requests, and paid once for each of 2
 
+  Scenario Outline: An output that was changed since is not replaced, and one that was moved is written anew: <verb>
+    Given a limit of 0 seconds between two clocks
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Given a command's file "out.jsonl"
+      """
+      corrected by hand
+      """
+    When a command runs: <verb> RUN
+    Then the command line exits with 2 and says
+      """
+      out.jsonl: was changed after RUN had written it, and would be replaced. Give it another name, then repeat the command. Nothing was sent
+      """
+    And the API was asked for 5 requests, and paid once for each of 2
+    And a command in a shell ends with a code and says
+      | command                                             | code | says  |
+      | mv out.jsonl mine.jsonl; claude-batch <verb> RUN     | <code> | wrote |
+    And the output "out.jsonl" has the states <states>
+
+    Examples:
+      | verb   | code | states                                                       |
+      | retry  | 0    | succeeded, succeeded, succeeded, succeeded, succeeded        |
+      | resume | 1    | succeeded, invalid_request_error, expired, succeeded, canceled |
+
   Scenario: What was lost is not asked again, since it may have been paid for
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And the run's first request is lost

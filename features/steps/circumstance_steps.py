@@ -122,9 +122,9 @@ def _output_turns_into_a_folder(_: Context) -> Iterator[None]:
     """Between the check before anything is sent, and the writing."""
     real = run_delivery.write_output
 
-    def late(answers: Any, output: str | None, *form: Any) -> bool:
+    def late(answers: Any, output: str | None, *form: Any, **more: Any) -> bool:
         Path("out.jsonl").mkdir(exist_ok=True)
-        return real(answers, output, *form)
+        return real(answers, output, *form, **more)
 
     with mock.patch.object(run_delivery, "write_output", late):
         yield

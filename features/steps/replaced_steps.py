@@ -30,6 +30,7 @@ LIMITS = {
     "result line that is stored at once": "claude_batch.lifecycle.collection.CHUNK_LINES",
     "countings before a call is stored": "claude_batch.lifecycle.calls.COUNTINGS",
     "live calls that are looked at together": "claude_batch.lifecycle.live_driver.PAGE",
+    "seconds between two clocks": "claude_batch.cli.run_delivery._MOMENT",
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
 

@@ -42,7 +42,9 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-of-tomorrow", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                                        |                                                                  |
       | {"model": "us.anthropic.claude-opus-5-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1024}}                                              |                                                                  |
       | {"model": "claude-opus-5-5", "max_tokens": 4000, "thinking": {"type": "disabled"}}                                                                                 |                                                                  |
-      | {"model": "claude-opus-5-5", "max_tokens": 4000, "thinking": "of tomorrow"}                                                                                        |                                                                  |
+      | {"model": "claude-opus-5-5", "max_tokens": 4000, "thinking": {"type": "of tomorrow"}}                                                                              |                                                                  |
+      | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "enabled"}}                                                                                 | `thinking.budget_tokens` must be a whole number, not None        |
+      | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": "2k"}}                                                          | `thinking.budget_tokens` must be a whole number, not '2k'        |
 
   Scenario: What messages, schemas and tools cannot be
     Then changed params are encoded for a batch as follows
@@ -71,6 +73,7 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-opus-5-5", "stop_sequences": "END"} | `stop_sequences` must be a list of texts |
       | {"model": "claude-opus-5-5", "stop_sequences": [1]} | `stop_sequences` must be a list of texts |
       | {"model": "claude-opus-5-5", "output_config": "low"} | `output_config` must be a mapping, not str |
+      | {"model": "claude-opus-5-5", "thinking": 5} | `thinking` must be a mapping, not int |
       | {"model": "claude-opus-5-5", "metadata": [1]} | `metadata` must be a mapping, not list |
       | {"model": "claude-opus-5-5", "cache_control": "ephemeral"} | `cache_control` must be a mapping, not str |
       | {"model": "claude-opus-5-5", "tool_choice": "any"} | `tool_choice` must be a mapping, not str |

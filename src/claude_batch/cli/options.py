@@ -6,6 +6,7 @@ ledger, which a command that reads must not create, or a provider.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import gc
 import logging
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from claude_batch.cli.user_messages import say
+from claude_batch.cli.user_messages import complete_commands, say
 from claude_batch.core.errors import ActorConfigurationError, RunNotFoundError
 from claude_batch.core.quantities import nano_dollars, parse_duration, usd
 from claude_batch.core.settings import (
@@ -220,6 +221,21 @@ def require_value(
     return value
 
 
+_STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+
+
+def output_path(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Return OUT, or None if it names standard output; click's callback.
+
+    A file to which the shell directs standard output (``>>all.jsonl``) would be replaced by its
+    other names.
+    """
+    value = require_value(context, parameter, value)
+    return None if value in _STDOUT else value
+
+
 _TYPES: Mapping[Kind, click.ParamType[Any]] = {
     Kind.DURATION: DURATION,
     Kind.DOLLARS: DOLLARS,
@@ -250,8 +266,7 @@ def option(name: str) -> Callable[[_F], _F]:
         attributes["type"] = click.IntRange(min=setting.least)
     elif setting.kind in _TYPES:
         attributes["type"] = _TYPES[setting.kind]
-    if setting.kind is Kind.TEXT:
-        attributes["callback"] = require_value
+    attributes["callback"] = _callback_of(setting)
     if setting.flag.metavar in ("FILE", "PATH|URL"):
         attributes["shell_complete"] = complete_files
     return click.option(
@@ -263,6 +278,31 @@ def option(name: str) -> Callable[[_F], _F]:
         help=setting.help,
         **attributes,
     )
+
+
+def _callback_of(setting: Setting) -> Callable[..., Any]:
+    def check(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        if value is None:
+            _check_spelling(setting.name)
+        return require_value(context, parameter, value) if setting.kind is Kind.TEXT else value
+
+    return check
+
+
+def _check_spelling(name: str) -> None:
+    """Raise `ActorConfigurationError` if a setting seems to be in a misspelled variable.
+
+    A provider checks all variables. Commands without one would read another ledger.
+    """
+    others = [
+        variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        for variable in os.environ
+        if variable.startswith(ENVIRONMENT_PREFIX)
+    ]
+    if difflib.get_close_matches(name, others, n=1, cutoff=0.8):
+        from claude_batch.core.batch_processing import check_environment
+
+        check_environment()  # which knows the names of all settings
 
 
 def _named(commands: Commands) -> list[str]:
@@ -310,8 +350,11 @@ folder_option: Callable[[Any], Any] = click.option(
 _NEEDED_AGAIN = [row.name for row in PROVIDER_ROWS if row.flag]
 """Options that a later command needs again to find the same run and server."""
 
-_READING = ("budget", "cost", "show", "status", "unknown")
+_READING = ("budget", "cost", "export", "ledger backup", "ledger show", "show", "status", "unknown")
 """Commands in hints that have only the first of these flags, ``--ledger``."""
+
+_WITHOUT_LEDGER = ("actors", "completion", "ledger copy", "sandbox")
+"""Commands in hints that have none of them."""
 
 _COMMAND = re.compile("`claude-batch ([^`]+)`")
 
@@ -345,15 +388,14 @@ class ProviderOptions:
         ``base_url`` is that of the server, if it is another one.
         """
         given = dict(self.typed)
-        if "--base-url" in verb:  # a message of the library names that of the run
-            given.pop("base_url", None)
         if base_url is not None:
             given["base_url"] = without_password(base_url)
-        accepted = ("ledger",) if verb.split()[0] in _READING else _NEEDED_AGAIN
+        accepted = ["ledger"] if verb.startswith(_READING) else _NEEDED_AGAIN
         flags = [
-            f"{_LIGHT[name].flags[0]} {shlex.quote(given[name])}"
-            for name in accepted
-            if name in given
+            f"{flag} {shlex.quote(given[name])}"
+            for name in ([] if verb.startswith(_WITHOUT_LEDGER) else accepted)
+            # A message of the library names the base URL of the run.
+            if name in given and (flag := _LIGHT[name].flags[0]) not in verb
         ]
         return " ".join(("claude-batch", verb, *words, *flags))
 
@@ -380,7 +422,9 @@ class ProviderOptions:
 
 def reading_options(ledger: str | None) -> ProviderOptions:
     """Return the options of the running command, which reads a ledger and has no provider."""
-    return ProviderOptions({"ledger": ledger}, typed=_typed(click.get_current_context()))
+    options = ProviderOptions({"ledger": ledger}, typed=_typed(click.get_current_context()))
+    complete_commands(options.completed)
+    return options
 
 
 def run_options(command: _F) -> _F:
@@ -404,6 +448,7 @@ def provider_options(command: _F) -> _F:
         options = ProviderOptions(
             settings, given.pop("sandbox", False), _typed(click.get_current_context())
         )
+        complete_commands(options.completed)
         try:
             return command(*args, options=options, **given)
         except ActorConfigurationError as error:

@@ -28,11 +28,7 @@ from claude_batch.cli.user_messages import (
     require_stdout,
     say,
 )
-from claude_batch.core.errors import (
-    AccountHaltedError,
-    ActorConfigurationError,
-    InvalidRequestError,
-)
+from claude_batch.core.errors import AccountHaltedError, ActorConfigurationError
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.settings import without_password
 from claude_batch.core.states import BatchState, RequestState, RunState
@@ -96,10 +92,14 @@ def _forward_cancel(provider: ClaudeBatchProvider, run: Run, options: ProviderOp
     if there != here:
         why = f"the run was sent to {there}, but this command uses {here}"
         again = options.command("cancel", run.id, base_url=there)
-    elif not provider.contact.made:
-        why = provider.contact.last_failure or (
-            f"sending is halted; see {options.command('status')}"
+    elif provider.contact.last_failure and not provider.contact.made:
+        why = provider.contact.last_failure
+    elif (halt := run.status().halt) is not None and not provider.contact.made:
+        say(
+            f"{kept}: sending is halted ({halt.reason}): {halt.message}. Correct the cause, then "
+            f"send it with: {again}"
         )
+        return Exit.HALTED
     else:
         try:
             provider.check_key(run.id)
@@ -133,7 +133,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
     The output is written to the file that the run was started with, else to standard output. If
     several runs have no file, messages on standard error say which lines are whose.
     """
-    from claude_batch.cli.run_delivery import parkable, printed, wait_and_deliver
+    from claude_batch.cli.run_delivery import Printed, check_unchanged, parkable, wait_and_deliver
 
     require_ledger(options.location)
     with parkable(), open_provider(options) as provider:
@@ -144,6 +144,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             say("there is no unfinished run")
             return
         for left in found:
+            check_unchanged(left)
             if not left.finished:
                 _check_output(provider, left, options, alone=run_id is not None)
         if any(not left.finished for left in found):
@@ -151,7 +152,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
         code = Exit.OK
         here = provider.address.rstrip("/")
         shares = [each for each in found if each.base_url == here and _is_printed(provider, each)]
-        start = printed.lines
+        printed = Printed()
         for left in found:
             if not left.finished and left.base_url != here:
                 say(_elsewhere_line(provider, left, options))
@@ -161,13 +162,15 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             write = left.kind == "run"
             before = printed.lines
             try:
-                ended = wait_and_deliver(provider, run, left.output, options, write=write)
+                ended = wait_and_deliver(
+                    provider, run, left.output, options, write=write, printed=printed
+                )
             except BadOutput as error:
                 say(f"error: {error}")
                 ended = Exit.USAGE
             code = max(code, ended)
             if len(shares) > 1 and printed.lines > before:
-                lines = _lines_words(before - start + 1, printed.lines - start)
+                lines = _lines_words(before + 1, printed.lines)
                 say(f"{left.id}: {lines} of standard output")
             if provider.closed:  # it was parked: no other run is waited for either
                 break
@@ -178,7 +181,8 @@ def _is_printed(provider: ClaudeBatchProvider, left: Outstanding) -> bool:
     """Return whether a run's output goes to standard output."""
     if left.kind != "run" or left.output is not None:
         return False
-    return provider.open_run(left.id).forms().results_dir is None
+    form, folder = provider.open_run(left.id).forms()
+    return form != "none" and folder is None
 
 
 def _lines_words(first: int, last: int) -> str:
@@ -304,6 +308,7 @@ def advance_command(options: ProviderOptions) -> None:
 def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) -> None:
     """Send the failed requests of a run again, wait, and write its whole output again.
 
+    If the output was changed since it was written, nothing is sent: give that file another name.
     Requests that succeeded are not sent again, and keep their place. Requests that were cancelled
     with their run are sent only with `--only canceled`. Requests without a result may have been
     paid for: `--only missing` first fetches the results again, free of charge. It sends only what
@@ -311,6 +316,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
     """
     from claude_batch.cli.run_delivery import (
         check_stored_output,
+        check_unchanged,
         parkable,
         say_unfinished,
         wait_and_deliver,
@@ -327,6 +333,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         run = provider.open_run(run_id)
         left = run.outstanding()
         check_stored_output(run, left.output, options.location)
+        check_unchanged(left)
         here = provider.address.rstrip("/")
         if left.base_url != here:
             again = options.command("retry", left.id, base_url=left.base_url)
@@ -336,11 +343,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
                 f"changed. Repeat it with: {again}"
             )
             raise SystemExit(Exit.USAGE)
-        try:
-            retried = run.retry(only or None)
-        except InvalidRequestError as error:
-            say(f"error: {error}")
-            raise SystemExit(Exit.USAGE) from None
+        retried = run.retry(only or None)
         for batch_id, reason in retried.refused.items():
             resubmit = options.command("unknown", left.id, "--resubmit")
             say(

@@ -26,6 +26,7 @@ from claude_batch.cli.options import (
     format_option,
     open_provider,
     option,
+    output_path,
     provider_options,
     require_value,
     run_options,
@@ -364,7 +365,7 @@ def _what_helps(found: Estimate) -> str:
 
 _OTHERS: tuple[Callable[[Any], Any], ...] = (
     click.option("-o", "--output", metavar="OUT", shell_complete=complete_files,
-                 callback=require_value,
+                 callback=output_path,
                  help="The file for the results. By default standard output."),
     format_option,
     folder_option,
@@ -437,6 +438,7 @@ def _ask(
 ) -> Exit:
     from claude_batch.cli.run_delivery import (
         check_folder,
+        check_sources,
         check_writable,
         parkable,
         wait_and_deliver,
@@ -444,12 +446,15 @@ def _ask(
     from claude_batch.ledger.deliveries import Forms
 
     actor, inputs = asked.actor_and_inputs()
-    output = None if output == "-" else output
     if output is not None or (wait and results_dir is None):
-        common = [str(each.source) for each in actor.common_documents if each.is_path]
-        check_writable(output, options.location, [*asked.arguments, *inputs.files, *common])
-    check_folder(results_dir)
+        check_writable(output, options.location)
+    prices = options.settings["prices"]
+    common = [str(each.source) for each in actor.common_documents if each.is_path]
+    read = [*asked.arguments, *inputs.files, *common, *([prices] if prices else [])]
+    check_sources(output, results_dir, read)
+    check_folder(results_dir, output)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
+    named = {os.path.abspath(place): place for place in (output, results_dir) if place is not None}
     with parkable(), open_provider(options) as provider:
         from claude_batch.providers.estimation import STORED_SAMPLE
 
@@ -463,7 +468,7 @@ def _ask(
                 _confirm(found, confirm_above)
 
         holding = nullcontext() if confirm_above is None else _unsent_if_refused(provider)
-        with holding, _parking(provider, options, output, forms) as stored:
+        with holding, _parking(options) as stored:
             run = _store(
                 provider,
                 actor,
@@ -477,19 +482,17 @@ def _ask(
                 estimate_all=confirm_above is not None,
                 on_kept=stored.append,
                 displaced=displaced.append,
+                forms=forms,
             )
             for each in displaced:
-                say(_displaced_line(each, output or "", options))
-            _store_forms(run, output, forms)
+                say(_displaced_line(each, named[each.place], options))
         if wait:
             return wait_and_deliver(provider, run, output, options, forms=forms)
         return _submit(provider, run, options)
 
 
 @contextmanager
-def _parking(
-    provider: ClaudeBatchProvider, options: ProviderOptions, output: str | None, forms: Forms
-) -> Generator[list[str]]:
+def _parking(options: ProviderOptions) -> Generator[list[str]]:
     """Exit if the block is interrupted, and report whether the run is stored.
 
     The block adds the id of the run to the list.
@@ -499,24 +502,10 @@ def _parking(
         yield stored
     except KeyboardInterrupt:
         if stored:
-            _store_forms(provider.open_run(stored[0]), output, forms)
             say(f"parked; {options.how_to_go_on(stored[0])}")
         else:
             say("interrupted while the input was read; nothing was stored or sent")
         raise SystemExit(Exit.PARKED) from None
-
-
-def _store_forms(run: Run, output: str | None, forms: Forms) -> None:
-    """Store what was given of OUT's format and the folder; the rest stays as it was.
-
-    A new OUT without a format has that of its name.
-    """
-    before = run.forms()
-    if output is None and forms.output_format is None:
-        forms = forms._replace(output_format=before.output_format)
-    if forms.results_dir is None:
-        forms = forms._replace(results_dir=before.results_dir)
-    run.set_forms(forms)
 
 
 @contextmanager
@@ -533,9 +522,9 @@ def _unsent_if_refused(provider: ClaudeBatchProvider) -> Generator[None]:
             raise
 
 
-def _displaced_line(run: Displaced, output: str, options: ProviderOptions) -> str:
+def _displaced_line(run: Displaced, place: str, options: ProviderOptions) -> str:
     """Return the line about an earlier run that would have replaced this run's output."""
-    line = f"{run.run_id} was to write {output} too; this run has that path now"
+    line = f"{run.run_id} was to write {place} too; this run has that path now"
     if run.unfinished:
         have = count_of(run.unfinished, "request has", "requests have")
         line += (
@@ -579,14 +568,16 @@ def storing() -> Generator[Callable[[int], None]]:
         yield show
 
 
-def _without_output(requests: Iterable[ActorRequest], output: str) -> Iterator[ActorRequest]:
-    """Yield requests; raise `BadOutput` if OUT is a document that one of them names."""
+def _without_output(
+    requests: Iterable[ActorRequest], output: str | None, folder: str | None
+) -> Iterator[ActorRequest]:
+    """Yield requests; raise `BadOutput` if a document that one of them names would be replaced."""
     from claude_batch.actor.documents import documents_of
     from claude_batch.cli.run_delivery import check_sources
 
     for request in requests:
         documents = documents_of(request.documents)
-        check_sources(output, (str(each.source) for each in documents if each.is_path))
+        check_sources(output, folder, (str(each.source) for each in documents if each.is_path))
         yield request
 
 
@@ -603,6 +594,7 @@ def _store(
     estimate_all: bool,
     on_kept: Callable[[str], None],
     displaced: Callable[[Displaced], None],
+    forms: Forms,
 ) -> Run:
     def refuse(error: InvalidRequestError) -> None:
         inputs.refuse(error, of_all=error.unpriced_model == actor.resolved_model)
@@ -611,7 +603,9 @@ def _store(
         with storing() as on_stored:
             run = provider.store(
                 actor,
-                inputs if output is None else _without_output(inputs, output),
+                _without_output(inputs, output, forms.results_dir)
+                if output or forms.results_dir
+                else inputs,
                 label=label,
                 new=new,
                 budget_usd=budget_usd,
@@ -625,6 +619,7 @@ def _store(
                 spare_single=inputs.skips,
                 send_meanwhile=False,
                 on_displaced=displaced,
+                forms=forms,
             )
     except PreflightError as error:
         raise BadInput(str(error)) from None

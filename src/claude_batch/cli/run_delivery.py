@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from claude_batch.cli.cost import cost_line
 from claude_batch.cli.interrupts import SIGNALS
@@ -42,6 +42,7 @@ from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.providers.export import (
     chunks,
     format_of,
+    is_of_folder,
     is_special,
     make_folder,
     probe,
@@ -53,7 +54,7 @@ from claude_batch.providers.failure_report import failure_lines, may_be_retried
 from claude_batch.providers.progress import Display, counts_line, display
 
 if TYPE_CHECKING:
-    from claude_batch.ledger.deliveries import Forms
+    from claude_batch.ledger.deliveries import Forms, Outstanding
     from claude_batch.ledger.queries import Answer, Success
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.export import Format
@@ -116,6 +117,13 @@ def parkable() -> Generator[None]:
             signal.signal(number, handler)
 
 
+@dataclass
+class Printed:
+    """What a command has written to standard output."""
+
+    lines: int = 0
+
+
 class _Waiting(threading.Thread):
     """`Run.wait_sync` in a separate thread, so that the main one can show and be interrupted."""
 
@@ -148,8 +156,11 @@ def wait_and_deliver(
     *,
     write: bool = True,
     forms: Forms | None = None,
+    printed: Printed | None = None,
 ) -> Exit:
-    """Wait for a run, show it, write its output once it is complete; ``forms`` as in `deliver`.
+    """Wait for a run, show it, write its output once it is complete.
+
+    ``forms`` and ``printed`` are as in `deliver`.
 
     If the user interrupts, or the server never answers, the provider is closed and everything is
     parked. Raises `BadOutput`, and any unexpected exception.
@@ -158,7 +169,12 @@ def wait_and_deliver(
     try:
         with display() as shown:
             outcome = _wait(provider, run, shown, options)
-        return _conclude(provider, run, output, options, outcome, write=write, forms=forms)
+
+        def write_whole() -> None:
+            if write:
+                deliver(provider, run, output, options, forms, printed=printed)
+
+        return _conclude(provider, run, options, outcome, write_whole)
     except KeyboardInterrupt:
         return park(provider, run, options)
 
@@ -182,14 +198,11 @@ def park(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> E
 def _conclude(
     provider: ClaudeBatchProvider,
     run: Run,
-    output: str | None,
     options: ProviderOptions,
     outcome: RunStatus | BaseException,
-    *,
-    write: bool,
-    forms: Forms | None,
+    write: Callable[[], None],
 ) -> Exit:
-    """Report and write the outcome once waiting has ended; return its exit code."""
+    """Report the outcome once waiting has ended, and ``write`` it; return its exit code."""
     error = outcome if isinstance(outcome, BaseException) else None
     if isinstance(error, AccountHaltedError):
         say(f"halted: {options.completed(str(error))}")
@@ -228,8 +241,7 @@ def _conclude(
         if not status.finished:
             say(options.how_to_go_on(run.id))
             return Exit.PARKED
-    if write:
-        deliver(provider, run, output, options, forms)
+    write()
     say(f"{run.id} {status.state}: {counts_line(status)}")
     _say_failures(provider, status, options)
     if status.deadline is not None and status.deadline.outcome is not None:
@@ -304,25 +316,32 @@ def deliver(
     forms: Forms | None = None,
     *,
     is_just_named: bool = False,
+    printed: Printed | None = None,
 ) -> None:
     """Write a finished run's output and mark the run as delivered.
 
     ``forms`` sets the formats; by default those stored with the run. With a folder for the results
     and no output, nothing goes to standard output. Raises `BadOutput`, also if another run has
-    taken the output over, unless it ``is_just_named``; the results stay in the ledger.
+    taken the output or the folder over, unless it ``is_just_named``; the results stay in the
+    ledger. ``printed`` counts the lines on standard output.
     """
     reach(CrashPoint.BEFORE_DELIVERY)
     form, folder = run.forms() if forms is None else forms
+    if form == "none":
+        again = options.command("results", run.id)
+        say(f"{run.id} is not written: a later run has its place. Its answers: {again} -o OUT")
+        return
     whole = True
 
     def outputs(start: int) -> Iterator[Answer | Success]:
         return provider.outputs(run.id, start=start)
 
     try:
-        if output is not None and not is_just_named:
-            _check_own_output(run, output)
+        if not is_just_named:
+            _check_own_places(run, output, folder)
         if output is not None or folder is None:
-            whole = write_output(_final(run, outputs), output, format_of(output, form))
+            final = _final(run, outputs)
+            whole = write_output(final, output, format_of(output, form), printed=printed)
         if whole and folder is not None:
             _write_folder(provider, run, folder)
     except BadOutput as error:
@@ -337,10 +356,13 @@ def deliver(
             say(f"wrote {written}")
 
 
-def _check_own_output(run: Run, output: str) -> None:
-    taker = run.output_taker(os.path.abspath(output))
-    if taker is not None:
-        raise BadOutput(f"{output}: is written by {taker} now, which was asked for later")
+def _check_own_places(run: Run, *places: str | None) -> None:
+    for place in places:
+        if place is None:
+            continue
+        taker = run.output_taker(os.path.abspath(place))
+        if taker is not None:
+            raise BadOutput(f"{place}: is written by {taker} now, which was asked for later")
 
 
 def _write_folder(provider: ClaudeBatchProvider, run: Run, folder: str) -> None:
@@ -416,10 +438,10 @@ NOTHING_SENT = ". Nothing was sent"
 """The end of each message about an output that was checked in advance."""
 
 
-def check_writable(output: str | None, ledger: str, sources: Iterable[str] = ()) -> None:
+def check_writable(output: str | None, ledger: str) -> None:
     """Check that OUT can be written, before anything is paid for. Raises `BadOutput`.
 
-    It may be neither a file of the ``ledger`` nor one of ``sources``, because it is replaced.
+    It may be no file of the ``ledger``, because it is replaced.
     """
     if output is None:
         try:
@@ -427,8 +449,8 @@ def check_writable(output: str | None, ledger: str, sources: Iterable[str] = ())
         except BadOutput as error:
             raise BadOutput(f"{error}; name a file with -o. Nothing was sent") from None
         return
-    _check_own_file(output, ledger, sources)
-    if os.path.isdir(output):
+    _check_own_file(output, ledger)
+    if os.path.isdir(output) or output.endswith(os.sep):
         raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
     try:
         if not is_special(output):
@@ -439,7 +461,7 @@ def check_writable(output: str | None, ledger: str, sources: Iterable[str] = ())
         ) from None
 
 
-def _check_own_file(output: str, ledger: str, sources: Iterable[str]) -> None:
+def _check_own_file(output: str, ledger: str) -> None:
     if not on_server(ledger):
         target, own = os.path.realpath(output), os.path.realpath(path_of(ledger))
         if target.startswith(own) and _OF_LEDGER.fullmatch(target[len(own) :]):
@@ -447,18 +469,24 @@ def _check_own_file(output: str, ledger: str, sources: Iterable[str]) -> None:
                 f"{output}: is a file of the ledger, which holds what was paid for; name another "
                 "with -o. Nothing was sent"
             )
-    check_sources(output, sources)
 
 
-def check_sources(output: str, sources: Iterable[str]) -> None:
-    """Check that OUT is none of the files that the command reads. Raises `BadOutput`."""
-    if not os.path.exists(output) or is_special(output):
-        return  # it replaces nothing
+def check_sources(output: str | None, folder: str | None, sources: Iterable[str]) -> None:
+    """Check that the command reads neither OUT nor a file of the folder. Raises `BadOutput`."""
+    if output is not None and (not os.path.exists(output) or is_special(output)):
+        output = None  # it replaces nothing
     for source in sources:
-        if os.path.exists(source) and os.path.samefile(source, output):
+        if not os.path.exists(source):
+            continue
+        if output is not None and os.path.samefile(source, output):
             raise BadOutput(
                 f"{output}: is read by this command, and would be replaced by the answers; "
                 "name another with -o. Nothing was sent"
+            )
+        if folder is not None and is_of_folder(folder, source):
+            raise BadOutput(
+                f"{source}: is read by this command, and would be replaced by a file of {folder}; "
+                "name another folder with --results-dir. Nothing was sent"
             )
 
 
@@ -469,10 +497,39 @@ def check_stored_output(run: Run, output: str | None, ledger: str) -> None:
     check_folder(run.forms().results_dir)
 
 
-def check_folder(folder: str | None) -> None:
-    """Create the folder, and check that it is writable. Raises `BadOutput`."""
+_MOMENT = 2.0
+"""Seconds by which a file system's clock may be ahead of the ledger's."""
+
+
+def check_unchanged(left: Outstanding) -> None:
+    """Check that nobody has changed OUT since the run wrote it. Raises `BadOutput`."""
+    if left.output is None or left.delivered is None or is_special(left.output):
+        return
+    try:
+        changed = os.stat(left.output).st_mtime
+    except FileNotFoundError:
+        return  # it was moved, so that nothing is replaced
+    except OSError as error:
+        raise BadOutput(f"{left.output}: {error.strerror}{NOTHING_SENT}") from None
+    if changed > left.delivered + _MOMENT:
+        raise BadOutput(
+            f"{left.output}: was changed after {left.id} had written it, and would be replaced. "
+            f"Give it another name, then repeat the command{NOTHING_SENT}"
+        )
+
+
+def check_folder(folder: str | None, output: str | None = None) -> None:
+    """Create the folder, and check that it is writable. Raises `BadOutput`.
+
+    OUT may be none of its files, because it would be replaced by one.
+    """
     if folder is None:
         return
+    if output is not None and is_of_folder(folder, output):
+        raise BadOutput(
+            f"{output}: would be replaced by a file of {folder}; name another with -o. Nothing was "
+            "sent"
+        )
     try:
         make_folder(folder)
     except OSError as error:
@@ -484,7 +541,11 @@ def _unwritable_folder(folder: str, error: OSError) -> str:
 
 
 def write_output(
-    answers: Iterable[Answer | Success], output: str | None, form: Format = "jsonl"
+    answers: Iterable[Answer | Success],
+    output: str | None,
+    form: Format = "jsonl",
+    *,
+    printed: Printed | None = None,
 ) -> bool:
     """Write every answer as a line, in this format.
 
@@ -493,7 +554,8 @@ def write_output(
     """
     if output is None:
         content = chunks(answers, form)
-        return _write_stdout(_visible(content, form) if on_terminal() else content)
+        shown = _visible(content, form) if on_terminal() else content
+        return _write_stdout(shown, printed or Printed())
     try:
         write_file(answers, output, form)
     except OSError as error:
@@ -501,17 +563,7 @@ def write_output(
     return True
 
 
-@dataclass
-class Printed:
-    """What this command has written to standard output."""
-
-    lines: int = 0
-
-
-printed: Final = Printed()
-
-
-def _write_stdout(content: Iterable[bytes]) -> bool:
+def _write_stdout(content: Iterable[bytes], printed: Printed) -> bool:
     require_stdout()
     try:
         for chunk in content:

@@ -19,9 +19,9 @@ from claude_batch.cli.options import (
     open_provider,
     option,
     optional_run_argument,
+    output_path,
     reading_options,
     require_ledger,
-    require_value,
     run_argument,
 )
 from claude_batch.cli.user_messages import (
@@ -95,7 +95,7 @@ _output_option: Callable[[Any], Any] = click.option(
     metavar="OUT",
     help="A file; by default standard output.",
     shell_complete=complete_files,
-    callback=require_value,
+    callback=output_path,
 )
 
 
@@ -135,7 +135,6 @@ def results_command(
     )
     from claude_batch.ledger.deliveries import Forms
 
-    output = None if output == "-" else output
     options = replace(
         reading_options(ledger),
         settings={"ledger": ledger, "base_url": base_url, "api_key_env": api_key_env},
@@ -145,7 +144,7 @@ def results_command(
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
-        check_folder(results_dir)  # it makes the folder, so only for a run that exists
+        check_folder(results_dir, output)  # it makes the folder, so only for a run that exists
         if refetch:
             _refetch(run, options)
         status = run.status()
@@ -199,7 +198,6 @@ def export_command(
         write_partial,
     )
 
-    output = None if output == "-" else output
     options = reading_options(ledger)
     check_writable(output, options.location)
     require_ledger(options.location)

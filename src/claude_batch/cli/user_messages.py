@@ -11,10 +11,10 @@ import os
 import select
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -51,12 +51,39 @@ def say(message: str) -> None:
         click.echo(visible(message), err=True)
 
 
+_COMPLETE = "claude_batch.complete"
+"""Name of the running command's function for `complete_commands`, in what click keeps for it."""
+
+
+def complete_commands(complete: Callable[[str], str]) -> None:
+    """Pass the library's messages through a function while the current command runs.
+
+    The library names commands without the flags that the user typed.
+    """
+    click.get_current_context().meta[_COMPLETE] = complete
+
+
+def _kept_by_click() -> dict[str, Any]:
+    context = click.get_current_context(silent=True)
+    return {} if context is None else context.meta
+
+
+def _completed(message: object) -> str:
+    complete: Callable[[str], str] = _kept_by_click().get(_COMPLETE, str)
+    return complete(str(message))
+
+
 class _Notices(logging.Handler):
     """Prints the log records that are marked for people; programs handle the rest."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept = _kept_by_click()  # which only this thread can ask for
+
     def emit(self, record: logging.LogRecord) -> None:
         if getattr(record, "for_people", False):
-            say(record.getMessage())
+            complete: Callable[[str], str] = self._kept.get(_COMPLETE, str)
+            say(complete(record.getMessage()))
 
 
 @contextmanager
@@ -227,16 +254,16 @@ def printing_errors() -> Generator[None]:
         say(f"error: {error}. Nothing was sent")
         raise SystemExit(Exit.USAGE) from None
     except AccountHaltedError as error:
-        say(f"halted: {error}")
+        say(f"halted: {_completed(error)}")
         raise SystemExit(Exit.HALTED) from None
     except EngineStoppedError as error:
-        say(f"error: {error}")
+        say(f"error: {_completed(error)}")
         raise SystemExit(Exit.PARKED) from None
     except LedgerError as error:
-        say(f"error: {error}")
+        say(f"error: {_completed(error)}")
         raise SystemExit(Exit.PARKED if error.passes else Exit.USAGE) from None
     except (BadOutput, ActorError) as error:
-        say(f"error: {error}")
+        say(f"error: {_completed(error)}")
         raise SystemExit(Exit.USAGE) from None
     except Exception as error:
         if os.environ.get(DEBUG):

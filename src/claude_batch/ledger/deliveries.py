@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, and_, delete, func, or_, select, union, union_all, update
+from sqlalchemy import Connection, and_, case, delete, func, or_, select, union, union_all, update
 
 from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.budgets import forget_run
@@ -52,6 +52,8 @@ class Outstanding(NamedTuple):
     """True if every request has its final state."""
     base_url: str
     """The API that the run uses; no other server has its batches."""
+    delivered: float | None = None
+    """When its output was written, in seconds since the epoch."""
 
 
 # Counted from their index alone.
@@ -66,6 +68,7 @@ _RUNS = select(
     runs.c.output,
     (_finished >= runs.c.request_count).label("finished"),
     workspaces.c.base_url,
+    runs.c.delivered,
 ).join(workspaces, workspaces.c.id == runs.c.workspace_id)
 
 
@@ -116,7 +119,8 @@ def was_sent(tx: Connection, run_id: str) -> bool:
 
 
 def _of_row(row: Any) -> Outstanding:
-    return Outstanding(row.id, row.kind, row.output, bool(row.finished), row.base_url.rstrip("/"))
+    address = row.base_url.rstrip("/")
+    return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, row.delivered)
 
 
 def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
@@ -130,10 +134,15 @@ def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
 class Forms(NamedTuple):
     """How a run's output is written, and where the extra files go."""
 
-    output_format: Literal["jsonl", "csv", "csv-safe"] | None = None
-    """None if the output's file name decides."""
+    output_format: Literal["jsonl", "csv", "csv-safe", "none"] | None = None
+    """None if the output's file name decides. ``none``: another run has taken the only place of the
+    output, so that it is not written unless a command names another."""
     results_dir: str | None = None
     """The folder for one file per result; None for no such files."""
+
+
+AS_NAMED = Forms()
+"""An output in the format of its name, without a folder."""
 
 
 def forms_of(tx: Connection, run_id: str) -> Forms:
@@ -142,52 +151,83 @@ def forms_of(tx: Connection, run_id: str) -> Forms:
     return Forms(*tx.execute(query).one())
 
 
-def set_forms(tx: Connection, run_id: str, forms: Forms) -> None:
-    """Store the output forms that the command continuing the run was given."""
-    tx.execute(update(runs).where(runs.c.id == run_id).values(**forms._asdict()))
+def ask_output(tx: Connection, run_id: str, output: str | None, forms: Forms) -> None:
+    """Store what a repeated command names of a run's output; the rest stays as it was.
 
-
-def set_output(tx: Connection, run_id: str, output: str | None) -> None:
-    """Store the output path that the command continuing the run was given."""
-    tx.execute(update(runs).where(runs.c.id == run_id).values(output=output))
+    A new output without a format has that of its name.
+    """
+    before = forms_of(tx, run_id)
+    values: dict[str, Any] = {}
+    if output is not None:
+        values["output"] = output
+    if output is not None or forms.output_format is not None or before.output_format == "none":
+        values["output_format"] = forms.output_format
+    if forms.results_dir is not None:
+        values["results_dir"] = forms.results_dir
+    if values:
+        tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
 
 
 class Displaced(NamedTuple):
-    """A run whose output path a later run has taken."""
+    """An undelivered run whose output path or folder a later run has taken."""
 
     run_id: str
     unfinished: int
     """Number of its requests without a final state."""
+    place: str
+    """The path or the folder."""
 
 
-def take_output(
-    tx: Connection, run_id: str, output: str, *, keeps: Callable[[str | None], bool]
+def take_places(
+    tx: Connection,
+    run_id: str,
+    output: str | None,
+    results_dir: str | None,
+    *,
+    keeps: Callable[[str | None], bool],
 ) -> list[Displaced]:
-    """Take an output path from the other runs that have not been delivered; return those runs.
+    """Take an output path and a folder from all other runs; return those not delivered yet.
 
-    Each of them would later replace the output of ``run_id``. ``keeps`` returns whether a run keeps
-    its path, from the process that stored it.
+    Each of the others would later replace what ``run_id`` writes: a delivered one after a retry.
+    ``keeps`` returns whether a run keeps its places, from the process that stored it.
     """
-    query = select(runs.c.id, runs.c.process, runs.c.request_count, _finished.label("finished"))
-    others = tx.execute(
-        query.where(
-            runs.c.output == output,
-            runs.c.id != run_id,
-            runs.c.stored.is_not(None),
-            runs.c.delivered.is_(None),
-        ).order_by(runs.c.created, runs.c.id)
-    ).all()
-    taken = [row for row in others if not keeps(row.process)]
-    for row in taken:
-        set_output(tx, row.id, None)
-    return [Displaced(row.id, row.request_count - row.finished) for row in taken]
+    displaced: list[Displaced] = []
+    for place, column, other in (
+        (output, runs.c.output, runs.c.results_dir),
+        (results_dir, runs.c.results_dir, runs.c.output),
+    ):
+        if place is None:
+            continue
+        query = select(
+            runs.c.id,
+            runs.c.process,
+            runs.c.request_count,
+            runs.c.delivered,
+            _finished.label("finished"),
+        ).where(column == place, runs.c.id != run_id, runs.c.stored.is_not(None))
+        for row in tx.execute(query.order_by(runs.c.created, runs.c.id)).all():
+            if keeps(row.process):
+                continue
+            values = {
+                column: None,
+                runs.c.output_format: case((other.is_(None), "none"), else_=runs.c.output_format),
+            }
+            tx.execute(update(runs).where(runs.c.id == row.id).values(values))
+            if row.delivered is None:
+                displaced.append(Displaced(row.id, row.request_count - row.finished, place))
+    return displaced
 
 
-def taker_of(tx: Connection, run_id: str, output: str) -> str | None:
-    """Return the run that has taken this output path from ``run_id``; None if none has."""
-    if tx.scalar(select(runs.c.output).where(runs.c.id == run_id)) is not None:
+def taker_of(tx: Connection, run_id: str, place: str) -> str | None:
+    """Return the run that has taken this output path or folder from ``run_id``, or None."""
+    own = tx.execute(select(runs.c.output, runs.c.results_dir).where(runs.c.id == run_id)).one()
+    if place in own:
         return None
-    takers = select(runs.c.id).where(runs.c.output == output, runs.c.stored.is_not(None))
+    takers = select(runs.c.id).where(
+        or_(runs.c.output == place, runs.c.results_dir == place),
+        runs.c.id != run_id,
+        runs.c.stored.is_not(None),
+    )
     return tx.scalar(takers.order_by(runs.c.delivered.is_not(None), runs.c.created.desc()).limit(1))
 
 

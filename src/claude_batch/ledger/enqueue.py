@@ -26,7 +26,7 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.states import IN_FLIGHT
 from claude_batch.ledger import budgets
-from claude_batch.ledger.deliveries import remove_some
+from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output, remove_some
 from claude_batch.ledger.portable_sql import upsert
 from claude_batch.ledger.schema import (
     batch_runs,
@@ -85,6 +85,7 @@ class NewRun:
     created: float
     label: str | None = None
     output: str | None = None
+    forms: Forms = AS_NAMED
     trace: str | None = None
     """The caller's W3C ``traceparent``, if an observer carries one."""
     process: str | None = None
@@ -146,6 +147,7 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             workspace_id=run.workspace_id,
             label=run.label,
             output=run.output,
+            **run.forms._asdict(),
             process=run.process,
             converses=run.converses,
             tools=run.tools,
@@ -192,7 +194,7 @@ _AS_ASKED_LAST = (
 
 
 def ask_again(tx: Connection, run_id: str, run: NewRun, now: float) -> None:
-    """Let a run wait and retry as the request for it says that came last; declare its budgets.
+    """Let a run wait, retry and be written as the last request for it says; declare its budgets.
 
     So a command that gives up early does not make a later one without its flags give up, too. How
     requests are packed and answered stays as it was, because part of them may be under way. A new
@@ -203,6 +205,7 @@ def ask_again(tx: Connection, run_id: str, run: NewRun, now: float) -> None:
         settings["label"] = run.label
     tx.execute(update(runs).where(runs.c.id == run_id).values(**settings))
     _poll_as_asked(tx, run_id, now)
+    ask_output(tx, run_id, run.output, run.forms)
     declare_budgets(tx, run_id, run)
 
 
@@ -252,21 +255,36 @@ _OF_CALLS = {"linger", "max_linger"}
 """Settings that only single calls use."""
 
 
-def kept_settings(run: Any, mode: BatchProcessingMode) -> dict[str, tuple[Any, Any]]:
+def kept_settings(
+    run: Any, mode: BatchProcessingMode, *, prefixed: bool
+) -> dict[str, tuple[Any, Any]]:
     """Return the settings that a continued run keeps although ``mode`` sets others.
 
     Each name has the value of the run and that of the mode. Defaults of the mode do not count. A
     deadline is in seconds since the epoch; a relative one counts from the run's beginning.
+    ``prefixed``: with this mode, some of its requests would have a prefix.
     """
     compared = (mode.model_fields_set & set(runs.c.keys())) - set(_AS_ASKED_LAST) - _OF_CALLS
     values = mode.model_dump(mode="python", include=compared)
     if "deadline" in values:
         values["deadline"] = mode.deadline_after(run.created)
-    return {
+    found = {
         name: (kept, value)
         for name, value in values.items()
         if (kept := getattr(run, name)) != value
     }
+    if "cache" in mode.model_fields_set and run.prefixed != prefixed:
+        found["cache"] = ("auto" if run.prefixed else "off", mode.cache)
+    return found
+
+
+def kept_mode(run: Any, mode: BatchProcessingMode) -> BatchProcessingMode:
+    """Return the settings with which a continued run goes on if ``mode`` is requested."""
+    kept = (type(mode).model_fields.keys() & set(runs.c.keys())) - set(_AS_ASKED_LAST)
+    settings = {name: getattr(run, name) for name in kept}
+    if run.live is not None:
+        settings["mode"] = "live"
+    return mode.model_copy(update=settings)
 
 
 def declare_budgets(tx: Connection, run_id: str, run: NewRun) -> None:

@@ -70,7 +70,7 @@ def intend(
     if posts is None:
         raise LedgerError(
             f"the ledger's batch {batch_id} may not be sent, because the ledger is behind its "
-            "high-water mark. Recover it with: claude-batch ledger recover"
+            "high-water mark. Recover it with: `claude-batch ledger recover`"
         )
     return posts
 

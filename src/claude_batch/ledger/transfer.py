@@ -123,7 +123,7 @@ def _depart(file: str, server: Backend) -> int:
                 if queries.behind(tx) or not is_known(mark, ledger.incarnations, posts_of(tx)):
                     raise LedgerError(
                         f"the ledger {file} is behind its high-water mark and cannot move; nothing "
-                        "was changed. Recover it first, with: claude-batch ledger recover"
+                        "was changed. Recover it first, with: `claude-batch ledger recover`"
                     )
                 _check_keys(tx, file)
                 lost_calls = _settle(tx, ids)
@@ -144,7 +144,7 @@ def _check_keys(tx: Connection, file: str) -> None:
             raise LedgerError(
                 f"the ledger {file} has the key {found!r}, whose NUL character PostgreSQL cannot "
                 "store; nothing was changed. The ledger can move once that run is delivered and "
-                "removed, with: claude-batch ledger prune RUN"
+                "removed, with: `claude-batch ledger prune RUN`"
             )
 
 

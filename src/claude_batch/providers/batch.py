@@ -35,7 +35,7 @@ from claude_batch.core.settings import default_ledger, from_environment, resolve
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.ledger import queries, single_calls, workspaces
-from claude_batch.ledger.deliveries import Displaced
+from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.lifecycle.doors import Door
@@ -468,6 +468,7 @@ class ClaudeBatchProvider(Opened):
         run_key: str | None = None,
         send_meanwhile: bool = True,
         on_displaced: Callable[[Displaced], None] | None = None,
+        forms: Forms = AS_NAMED,
         **settings: Unpack[CallKeywords],
     ) -> Run:
         """Store a run without waiting for its submission; the ledger's driver sends it.
@@ -483,7 +484,8 @@ class ClaudeBatchProvider(Opened):
         for example `KeyboardInterrupt`. ``run_key``: the same requests with another key are another
         run. ``send_meanwhile=False``: if the run has a budget, this process sends nothing until it
         is stored. The run may be an earlier one, which gets the budget only then. ``on_displaced``
-        is called for each run that was to write ``output`` and has not: this run has the path now.
+        is called for each run that was to write the same output and has not: this run has its path
+        or folder now. ``forms``: how ``output`` is written, and the folder for one file per result.
         ``settings`` are as in `submit`.
         """
         options = StoreOptions(
@@ -499,6 +501,7 @@ class ClaudeBatchProvider(Opened):
             run_key=run_key,
             send_meanwhile=send_meanwhile,
             on_displaced=on_displaced,
+            forms=forms,
         )
         run = self._storage.store_sync(actor, requests, settings, options)
         assert run is not None

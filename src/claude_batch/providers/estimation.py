@@ -473,16 +473,22 @@ class Estimation:
 
 
 def stored_estimate(
-    writer: RunWriter, prices: Prices, places: Sequence[int], *, whole: bool = False
+    writer: RunWriter,
+    prices: Prices,
+    places: Sequence[int],
+    mode: BatchProcessingMode,
+    *,
+    whole: bool = False,
 ) -> Estimate:
     """Estimate requests of a stored run by their positions, from a sample of them.
 
+    ``mode`` is that with which they are sent.
     ``whole``: from all of them, so that `Estimate.cost_most` holds for every request. Reading the
     documents of a run may take long.
     """
     writer.flush()
     actor = writer.asked.actor
-    estimator = Estimator(prices, writer.asked.mode, files=tokens_of_files(writer.ledger))
+    estimator = Estimator(prices, mode, files=tokens_of_files(writer.ledger))
     if whole:
         _add_all(estimator, writer.ledger, writer.run_id, places)
     else:

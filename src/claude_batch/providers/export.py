@@ -12,7 +12,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -285,7 +285,9 @@ def export_run(ledger: Ledger, run_id: str, path: str, form: Format | None) -> i
 
 
 def probe(target: Path) -> None:
-    """Check that a file can be created in the target's folder."""
+    """Check that the target's name can be used, and that its folder accepts a file."""
+    with suppress(FileNotFoundError):
+        target.lstat()  # the temporary file's name may be shorter
     descriptor, path = temporary_files.create_beside(target)
     os.close(descriptor)
     path.unlink()
@@ -325,6 +327,15 @@ _LONGEST_BYTES = 180
 """Bytes of the same; file systems accept names of 255."""
 _RESULT = re.compile(r"[0-9]{6,}(-.+)?\.json")
 """The name of a result's file; see `_name`."""
+
+
+def is_of_folder(folder: str, path: str) -> bool:
+    """Return whether a file is one that `write_folder` writes or replaces."""
+    inside = Path(os.path.realpath(folder))
+    parent, name = os.path.split(os.path.realpath(path))
+    if Path(parent) == inside:
+        return name == "summary.json" or _RESULT.fullmatch(name) is not None
+    return Path(parent) == inside / "raw" and name == "results.jsonl"
 
 
 def make_folder(folder: str) -> None:

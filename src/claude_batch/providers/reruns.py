@@ -94,7 +94,7 @@ def rerun_line(run_id: str, rerun: Rerun) -> str:
             "request may have been paid for and is not sent again",
             "requests may have been paid for and are not sent again",
         )
-        parts.append(f"{words} (decide with: claude-batch unknown {run_id} --resubmit)")
+        parts.append(f"{words} (decide with: `claude-batch unknown {run_id} --resubmit`)")
     line = ", ".join(parts)
     if not rerun.queued and not rerun.unfinished:
         line += "; delivered again at no cost. To make a new run: --new (new=True)"
@@ -182,7 +182,7 @@ def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Ref
     except retries.StillCancelling:
         raise InvalidRequestError(
             f"{run_id} is being cancelled, and its batches have not ended. Nothing was sent "
-            f"again. Wait for them with: claude-batch resume {run_id}"
+            f"again. Wait for them with: `claude-batch resume {run_id}`"
         ) from None
     return retried._replace(
         queued=retried.queued + missing,

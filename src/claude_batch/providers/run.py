@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
@@ -26,9 +27,10 @@ from claude_batch.ledger import (
     retries,
 )
 from claude_batch.ledger.cost_sums import Grouping
-from claude_batch.ledger.deliveries import Forms, Outstanding
+from claude_batch.ledger.deliveries import Displaced, Forms, Outstanding
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun, Retried
+from claude_batch.ledger.store import Transaction
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.notices import RunWatch
 from claude_batch.lifecycle.recovery import Refetched, refetch
@@ -57,9 +59,11 @@ from claude_batch.providers.progress import (
 from claude_batch.providers.reruns import decide_unknown, parse_only, report_rerun, retry_run
 from claude_batch.providers.result_cursor import PAGE, Outcomes, ResultCursor, ResultGroup
 from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter, rest_after
-from claude_batch.providers.run_writer import Beside
+from claude_batch.providers.run_writer import Beside, keeps_places, warn_of_displaced
 from claude_batch.providers.status import RunStatus, require_run, status_in
 from claude_batch.providers.sync_bridge import Closing, Pause, step_async, step_sync
+
+_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -494,20 +498,23 @@ class Run(Closing):
         """
         path = os.path.abspath(folder)
         make_folder(path)
-        self.set_forms(self.forms()._replace(results_dir=path))
+        ledger = self._engine.ledger
+
+        def take(tx: Transaction) -> list[Displaced]:
+            deliveries.ask_output(tx, self.id, None, Forms(results_dir=path))
+            keeps = partial(keeps_places, ledger)
+            return deliveries.take_places(tx, self.id, None, path, keeps=keeps)
+
+        warn_of_displaced(ledger.apply(take), self.id)
         self.results_dir = path
 
     def forms(self) -> Forms:
         """Return the formats and the folder of the run's output."""
         return self._engine.ledger.query(lambda tx: deliveries.forms_of(tx, self.id))
 
-    def set_forms(self, forms: Forms) -> None:
-        """Store the formats and folder of the run's output, for the process that writes it."""
-        self._engine.ledger.apply(lambda tx: deliveries.set_forms(tx, self.id, forms))
-
-    def output_taker(self, output: str) -> str | None:
-        """Return the id of a later run that writes this output path instead, or None."""
-        return self._engine.ledger.query(lambda tx: deliveries.taker_of(tx, self.id, output))
+    def output_taker(self, place: str) -> str | None:
+        """Return the id of a later run that writes this output path or folder instead, or None."""
+        return self._engine.ledger.query(lambda tx: deliveries.taker_of(tx, self.id, place))
 
     def mark_delivered(self) -> None:
         """Mark the run as delivered, so that `status` shows nothing outstanding.
@@ -553,6 +560,15 @@ class Run(Closing):
     def _write_files(self) -> None:
         """Write `results_dir`, unless a budget still holds requests of the run."""
         if self.results_dir is None or self._waiter.unfinished():
+            return
+        if (taker := self.output_taker(self.results_dir)) is not None:
+            _log.warning(
+                "%s writes no files to %s, which is written by %s now, which was asked for later; "
+                "give it another folder with set_results_dir()",
+                self.id,
+                self.results_dir,
+                taker,
+            )
             return
         answers = final_answers(self._engine.ledger, self.id)
         status = self.status()

@@ -30,7 +30,7 @@ from claude_batch.actor.response import ActorResult
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.ledger import queries
-from claude_batch.ledger.deliveries import Displaced
+from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.enqueue import NewRun
 from claude_batch.lifecycle.observers import Carriers
 from claude_batch.lifecycle.threads import in_own_thread
@@ -66,6 +66,7 @@ class StoreOptions:
     label: str | None = None
     new: bool = False
     output: str | None = None
+    forms: Forms = AS_NAMED
     run_key: str | None = None
     spare_single: bool = False
     estimate_all: bool = False
@@ -204,6 +205,7 @@ class RunStorage:
             created=engine.ledger.now(),
             label=options.label,
             output=options.output,
+            forms=options.forms,
             trace=self._carriers.carried(),
             process=engine.process,
             converses=True,
@@ -258,11 +260,12 @@ class RunStorage:
     def _finish(self, writer: RunWriter, options: StoreOptions) -> Run | None:
         """Make what was written a run that is sent, and notify everybody. Blocks."""
         if options.on_estimate is not None:
-            places = range(writer.count) if options.new else writer.to_send()
+            whole_run = (range(writer.count), writer.asked.mode)
+            places, mode = whole_run if options.new else writer.to_send()
             if places:
                 prices = prices_of(self._entrance.settings.prices)
                 options.on_estimate(
-                    stored_estimate(writer, prices, places, whole=options.estimate_all)
+                    stored_estimate(writer, prices, places, mode, whole=options.estimate_all)
                 )
         run_id = writer.finish(new=options.new)
         if run_id is None:

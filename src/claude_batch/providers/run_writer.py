@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from claude_batch.actor.configuration import ActorConfiguration
@@ -131,6 +132,21 @@ def _are_own(headers: LaneHeaders, request: str | ActorRequest) -> bool:
     return isinstance(request, ActorRequest) and "user_profile_id" in (request.options or ())
 
 
+def keeps_places(ledger: Ledger, process: str | None) -> bool:
+    """Return whether a run of that process keeps its output, although another run names it too.
+
+    On a server, the same path may be another file, on another machine. A command that waits there
+    for its run writes it.
+    """
+    return on_server(ledger.location) and process is not None and ledger.is_alive(process)
+
+
+def warn_of_displaced(displaced: Iterable[Displaced], run_id: str) -> None:
+    """Log from which runs a run has taken the output."""
+    for each in displaced:
+        _log.warning("%s was to write %s too; %s has it now", each.run_id, each.place, run_id)
+
+
 class RunWriter:
     """Writes one run: call `add` for every request, then `finish`; `abort` leaves no trace."""
 
@@ -170,7 +186,6 @@ class RunWriter:
         self._talk = talk
         self.ledger: Ledger = ledger
         self._encode = encode
-        self._output = asked.output
         self._actor = asked.actor
         self._refused = refused
         self._is_new = False
@@ -196,8 +211,8 @@ class RunWriter:
         self._has_contexts = False
         self.rerun: Rerun | None = None
         """What the run held that `finish` has found; None for a new run."""
-        self.displaced: dict[str, Displaced] = {}
-        """The runs, by id, from which `finish` has taken the output path."""
+        self.displaced: dict[tuple[str, str], Displaced] = {}
+        """The runs, by id and place, from which `finish` has taken an output path or a folder."""
         self._found = ""
         self.stamp: int = 0
         """The ledger-wide stamp of `finish`: a later result was answered after it."""
@@ -406,17 +421,19 @@ class RunWriter:
             )
         return lane_id
 
-    def to_send(self) -> Sequence[int]:
-        """Return the positions of the requests that are sent once `finish` was called.
+    def to_send(self) -> tuple[Sequence[int], BatchProcessingMode]:
+        """Return the positions of the requests that are sent once `finish` was called, and how.
 
         Of a new run, these are all. Of a run that the ledger has already, they are those that are
-        not sent yet or that are sent again. Stores what was added, and sends nothing.
+        not sent yet or that are sent again, with the settings that it keeps. Stores what was added,
+        and sends nothing.
         """
         self.flush()
         known = self.ledger.query(lambda tx: enqueue.run_by_digest(tx, self._digest.hexdigest()))
         if known is None:
-            return range(self._count)
-        return self.ledger.query(lambda tx: retries.to_send(tx, known.id))
+            return range(self._count), self._mode
+        places = self.ledger.query(lambda tx: retries.to_send(tx, known.id))
+        return places, enqueue.kept_mode(known, self._mode)
 
     def finish(self, *, new: bool = False) -> str | None:
         """Make the stored requests a run that can be sent, and return its id.
@@ -452,13 +469,13 @@ class RunWriter:
         run_id = self.run_id if known is None else str(known.id)
         self._count_for_budgets("actor", actors)
         self._count_for_budgets("run", [] if self._mode.budget is None else [run_id])
-        for each in self.displaced.values():
-            _log.warning("%s was to write %s too; %s has it now", each.run_id, self._output, run_id)
+        warn_of_displaced(self.displaced.values(), run_id)
         if self.rerun is not None:
             self._found = run_id
             report_rerun(run_id, self.rerun)
             if self.rerun.queued or self.rerun.unfinished:
-                report_kept(run_id, enqueue.kept_settings(known, self._mode))
+                kept = enqueue.kept_settings(known, self._mode, prefixed=self._prefixed)
+                report_kept(run_id, kept)
         if self._workbench is not None and self._talk is not None:
             own = {at: judge_of(output) for at, output in self.beside.outputs.items()}
             self._workbench.give(run_id, self._talk.tools, self._talk.judge, own)
@@ -492,26 +509,20 @@ class RunWriter:
                 enqueue.move_contexts(tx, self.run_id, known.id)
             enqueue.drop_run(tx, self.run_id)
             enqueue.ask_again(tx, known.id, self.asked, self.ledger.now())
-            if self._output is not None:
-                # The caller may want the output elsewhere this time.
-                deliveries.set_output(tx, known.id, self._output)
             rerun = retries.rerun(tx, known.id, self._now)
         run_id = self.run_id if known is None else known.id
         judge = self._judging if self.beside.outputs else self.asked.judge
         if judge is not None:
             workspace_id, now = self._workspace_id, self.ledger.now()
             enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
-        if self._output is not None and not is_special(self._output):
-            taken = deliveries.take_output(tx, run_id, self._output, keeps=self._keeps_output)
-            # The transaction may run again after its COMMIT, and then finds nothing to take.
-            self.displaced.update((each.run_id, each) for each in taken)
+        output, folder = self.asked.output, self.asked.forms.results_dir
+        if output is not None and is_special(output):
+            output = None  # a pipe or a device is not replaced, so that several runs may write it
+        keeps = partial(keeps_places, self.ledger)
+        taken = deliveries.take_places(tx, run_id, output, folder, keeps=keeps)
+        # The transaction may run again after its COMMIT, and then finds nothing to take.
+        self.displaced.update(((each.run_id, each.place), each) for each in taken)
         return known, rerun, queries.last_stamp(tx)
-
-    def _keeps_output(self, process: str | None) -> bool:
-        # On a server, the same path may be another file, on another machine. A command that waits
-        # there for its run writes it.
-        on_a_server = on_server(self.ledger.location)
-        return on_a_server and process is not None and self.ledger.is_alive(process)
 
     def report(self, engine: Engine) -> None:
         """Notify the engine, and for a new run the observers, that the run waits to be sent."""

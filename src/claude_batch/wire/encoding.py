@@ -115,7 +115,7 @@ def _is_plain(params: Mapping[str, Any]) -> bool:
     )
 
 
-_MAPPINGS: Final = ("cache_control", "metadata", "output_config", "tool_choice")
+_MAPPINGS: Final = ("cache_control", "metadata", "output_config", "thinking", "tool_choice")
 
 
 def kind_fault(params: Mapping[str, Any]) -> str | None:
@@ -207,6 +207,7 @@ def _thinking_faults(
         )
     budget = thinking.get("budget_tokens")
     if isinstance(budget, bool) or not isinstance(budget, int):
+        yield f"`thinking.budget_tokens` must be a whole number, not {budget!r}"
         return
     if budget < LEAST_THINKING_BUDGET:
         yield f"`thinking.budget_tokens: {budget}` is less than {LEAST_THINKING_BUDGET:,}"
