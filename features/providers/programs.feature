@@ -69,3 +69,44 @@ Feature: Programs of every kind may ask an actor
       stored True
       2 True
       """
+
+  Scenario: The SDK's blocks of an answer are passed back in messages
+    Given an API
+    When this program runs
+      """
+      def messages(content):
+          roles = ("user", "assistant", "user")
+          return [
+              {"role": role, "content": part}
+              for role, part in zip(roles, ("one", content, "two"), strict=True)
+          ]
+
+      def of_tool(block):
+          return [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [block]}]
+
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          actor = cb.Actor(asker, provider)
+          first = actor.respond_sync("one")
+          blocks = first.message.content
+          for content in (first.content, blocks):
+              print(actor.respond_sync({"messages": messages(content)}).stop_reason)
+              params = {"messages": messages(content)}
+              print(actor.respond_sync(cb.ActorRequest(params=params)).stop_reason)
+          nested = cb.ActorRequest(messages=[{"role": "user", "content": of_tool(blocks[0])}])
+          print(nested.messages[0]["content"][0]["content"] == first.content)
+          endless = []
+          endless.append({"role": "user", "content": endless})
+          try:
+              actor.respond_sync({"messages": endless})
+          except cb.InvalidRequestError:
+              print("refused")
+      """
+    Then the program has printed
+      """
+      end_turn
+      end_turn
+      end_turn
+      end_turn
+      True
+      refused
+      """
