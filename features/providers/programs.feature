@@ -110,3 +110,36 @@ Feature: Programs of every kind may ask an actor
       True
       refused
       """
+
+  Scenario: The error of an answer can be pickled whatever the context of its request is
+    Given an API
+    When this program runs
+      """
+      import pickle
+      import threading
+
+      from pydantic import BaseModel, field_validator
+
+
+      class Never(BaseModel):
+          number: int
+
+          @field_validator("number")
+          @classmethod
+          def refuse(cls, number):
+              raise ValueError("no number is good enough")
+
+
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          actor = cb.Actor(asker, provider)
+          for context in ({"row": 1}, threading.Lock()):
+              request = cb.ActorRequest("one", output_format=Never, context=context)
+              for result in actor.respond_all_sync([request]):
+                  error = pickle.loads(pickle.dumps(result.error))
+                  print(type(error).__name__, error.response.context, result.context == context)
+      """
+    Then the program has printed
+      """
+      OutputValidationError {'row': 1} True
+      OutputValidationError None True
+      """

@@ -482,17 +482,14 @@ class EngineStoppedError(ActorError):
     """The engine ended while a caller waited; queued requests stay in the ledger."""
 
 
-_ANSWERED: dict[type[AnswerError], str] = {
+_TYPES: dict[type, str] = {
+    AnswerError: "invalid_output",
     AnswerRefusedError: "refusal",
     ContextWindowExceededError: "model_context_window_exceeded",
     MalformedAnswerError: "malformed_answer",
-    OutputValidationError: "invalid_output",
     TurnLimitError: "max_turns",
     ToolInterruptedError: "tool_interrupted",
     ConversationStoppedError: "too_large",
-}
-
-_OTHERS: dict[type[ActorError], str] = {
     SubmissionUnknownError: "submission_unknown",
     LiveRequestError: "no_answer",
     AccountHaltedError: "halted",
@@ -500,18 +497,18 @@ _OTHERS: dict[type[ActorError], str] = {
     MiddlewareError: "middleware",
     InvalidRequestError: "invalid_request",
     KeyConflictError: "key_conflict",
+    ActorError: "missing_result",
 }
+"""A class that is not listed, such as one of a plug-in, has the type of its base."""
 
 
 def error_type(error: ActorError) -> str:
     """Return the API's error type if there is one, else a type for what happened."""
     if isinstance(error, BatchRequestError):
         return error.error_type or error.outcome
-    if isinstance(error, AnswerError):
-        return _ANSWERED[type(error)]
     if isinstance(error, LiveRequestError | AccountHaltedError) and error.error_type is not None:
         return error.error_type
-    return _OTHERS.get(type(error), "missing_result")
+    return next(_TYPES[each] for each in type(error).__mro__ if each in _TYPES)
 
 
 def first_cause(error: BaseException) -> BaseException:
