@@ -143,3 +143,44 @@ Feature: Programs of every kind may ask an actor
       OutputValidationError {'row': 1} True
       OutputValidationError None True
       """
+
+  Scenario: Callers that fail for one reason have an error of their own each, which does not grow
+    Given an API
+    When this program runs
+      """
+      import traceback
+
+
+      async def failures(provider):
+          async def ask(number):
+              try:
+                  await provider.respond(asker, f"prompt {number}")
+              except cb.ActorError as error:
+                  return error, len(traceback.format_exception(error))
+
+          return await asyncio.gather(*(ask(number) for number in range(50)))
+
+
+      def compared(errors, sizes):
+          print(type(errors[0]).__name__, len({*map(id, errors)}), max(sizes) < 20)
+
+
+      for provider in (cb.ClaudeBatchProvider, cb.ClaudeProvider):
+          with provider(api_key="") as keyless:
+              compared(*zip(*asyncio.run(failures(keyless))))
+      with cb.ClaudeProvider(api_key="an-invalid-key", concurrency=1) as live:
+          errors, sizes = [], []
+          for result in live.respond_all_sync(asker, [f"prompt {number}" for number in range(50)]):
+              try:
+                  result.unwrap()
+              except cb.ActorError as error:
+                  errors.append(error)
+                  sizes.append(len(traceback.format_exception(error)))
+          compared(errors, sizes)
+      """
+    Then the program has printed
+      """
+      ActorConfigurationError 50 True
+      AccountHaltedError 50 True
+      AccountHaltedError 50 True
+      """
