@@ -184,3 +184,50 @@ Feature: Programs of every kind may ask an actor
       AccountHaltedError 50 True
       AccountHaltedError 50 True
       """
+
+  Scenario: A provider that has no synchronous methods says so, and a format may have no hash
+    Given an API
+    When this program runs
+      """
+      from typing import Annotated
+
+
+      class Plain(cb.ClaudeBatchProvider):
+          respond_sync = respond_all_sync = property()
+
+
+      with Plain(**settings) as plain, cb.ClaudeBatchProvider(**settings) as provider:
+          actor = cb.Actor(asker, plain)
+          for ask in (actor.respond_sync, lambda prompt: actor.respond_all_sync([prompt])):
+              try:
+                  ask("one")
+              except cb.ActorConfigurationError as error:
+                  print(error)
+          unhashable = Annotated[list[int], {"a": 1}]
+          answer = cb.Actor(asker, provider).respond_sync("one", output_format=unhashable)
+          print(answer.parsed_output)
+      """
+    Then the program has printed
+      """
+      actor tests/asker is answered by Plain, which has no respond_sync; use respond
+      actor tests/asker is answered by Plain, which has no respond_all_sync; use respond_all
+      [1]
+      """
+
+  Scenario: A host names a chat model with the name of its provider
+    Given an API
+    When this program runs
+      """
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          for named in ("anthropic/claude-haiku-4-5", "claude-haiku-4-5"):
+              model = provider.create_chat_model(named, temperature=0.5)
+              print(model.model, bool(model.invoke(f"Hello from {named}").content))
+      with cb.ClaudeProvider() as live:
+          print(live.create_chat_model("Anthropic/claude-haiku-4-5").model)
+      """
+    Then the program has printed
+      """
+      claude-haiku-4-5 True
+      claude-haiku-4-5 True
+      claude-haiku-4-5
+      """
