@@ -34,6 +34,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | batch_processing:                                             | not empty                                                                                          |
       | batch_processing: [linger]                                    | not a list                                                                                         |
       | batch_processing: 1                                           | not 1                                                                                              |
+      | batch_processing: {max_requests: true}                        | `batch_processing.max_requests`: True is not a number                                              |
       | batch_processing: {linger: soon}                              | `batch_processing.linger`: 'soon' is not a duration; write 30s                                     |
       | batch_processing: {max_requests: 0}                           | greater than or equal to 1, not 0                                                                  |
       | batch_processing: {max_requests: 200000}                      | less than or equal to 100000                                                                       |

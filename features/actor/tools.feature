@@ -9,6 +9,8 @@ Feature: Python functions as tools of a model
       | waiting "soon"         | tool population: timeout: 'soon' is not a duration  |
       | waiting "0s"           | tool population: timeout: it is more than 0 seconds |
       | a number               | 5 is not a function, so it cannot be a tool            |
+      | a definition           | is not a function, so it cannot be a tool; a definition alone belongs into `options.tools` |
+      | piecemeal              | tool piecemeal: it is an asynchronous generator; return a list instead |
       | unfit                  | tool unfit: its signature has no JSON schema  |
       | by position            | tool by_position: the model passes arguments by name, but the function takes some by position only |
       | of many                | tool of_many: the model passes arguments by name, but the function takes some by position only |

@@ -31,6 +31,19 @@ Feature: Errors form one tree, and travel between processes
       | LedgerError                | ActorError               | {}                                                                                                    | m                                               |
       | EngineStoppedError         | ActorError               | {}                                                                                                    | m                                               |
 
+  Scenario: An error that a plug-in derives from one of these has the same type in results
+    Then an error and one that is derived from it have types in results as follows
+      | error                  | given                                                 | type             |
+      | AnswerError            | {"text": "t"}                                         | invalid_output   |
+      | OutputValidationError  | {"text": "t"}                                         | invalid_output   |
+      | TurnLimitError         | {"text": "t"}                                         | max_turns        |
+      | AccountHaltedError     | {"reason": "billing", "error_type": "billing_error"}  | billing_error    |
+      | AccountHaltedError     | {"reason": "billing"}                                 | halted           |
+      | PreflightError         | {"error_type": "invalid_request_error"}               | invalid_request  |
+      | KeyConflictError       | {}                                                    | key_conflict     |
+      | SubmissionUnknownError | {}                                                    | submission_unknown |
+      | MissingResultError     | {}                                                    | missing_result   |
+
   Scenario: A configuration error names its place
     Then a configuration error reads as follows
       | source | line | message         |

@@ -17,6 +17,8 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ClaudeProvider(middleware=cb.Middleware())  | TypeError: middleware: <claude_batch                                       |
       | cb.ClaudeBatchProvider(observers=print)        | TypeError: observers: <built-in function print> is not a list              |
       | cb.ActorRequest("a", documents=None)           | InvalidRequestError: `documents` must be a list, not NoneType              |
+      | cb.ProviderRegistry().register("own", provider) | ActorConfigurationError: provider 'own': <claude_batch                    |
+      | cb.ClaudeBatchProvider(max_requests=True)      | ActorConfigurationError: max_requests: True is not a number                |
     And in the ledger the counts of runs are [0]
 
   Scenario: A class is given in place of an object

@@ -18,6 +18,7 @@ from behave.runner import Context
 from platformdirs import user_data_path, user_state_path
 from tables import rule
 
+from claude_batch.actor.response import ActorResult
 from claude_batch.core import errors, settings
 from claude_batch.core.batch_processing import BatchProcessingMode, check_environment, resolve_mode
 from claude_batch.core.ids import new_incarnation, new_request_ids, new_run_id
@@ -155,6 +156,18 @@ def _(context: Context, error: str, given: dict[str, Any]) -> dict[str, Any]:
         assert vars(copy) == vars(made), (vars(copy), vars(made))
         assert str(copy) == str(made)
     return {"under": parent, "says": str(copy)}
+
+
+@rule("an error and one that is derived from it have types in results")
+def _(error: str, given: dict[str, Any]) -> dict[str, Any]:
+    own: type[errors.ActorError] = getattr(errors, error)
+    results = (
+        ActorResult(key=None, position=0, error=made("m", **given)).to_dict()
+        for made in (own, type("Own", (own,), {}))
+    )
+    first, second = (result["error"]["type"] for result in results)
+    assert first == second, (first, second)
+    return {"type": first}
 
 
 @rule("a configuration error reads")

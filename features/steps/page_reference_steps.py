@@ -348,7 +348,7 @@ def codes_in_order(text: str) -> list[str]:
 
 @agreement("the types of errors in the output")
 def error_types() -> None:
-    known = {*errors._ANSWERED.values(), *errors._OTHERS.values(), "missing_result"}
+    known = {*errors._TYPES.values()}
     table = OUTPUT.section("Output lines")
     shown = codes("\n".join(row[0] for row in rows(table[table.index("`error.type` is") :])))
     assert shown - {"error.type", "http_413"} == known, known ^ shown

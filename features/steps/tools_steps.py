@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import programs
@@ -30,6 +31,11 @@ def of_many(*cities: str) -> str:
     return " ".join(cities)
 
 
+async def piecemeal(city: str) -> AsyncIterator[str]:
+    """Yields what it finds."""
+    yield city
+
+
 TOOLS: dict[str, Any] = {
     "population, population": lambda: [toolbox.population, toolbox.population],
     'named "a b"': lambda: [cb.tool(toolbox.population, name="a b")],
@@ -39,6 +45,8 @@ TOOLS: dict[str, Any] = {
     "unfit": lambda: [unfit],
     "by position": lambda: [by_position],
     "of many": lambda: [of_many],
+    "piecemeal": lambda: [piecemeal],
+    "a definition": lambda: [{"name": "where", "input_schema": {"type": "object"}}],
 }
 
 
@@ -74,6 +82,7 @@ def harbour(name: str) -> str:
 
 FINDS = """
 import sys
+from collections.abc import AsyncIterator
 from claude_batch.actor.tools import ToolFinder
 found = ToolFinder(imports=True).find(sys.argv[1])
 print(found["harbour"].run(b'{"name": "Kiel"}')[0].decode())

@@ -29,7 +29,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from claude_batch.actor.documents import Document, documents_of, with_documents
-from claude_batch.actor.tools import Toolset, functions_in, toolset_of
+from claude_batch.actor.tools import Toolset, as_tool, functions_in, toolset_of
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.wire.encoding import is_list_of_text, kind_fault, plain_text
@@ -435,14 +435,18 @@ class ActorConfiguration(BaseModel):
     def with_tools(self, functions: Iterable[Callable[..., Any]]) -> ActorConfiguration:
         """Return the same actor, whose model may also call these functions.
 
-        Raises `ActorConfigurationError` for one function instead of a list.
+        Raises `ActorConfigurationError` for one function instead of a list, and for an object that
+        cannot be a tool.
         """
         if not isinstance(cast("object", functions), Iterable):
             raise ActorConfigurationError(
                 f"tools: {functions!r} is not a list; give [{functions!r}]"
             )
+        given = tuple(functions)
+        for each in given:
+            as_tool(each)  # fail here: an object that is no function may not even be hashable
         own = self.model_copy()
-        own._functions = (*self._functions, *functions)
+        own._functions = (*self._functions, *given)
         return own
 
     @property

@@ -24,8 +24,9 @@ class Middleware:
 
     Plain methods are called on threads that all providers of the process share, with the context
     variables of the caller, several at once. ``async def`` methods are awaited on the caller's
-    event loop, or on a loop in a thread if the caller has none; they must not block. Results that
-    another process reads pass through the middleware of that process.
+    event loop, or on a loop in a thread if the caller has none; they must not block. So is what a
+    plain method returns if it is awaitable, as that of a decorated ``async def`` method. Results
+    that another process reads pass through the middleware of that process.
     """
 
     def before_request(
@@ -58,15 +59,15 @@ class Middleware:
 class PostProcessor(Protocol):
     """A function that receives each result before its caller does, such as to store it elsewhere.
 
-    It is called for answers and failures, after all middleware. What it returns is ignored. An
-    exception, or a timeout after the provider's ``post_process_timeout``, is logged and changes
-    nothing: the caller receives the result. It is called on threads and loops as a middleware is,
-    and again if the same results are read again. Answers of a run are parsed after it, by
-    `ActorResult.with_output` or ``output_format``.
+    It is called for answers and failures, after all middleware. What it returns is ignored, but an
+    awaitable is awaited. An exception, or a timeout after the provider's ``post_process_timeout``,
+    is logged and changes nothing: the caller receives the result. It is called on threads and loops
+    as a middleware is, and again if the same results are read again. Answers of a run are parsed
+    after it, by `ActorResult.with_output` or ``output_format``.
     """
 
     def __call__(self, result: ActorResult[Any], /) -> object:
-        """Process a result; an ``async def`` function is awaited."""
+        """Process a result; an awaitable that is returned is awaited."""
         ...
 
 

@@ -30,6 +30,7 @@ from claude_batch.actor.documents import (
     messages_with,
 )
 from claude_batch.actor.output import Labels, OutputFormat, output_format_of
+from claude_batch.actor.sdk_blocks import plain_messages
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params
 from claude_batch.wire.limits import API_VERSION, SAMPLING_PARAMETERS, takes_sampling
@@ -60,7 +61,9 @@ class ActorRequest:
     """A user's turn, as text."""
     _: KW_ONLY
     messages: Sequence[Mapping[str, Any]] | None = None
-    """A conversation, in the API's form: ``[{"role": "user", "content": …}, …]``."""
+    """A conversation, in the API's form: ``[{"role": "user", "content": …}, …]``.
+
+    A content may hold the SDK's blocks, such as those of `ActorResponse.message`."""
     params: Mapping[str, Any] | None = None
     """Raw Messages params; only a missing model, ``max_tokens`` and ``system`` are filled in."""
     key: str | None = None
@@ -124,10 +127,15 @@ class ActorRequest:
         elif self.messages is not None:
             if (fault := _messages_fault(self.messages)) is not None:
                 raise InvalidRequestError(fault, key=self.key)
+            object.__setattr__(self, "messages", plain_messages(self.messages))
         elif not isinstance(cast("object", self.params), Mapping):
             raise InvalidRequestError(
                 f"`params` must be a mapping, not {_kind(self.params)}", key=self.key
             )
+        elif self.params is not None:
+            messages: object = self.params.get("messages")
+            if (plain := plain_messages(messages)) is not messages:
+                object.__setattr__(self, "params", {**self.params, "messages": plain})
         self._check_documents()
         if self.differs:
             self._check_overrides()

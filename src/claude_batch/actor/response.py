@@ -379,15 +379,17 @@ class ActorResponse(Generic[OutputT_co]):
         raise self._invalid(f"is not valid{asked or ' JSON'}", why) from cause
 
     def _invalid(self, words: str, why: str) -> OutputValidationError:
-        without_format = copy.copy(self)
-        # The error can then be pickled, even if the type of its format cannot.
-        without_format._output, without_format._parsed = None, _UNREAD
+        plain = copy.copy(self)
+        # The error can then be pickled, even if the type of its format or its context cannot.
+        plain._output, plain._parsed = None, _UNREAD
+        if json_context(self._context) is None:
+            plain._context = None
         return OutputValidationError(
             f"the answer {words}: {why}. It was billed; its text is kept",
             text=self.text,
             stop_reason=self.stop_reason,
             batch_id=self._batch_id,
-            response=without_format,
+            response=plain,
             problem=why,
         )
 

@@ -13,7 +13,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache, update_wrapper
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -105,13 +105,21 @@ class Tool(Generic[_P, _R]):
     ) -> None:
         """Raises `ActorConfigurationError` for an object that cannot be a tool."""
         if not callable(function) or not hasattr(function, "__name__"):
-            raise ActorConfigurationError(f"{function!r} is not a function, so it cannot be a tool")
+            hint = "; a definition alone belongs into `options.tools`"
+            raise ActorConfigurationError(
+                f"{function!r} is not a function, so it cannot be a tool"
+                f"{hint if isinstance(function, Mapping) else ''}"
+            )
         self.function = function
         self.name: str = name or function.__name__
         if _NAME.fullmatch(self.name) is None:
             raise ActorConfigurationError(
                 f"{self.name!r} is not a valid name for a tool; use at most 64 letters, digits, "
                 "_ and -, with tool(name=…)"
+            )
+        if inspect.isasyncgenfunction(function):
+            raise ActorConfigurationError(
+                f"tool {self.name}: it is an asynchronous generator; return a list instead"
             )
         self.repeatable = repeatable
         try:
@@ -181,26 +189,27 @@ class Tool(Generic[_P, _R]):
         Returns the result's content as JSON, and whether it is an error. An exception of the
         function is an error result.
         """
-        return self._run_async(arguments) if self.is_async else self._run(arguments)
-
-    def _run(self, arguments: bytes) -> _Output:
+        if self.is_async:
+            return self._awaited(lambda: self._called(arguments))
         try:
-            return self._result_text(self._validated(**self._arguments(arguments)))
+            value = self._called(arguments)
+            if inspect.isawaitable(value):  # a decorator has hidden the `async def`
+                return self._awaited(lambda: value)
+            return self._result_text(value)
         except Exception as error:
             return self._fault(error)
 
-    async def _run_async(self, arguments: bytes) -> _Output:
+    def _called(self, arguments: bytes) -> Any:
+        return self._validated(**msgspec.json.decode(arguments, type=dict[str, Any]))
+
+    async def _awaited(self, call: Callable[[], Awaitable[Any]]) -> _Output:
         try:
-            return self._result_text(await self._validated(**self._arguments(arguments)))
+            return self._result_text(await call())
         except asyncio.CancelledError:
             raise
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             # The last two would end the event loop that all tools share.
             return self._fault(error)
-
-    @staticmethod
-    def _arguments(arguments: bytes) -> dict[str, Any]:
-        return msgspec.json.decode(arguments, type=dict[str, Any])
 
     def failed(self, words: str) -> _Output:
         """Return an error result for the model."""

@@ -307,6 +307,18 @@ class BatchProcessingMode(BaseModel):
         # YAML reads a bare `off` as false.
         return {False: "off", True: "auto"}.get(value, value) if isinstance(value, bool) else value
 
+    @field_validator(
+        *("max_requests", "parallel_batches", "max_attempts", "auto_threshold"),
+        *("live_concurrency", "max_turns", "validation_attempts"),
+        mode="before",
+    )
+    @classmethod
+    def _refuse_flag(cls, value: Any) -> Any:
+        # Pydantic reads `true` as 1: batches of one request each.
+        if isinstance(value, bool):
+            raise ValueError(f"{value} is not a number")
+        return value
+
     @field_validator("prime")
     @classmethod
     def _check_prime(cls, value: bool, info: ValidationInfo) -> bool:

@@ -34,6 +34,7 @@ what was kept, and what to do next.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal, TypeVar, cast
@@ -109,6 +110,7 @@ claude-batch, because the deadline of its run was near.
 """
 
 _E = TypeVar("_E", bound="ActorError")
+_X = TypeVar("_X", bound=Exception)
 
 
 def _restore(cls: type[_E], message: str, fields: dict[str, Any]) -> _E:
@@ -482,17 +484,14 @@ class EngineStoppedError(ActorError):
     """The engine ended while a caller waited; queued requests stay in the ledger."""
 
 
-_ANSWERED: dict[type[AnswerError], str] = {
+_TYPES: dict[type, str] = {
+    AnswerError: "invalid_output",
     AnswerRefusedError: "refusal",
     ContextWindowExceededError: "model_context_window_exceeded",
     MalformedAnswerError: "malformed_answer",
-    OutputValidationError: "invalid_output",
     TurnLimitError: "max_turns",
     ToolInterruptedError: "tool_interrupted",
     ConversationStoppedError: "too_large",
-}
-
-_OTHERS: dict[type[ActorError], str] = {
     SubmissionUnknownError: "submission_unknown",
     LiveRequestError: "no_answer",
     AccountHaltedError: "halted",
@@ -500,18 +499,31 @@ _OTHERS: dict[type[ActorError], str] = {
     MiddlewareError: "middleware",
     InvalidRequestError: "invalid_request",
     KeyConflictError: "key_conflict",
+    ActorError: "missing_result",
 }
+"""A class that is not listed, such as one of a plug-in, has the type of its base."""
 
 
 def error_type(error: ActorError) -> str:
     """Return the API's error type if there is one, else a type for what happened."""
     if isinstance(error, BatchRequestError):
         return error.error_type or error.outcome
-    if isinstance(error, AnswerError):
-        return _ANSWERED[type(error)]
     if isinstance(error, LiveRequestError | AccountHaltedError) and error.error_type is not None:
         return error.error_type
-    return _OTHERS.get(type(error), "missing_result")
+    return next(_TYPES[each] for each in type(error).__mro__ if each in _TYPES)
+
+
+def for_one_caller(error: _X) -> _X:
+    """Return an error as one of several callers raises it: a copy, if it is an `ActorError`.
+
+    Each raise adds to an object's traceback. The traceback of an object that ten thousand callers
+    share would have the frames of all of them, and hold their requests.
+    """
+    if not isinstance(error, ActorError):
+        return error
+    own = copy.copy(error).with_traceback(error.__traceback__)
+    own.__cause__, own.__suppress_context__ = error.__cause__, error.__suppress_context__
+    return own
 
 
 def first_cause(error: BaseException) -> BaseException:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import anthropic
 from pydantic import Field, SecretStr, SkipValidation
 
+from claude_batch.actor.configuration import CLAUDE_PROVIDERS
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.integrations.transport import (
     RECEIVED,
@@ -245,6 +246,7 @@ def create_chat_model(
             raise ActorConfigurationError(
                 f"{name}: the chat model uses its provider's value; pass it to ClaudeBatchProvider"
             )
+    model = _without_provider(model)
     arguments = _arguments(model, temperature, kwargs)
     # LangChain looks up a key of its own, which is never used; this value keeps the lookup empty.
     made = BatchedChatAnthropic(**arguments, batch_provider=provider, api_key=SecretStr(""))
@@ -270,6 +272,7 @@ def create_live_chat_model(
 
     Raises `InvalidRequestError` as `create_chat_model` does.
     """
+    model = _without_provider(model)
     arguments = _arguments(model, temperature, kwargs)
     if any(arguments.get(name) is not None for name in SAMPLING_PARAMETERS):
         # LangChain sends them under the SDK's version, whose API no longer has them.
@@ -280,6 +283,12 @@ def create_live_chat_model(
     if api_key is not None:
         arguments["api_key"] = api_key
     return ChatAnthropic(**arguments)
+
+
+def _without_provider(model: str) -> str:
+    """Return a model as it is sent, as for an actor: without ``anthropic/`` before it."""
+    prefix, slash, rest = model.strip().partition("/")
+    return rest if slash and prefix.strip().lower() in CLAUDE_PROVIDERS else model.strip()
 
 
 def _arguments(model: str, temperature: float | None, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -519,7 +519,7 @@ def packed_requests(tx: Connection, run_id: str) -> PackedRequests:
         .where(requests.c.run_id == run_id, requests.c.state == RequestState.PACKED)
         .group_by(batches.c.state)
     )
-    counts = dict(rows.tuples().all())
+    counts = dict(rows.all())
     unsent, live = (counts.pop(state, 0) for state in (BatchState.PACKED, BatchState.LIVE))
     return PackedRequests(unsent, sum(counts.values()), live)
 

@@ -129,7 +129,7 @@ def _left(tx: Connection, batch_ids: Sequence[int]) -> Iterator[tuple[int, str, 
         select(former_members.c.batch_id, requests.c.id, requests.c.seq)
         .join(former_members, former_members.c.request_seq == requests.c.seq)
         .where(former_members.c.batch_id.in_(batch_ids))
-    ).tuples()
+    )
     # With a result of it: conversations in a later turn, and requests that were tried again.
     yield from tx.execute(
         select(results.c.batch_id, requests.c.id, requests.c.seq)
@@ -139,7 +139,7 @@ def _left(tx: Connection, batch_ids: Sequence[int]) -> Iterator[tuple[int, str, 
             results.c.sending > REUSED,
             requests.c.batch_id.is_distinct_from(results.c.batch_id),
         )
-    ).tuples()
+    )
 
 
 # Lines --------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class Tool(Protocol):
 
     @property
     def is_async(self) -> bool:
-        """Whether `run` returns a coroutine."""
+        """Whether `run` certainly returns a coroutine; another one may, too."""
         ...
 
     def run(self, arguments: bytes) -> ToolOutput | Coroutine[Any, Any, ToolOutput]:
@@ -292,21 +292,26 @@ def _start(tool: Tool, work: Callable[[], None]) -> None:
 
 def _output(tool: Tool, arguments: bytes, on_ask: Callable[[], None] | None) -> ToolOutput:
     """Return a function's output, or an error if it raises or exceeds its timeout."""
-    future: Future[ToolOutput] = Future()
+    future: Future[Any] = Future()
+    output: ToolOutput | Coroutine[Any, Any, ToolOutput]
+    is_on_loop = tool.is_async
     _on_ask.set(on_ask)  # a coroutine runs in a copy of this thread's context
     try:
-        if tool.is_async:
-            work = tool.run(arguments)
-            assert isinstance(work, Coroutine)
-            future = _loop.run(asyncio.wait_for(work, tool.timeout))
+        if is_on_loop:
+            output = tool.run(arguments)
         else:
             _start(tool, lambda: _run_into(future, tool, arguments, on_ask))
-        return future.result(tool.timeout + TIMEOUT_GRACE)
+            output = future.result(tool.timeout + TIMEOUT_GRACE)
+        if isinstance(output, Coroutine):
+            is_on_loop = True
+            future = _loop.run(asyncio.wait_for(output, tool.timeout))
+            return future.result(tool.timeout + TIMEOUT_GRACE)
+        return output
     except TimeoutError:
         words = f"the tool {tool.name} returned no result within {tool.timeout:g} seconds"
         if not future.done():
             _log.warning("%s; it still runs on its thread, and its result is ignored", words)
-            if tool.is_async:
+            if is_on_loop:
                 _loop.abandon()
         return tool.failed(words)
     except BaseException as error:  # any exception is reported to the model
@@ -314,7 +319,7 @@ def _output(tool: Tool, arguments: bytes, on_ask: Callable[[], None] | None) -> 
 
 
 def _run_into(
-    future: Future[ToolOutput],
+    future: Future[Any],
     tool: Tool,
     arguments: bytes,
     on_ask: Callable[[], None] | None,
@@ -322,7 +327,6 @@ def _run_into(
     _on_ask.set(on_ask)
     try:
         output = tool.run(arguments)
-        assert not isinstance(output, Coroutine)
     except BaseException as error:
         output = tool.failed(described(error))
     future.set_result(output)

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
-from claude_batch.core.errors import ActorError
+from claude_batch.core.errors import ActorError, for_one_caller
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer
@@ -224,7 +224,7 @@ class CallFuture:
         if self._receipts is not None and self._taken_by_result:
             self._report(taken=True)
         if isinstance(self._outcome, Exception):
-            raise self._outcome
+            raise for_one_caller(self._outcome)
         return self._outcome
 
     def wait(self, seconds: float | None = None) -> bool:

@@ -211,7 +211,8 @@ class Actor(Closing):
         asked, given = self._decided(settings)
         actor, output = asked._shaped(output_format)
         call = {**_kept(keep), **given}
-        response = asked._provider.respond_sync(actor, request, key=key, **call)
+        respond = cast("Callable[..., ActorResponse]", asked._synchronous("respond_sync"))
+        response = respond(actor, request, key=key, **call)
         return read_as(response, output)
 
     def respond_all(
@@ -269,7 +270,8 @@ class Actor(Closing):
         asked, given = self._decided(settings)
         actor, output = asked._shaped(output_format)
         more = {**given, **asked._more(new, output, progress, results_dir)}
-        respond_all = cast("Callable[..., Iterator[ActorResult]]", asked._provider.respond_all_sync)
+        found = asked._synchronous("respond_all_sync")
+        respond_all = cast("Callable[..., Iterator[ActorResult]]", found)
         results = respond_all(actor, requests, ordered=ordered, **more)
         if "prepare" in more:
             return results  # the run itself parses and reports
@@ -494,11 +496,11 @@ class Actor(Closing):
             return self._with_schema(output_format), None
         output = output_format_of(output_format)
         # Reuse the same object, because what its requests share is encoded once per object.
-        shaped = self._shapes.get(output.kind)
+        shaped = self._shapes.get(output)  # not its type, which may have no hash
         if shaped is None:
             shaped = self._configuration.with_response_schema(output.schema, judge_of(output))
             if len(self._shapes) < _SHAPES_KEPT:
-                shaped = self._shapes.setdefault(output.kind, shaped)
+                shaped = self._shapes.setdefault(output, shaped)
         return shaped, output
 
     def _with_schema(self, given: Mapping[str, Any]) -> ActorConfiguration:
@@ -520,6 +522,15 @@ class Actor(Closing):
         found: object = getattr(self._provider, method, None)
         if found is None:
             raise self._no_runs("submit")
+        return found
+
+    def _synchronous(self, method: str) -> object:
+        found: object = getattr(self._provider, method, None)
+        if found is None:
+            raise ActorConfigurationError(
+                f"actor {self.name} is answered by {type(self._provider).__name__}, which has no "
+                f"{method}; use {method.removesuffix('_sync')}"
+            )
         return found
 
     def _no_runs(self, what: str) -> ActorConfigurationError:

@@ -52,6 +52,7 @@ from claude_batch.core.errors import (
     InvalidRequestError,
     LiveRequestError,
     MalformedAnswerError,
+    for_one_caller,
 )
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
@@ -637,8 +638,10 @@ class _Many:
         try:
             asked = ActorRequest.of(request)
             key, context = asked.key, asked.context
-            if self._halt is not None:
-                raise self._halt
+            if (halt := self._halt) is not None:
+                # Not raised: its traceback would hold all remaining requests.
+                own = for_one_caller(halt)
+                return ActorResult(key=key, position=position, error=own, context=context)
             response = await self._provider._through(  # pyright: ignore[reportPrivateUsage]
                 self._actor, asked, ask
             )

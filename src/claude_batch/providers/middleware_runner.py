@@ -21,6 +21,7 @@ from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
+from inspect import isawaitable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from claude_batch.actor.middleware import Middlewares, Passage, Step
@@ -307,7 +308,7 @@ class MiddlewareRunner:
             going = [passage for passage in passages if passage.error is None]
             if step.is_async:
                 for passage in going:
-                    await _await(step, passage, seconds)
+                    await _await(partial(step.call, passage), step, passage, seconds)
             else:
                 await _call_on_a_thread(step, going, seconds)
 
@@ -332,11 +333,14 @@ def _chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
         yield some
 
 
-async def _await(step: Step, passage: Passage, seconds: float | None) -> None:
+async def _await(
+    call: Callable[[], Any], step: Step, passage: Passage, seconds: float | None
+) -> None:
+    """Await what a method returns."""
     patience = asyncio.timeout(seconds)
     try:
         async with patience:
-            changed = await step.call(passage)
+            changed = await call()
     except BaseException as error:
         if _ends_the_caller(error):
             raise
@@ -370,6 +374,10 @@ def _call(step: Step, passage: Passage) -> object:
         return _Raised(error)
 
 
+def _same(value: _T) -> _T:
+    return value
+
+
 class _Raised:
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -383,6 +391,9 @@ async def _call_on_a_thread(step: Step, passages: Sequence[Passage], seconds: fl
         for outcome in job.results:
             if isinstance(outcome, _Raised):
                 step.fail(passages[done], outcome.error)
+            elif isawaitable(outcome):
+                # A decorator has hidden the `async def`, or a lambda calls such a function.
+                await _await(partial(_same, outcome), step, passages[done], seconds)
             else:
                 step.settle(passages[done], outcome)
             done += 1

@@ -56,13 +56,20 @@ class ProviderRegistry:
         self._lock = threading.RLock()
 
     def register(self, name: str, factory: ProviderFactory, *, replace: bool = False) -> None:
-        """Add a provider. Raises `ActorConfigurationError` if the name is taken.
+        """Add a provider.
+
+        Raises `ActorConfigurationError` if the name is taken, or ``factory`` cannot be called.
 
         With ``replace``, the new factory takes over the name; existing instances stay in use.
         """
         name = _normal(name)
         if not name:
             raise ActorConfigurationError("the name of a provider must not be empty")
+        if not callable(factory):
+            raise ActorConfigurationError(
+                f"provider {name!r}: {factory!r} is not a class or function that makes a provider; "
+                "register such a one, as in register(name, lambda **settings: provider)"
+            )
         with self._lock:
             # An alias is taken, too: `anthropic` means Claude to every actor.
             taken = name in self._factories or _ALIASES.get(name) in self._factories

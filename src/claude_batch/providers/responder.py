@@ -243,6 +243,9 @@ class Responder:
         def ask(opening: Future[Entered]) -> None:
             if future.is_withdrawn and not options.stays:
                 return  # nothing of it was stored
+            if isinstance(failure := opening.exception(), Exception):
+                future.settle(failure)  # not raised, because many calls have the same object
+                return
             with _settling(future):
                 engine, door = opening.result()
                 if isinstance(encoded, EncodedRequest) and not reuse:

@@ -1,0 +1,233 @@
+@every_python
+Feature: Programs of every kind may ask an actor
+
+  Scenario: A program that makes every warning an error is answered
+    Given an API
+    When this program runs
+      """
+      import warnings
+
+      warnings.simplefilter("error")
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          actor = cb.Actor(asker, provider)
+          print(actor.respond_sync("one").stop_reason)
+          print([result.ok for result in actor.respond_all_sync(["two", "three"])])
+          print(actor.respond_sync("four", mode="live").via)
+          run = actor.submit_sync(["five"])
+          run.wait_sync()
+          print(run.status().state, next(run.rows())["state"])
+      """
+    Then the program has printed
+      """
+      end_turn
+      [True, True]
+      live
+      finished succeeded
+      """
+
+  Scenario: A decorator may hide that a function of the program is asynchronous
+    Given an API
+    When this program runs
+      """
+      import functools
+
+      def traced(function):
+          @functools.wraps(function)
+          def call(*args, **kwargs):
+              return function(*args, **kwargs)
+
+          return call
+
+      class Asks:
+          @traced
+          async def before_request(self, actor, request):
+              await asyncio.sleep(0)
+              return cb.ActorRequest(request.prompt + " [[sandbox:tools]]", key=request.key)
+
+          @traced
+          async def after_response(self, actor, key, response):
+              await asyncio.sleep(0)
+              return response
+
+      @traced
+      async def harbour(name: str) -> str:
+          "How deep a harbour is."
+          await asyncio.sleep(0)
+          return "4.20 m"
+
+      async def store(result):
+          print("stored", result.ok)
+
+      with cb.ClaudeBatchProvider(
+          middleware=[Asks()], post_process=lambda result: store(result), **settings
+      ) as provider:
+          answer = cb.Actor(asker, provider, tools=[harbour]).respond_sync("How deep is Kiel?")
+          print(answer.turns, "4.20 m" in answer.text)
+      """
+    Then the program has printed
+      """
+      stored True
+      2 True
+      """
+
+  Scenario: The SDK's blocks of an answer are passed back in messages
+    Given an API
+    When this program runs
+      """
+      def messages(content):
+          roles = ("user", "assistant", "user")
+          return [
+              {"role": role, "content": part}
+              for role, part in zip(roles, ("one", content, "two"), strict=True)
+          ]
+
+      def of_tool(block):
+          return [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [block]}]
+
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          actor = cb.Actor(asker, provider)
+          first = actor.respond_sync("one")
+          blocks = first.message.content
+          for content in (first.content, blocks):
+              print(actor.respond_sync({"messages": messages(content)}).stop_reason)
+              params = {"messages": messages(content)}
+              print(actor.respond_sync(cb.ActorRequest(params=params)).stop_reason)
+          nested = cb.ActorRequest(messages=[{"role": "user", "content": of_tool(blocks[0])}])
+          print(nested.messages[0]["content"][0]["content"] == first.content)
+          endless = []
+          endless.append({"role": "user", "content": endless})
+          try:
+              actor.respond_sync({"messages": endless})
+          except cb.InvalidRequestError:
+              print("refused")
+      """
+    Then the program has printed
+      """
+      end_turn
+      end_turn
+      end_turn
+      end_turn
+      True
+      refused
+      """
+
+  Scenario: The error of an answer can be pickled whatever the context of its request is
+    Given an API
+    When this program runs
+      """
+      import pickle
+      import threading
+
+      from pydantic import BaseModel, field_validator
+
+
+      class Never(BaseModel):
+          number: int
+
+          @field_validator("number")
+          @classmethod
+          def refuse(cls, number):
+              raise ValueError("no number is good enough")
+
+
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          actor = cb.Actor(asker, provider)
+          for context in ({"row": 1}, threading.Lock()):
+              request = cb.ActorRequest("one", output_format=Never, context=context)
+              for result in actor.respond_all_sync([request]):
+                  error = pickle.loads(pickle.dumps(result.error))
+                  print(type(error).__name__, error.response.context, result.context == context)
+      """
+    Then the program has printed
+      """
+      OutputValidationError {'row': 1} True
+      OutputValidationError None True
+      """
+
+  Scenario: Callers that fail for one reason have an error of their own each, which does not grow
+    Given an API
+    When this program runs
+      """
+      import traceback
+
+
+      async def failures(provider):
+          async def ask(number):
+              try:
+                  await provider.respond(asker, f"prompt {number}")
+              except cb.ActorError as error:
+                  return error, len(traceback.format_exception(error))
+
+          return await asyncio.gather(*(ask(number) for number in range(50)))
+
+
+      def compared(errors, sizes):
+          print(type(errors[0]).__name__, len({*map(id, errors)}), max(sizes) < 20)
+
+
+      for provider in (cb.ClaudeBatchProvider, cb.ClaudeProvider):
+          with provider(api_key="") as keyless:
+              compared(*zip(*asyncio.run(failures(keyless))))
+      with cb.ClaudeProvider(api_key="an-invalid-key", concurrency=1) as live:
+          errors, sizes = [], []
+          for result in live.respond_all_sync(asker, [f"prompt {number}" for number in range(50)]):
+              try:
+                  result.unwrap()
+              except cb.ActorError as error:
+                  errors.append(error)
+                  sizes.append(len(traceback.format_exception(error)))
+          compared(errors, sizes)
+      """
+    Then the program has printed
+      """
+      ActorConfigurationError 50 True
+      AccountHaltedError 50 True
+      AccountHaltedError 50 True
+      """
+
+  Scenario: A provider that has no synchronous methods says so, and a format may have no hash
+    Given an API
+    When this program runs
+      """
+      from typing import Annotated
+
+
+      class Plain(cb.ClaudeBatchProvider):
+          respond_sync = respond_all_sync = property()
+
+
+      with Plain(**settings) as plain, cb.ClaudeBatchProvider(**settings) as provider:
+          actor = cb.Actor(asker, plain)
+          for ask in (actor.respond_sync, lambda prompt: actor.respond_all_sync([prompt])):
+              try:
+                  ask("one")
+              except cb.ActorConfigurationError as error:
+                  print(error)
+          unhashable = Annotated[list[int], {"a": 1}]
+          answer = cb.Actor(asker, provider).respond_sync("one", output_format=unhashable)
+          print(answer.parsed_output)
+      """
+    Then the program has printed
+      """
+      actor tests/asker is answered by Plain, which has no respond_sync; use respond
+      actor tests/asker is answered by Plain, which has no respond_all_sync; use respond_all
+      [1]
+      """
+
+  Scenario: A host names a chat model with the name of its provider
+    Given an API
+    When this program runs
+      """
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          for named in ("anthropic/claude-haiku-4-5", "claude-haiku-4-5"):
+              model = provider.create_chat_model(named, temperature=0.5)
+              print(model.model, bool(model.invoke(f"Hello from {named}").content))
+      with cb.ClaudeProvider() as live:
+          print(live.create_chat_model("Anthropic/claude-haiku-4-5").model)
+      """
+    Then the program has printed
+      """
+      claude-haiku-4-5 True
+      claude-haiku-4-5 True
+      claude-haiku-4-5
+      """

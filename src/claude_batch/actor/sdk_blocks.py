@@ -1,0 +1,40 @@
+"""Content blocks as objects of the official SDK, which a caller passes back in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from pydantic import BaseModel
+
+_DEPTH: Final = 3
+"""Messages have blocks; the blocks of tool results and documents have blocks of their own."""
+
+
+def plain_messages(messages: Any) -> Any:
+    """Return messages whose content blocks are mappings, as the SDK itself sends its objects.
+
+    The same object if all of them are mappings already.
+    """
+    return _plain(messages, _DEPTH)
+
+
+def _plain(holders: object, depth: int) -> object:
+    if not depth or isinstance(holders, str | bytes) or not isinstance(holders, Sequence):
+        return cast("object", holders)
+    given = cast("Sequence[object]", holders)
+    plain = [_with_plain_content(holder, depth) for holder in given]
+    return plain if any(a is not b for a, b in zip(plain, given, strict=True)) else given
+
+
+def _with_plain_content(holder: object, depth: int) -> object:
+    if isinstance(holder, BaseModel):
+        # As `anthropic` does: what it has parsed out of a block is no part of the block.
+        parsed = getattr(holder, "__api_exclude__", None)
+        return holder.model_dump(mode="json", exclude_unset=True, by_alias=True, exclude=parsed)
+    if not isinstance(holder, Mapping):
+        return holder
+    known = cast("Mapping[str, object]", holder)
+    content = known.get("content")
+    plain = _plain(content, depth - 1)
+    return known if plain is content else {**known, "content": plain}
