@@ -28,8 +28,9 @@ KILLED_AFTER = 150.0
 
 
 @given("a server that means harm, before an API")
-def _(context: Context) -> None:
-    start_api(context, latency=0.05)
+@given("a server that means harm, before an API that takes {seconds:g} seconds for a batch")
+def _(context: Context, seconds: float = 0.05) -> None:
+    start_api(context, latency=seconds, cancel_latency=seconds)
     server = context.hostile = HostileServer(context.api.url)
     server.start()
     context.add_cleanup(server.stop)
@@ -324,6 +325,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "counts of a batch in progress": plain(
         changed_batches(request_counts={"processing": 3, "succeeded": 0})
     ),
+    "a batch in progress": plain(changed_batches(processing_status="in_progress")),
     "old counts at first": old_counts,
     "another batch's id": plain(changed_batches(id="msgbatch_of_somebody_else")),
     "a stream of somebody's gzip": plain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -15,7 +16,6 @@ from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
-    batch_contents,
     collected_batches,
     unknown_batches,
     workspaces,
@@ -381,22 +381,42 @@ class Polling(DriverPart):
         return next_check(age_of(row.submitted, now), row.poll_interval, row.max_poll_interval)
 
     async def cancel_requested(self, seat: Seat) -> None:
-        """Cancel at the API what the user has cancelled. Raises `Deposed`."""
+        """Cancel at the API what the user has cancelled. Raises `Deposed`.
+
+        A batch whose cancellation the API refuses, or does not show, is cancelled again at its next
+        check.
+        """
         with self._ledger.read() as tx:
-            rows = collected_batches.to_cancel(tx, seat.workspace_id)
+            rows = collected_batches.to_cancel(tx, seat.workspace_id, self._ledger.now())
         for row in rows:
-            now = self._ledger.now()
             try:
                 remote = await self._client.cancel(row.remote_id)
             except (ApiError, Unreachable) as error:
-                # A batch that has just ended can no longer be cancelled; the next check shows it.
                 _log.info("batch %s cannot be cancelled: %s", row.remote_id, error)
-                with self._ledger.write(seat) as tx:
-                    collected_batches.checked(
-                        tx, row.id, state=BatchState.CANCELING, next_check=now, note=str(error)
-                    )
+                await self._look_after_refusal(seat, row, error)
                 continue
             reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
-            with self._ledger.read() as tx:
-                full = batch_contents.batch(tx, row.id)
-            self._note(seat, [(full, remote)])
+            if remote.processing_status != "ended":
+                remote = msgspec.structs.replace(remote, processing_status="canceling")
+            self._note(seat, [(row, remote)])
+
+    async def _look_after_refusal(
+        self, seat: Seat, row: Any, error: ApiError | Unreachable
+    ) -> None:
+        """Check a batch that could not be cancelled, perhaps because it has just ended."""
+        if isinstance(error, ApiError):
+            with contextlib.suppress(ApiError, Unreachable):
+                remote = await self._client.retrieve(row.remote_id)
+                if remote.processing_status == "ended":
+                    self._note(seat, [(row, remote)])
+                    return
+        now = self._ledger.now()
+        with self._ledger.write(seat) as tx:
+            collected_batches.checked(
+                tx,
+                row.id,
+                state=BatchState(row.state),
+                next_check=now + self._wait(row, now),
+                not_found_since=row.not_found_since,
+                note=str(error),
+            )
