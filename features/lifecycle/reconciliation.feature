@@ -134,6 +134,19 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 4 results in the order of the prompts
     And the run's requests were processed once each
 
+  Scenario: A list whose pages name no last id is read to its end, before it decides anything
+    Given a server that means harm, before an API that takes 3 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 0.7}}]}
+      """
+    And it answers the first 1000 list calls with pages of one batch that name no last id
+    And a batch provider with {"settling": 1.5, "poll_interval": 0.1, "max_requests": 2}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+
   Scenario: A list that cannot be read decides nothing
     Given an API
     And a batch provider with {"settling": 0, "drive": false}

@@ -171,9 +171,9 @@ async def walk(
         missing -= seen.keys()
         dated = [created for batch in page.data if (created := batch.created) is not None]
         reached = bool(dated) and min(dated) < bound
-        if (reached and not missing) or not page.has_more or page.last_id is None:
+        if (reached and not missing) or not page.has_more:
             return Listing(seen, server_time, client.workspace, unreadable)
-        if len(seen) == before:
+        if len(seen) == before or page.last_id is None:
             break
         page = await client.list_page(after_id=page.last_id)
     raise Unreachable("the list of batches repeats itself, or does not end")
