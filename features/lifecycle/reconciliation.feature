@@ -101,6 +101,21 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | {"type": "foreign_lines"}             |
       | {"type": "foreign_lines", "count": 3} |
 
+  Scenario: A line that has strayed from another batch of the ledger does not hide whose results these are
+    Given a server that means harm, before an API that takes 0.3 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [2], "action": {"type": "drop_after"}}]}
+      """
+    And it answers the first 1000 results calls with a line of the first batch moved
+    And a batch provider with {"settling": 1, "poll_interval": 0.1}
+    When a run of 2 prompts is submitted
+    Then a batch of the run becomes ended
+    When the same run is submitted anew
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has seen 2 batches
+
   Scenario: Somebody else's batch is known by its first thousand lines
     Given an API
     And the API has the faults

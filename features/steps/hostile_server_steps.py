@@ -237,6 +237,18 @@ def continuing(server: HostileServer) -> Trick:
     return trick
 
 
+def moved_line(server: HostileServer) -> Trick:
+    first: list[bytes] = []
+
+    def trick(answer: Answer) -> None:
+        lines = answer.body.splitlines(keepends=True)
+        if not first:
+            first.extend(lines)
+        answer.body = b"".join(lines[1:] if lines == first else [first[0], *lines])
+
+    return trick
+
+
 def pages_without_last_id(answer: Answer) -> None:
     page = answer.json()
     rest = page["data"][1:]
@@ -340,6 +352,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "a gigabyte of zeros, compressed": plain(zeros(200)),
     "an error of a gigabyte, compressed": plain(zeros(500)),
     "a page that repeats itself": plain(repeated_page),
+    "a line of the first batch moved": moved_line,
     "a line that does not end": endless(b"x"),
     "lines that do not end": endless_lines,
     "a byte now and then": dripping,

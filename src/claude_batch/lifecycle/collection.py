@@ -555,7 +555,7 @@ class Collection(DriverPart):
 
     async def _is_ours(self, seat: Seat, row: Any) -> bool:
         """Return whether the results prove the assumption that the batch is our unknown sending."""
-        proof = await prove(self._ledger, self._client, row.remote_id)
+        proof = await prove(self._ledger, self._client, row.remote_id, assumed=row.id)
         now = self._ledger.now()
         with self._ledger.write(seat) as tx:
             # A stored line proves it as well. Its request may be answered, and then no further line

@@ -67,12 +67,15 @@ class Proof:
     note: str | None = None
 
 
-async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
-    """Read an ended batch's results until one of our ``custom_id``s proves that it is ours.
+async def prove(
+    ledger: Ledger, client: BatchesClient, remote_id: str, *, assumed: int | None = None
+) -> Proof:
+    """Read an ended batch's results until a ``custom_id`` of an unknown sending proves its owner.
 
-    A foreign line proves less: one that strayed into our results must not make us pay for them
-    again. So a batch is foreign only if its results end, or continue for long, without one of ours.
-    Nothing is stored, because the lines may belong to somebody else.
+    A line of another client proves less, and so does one of another batch of the ledger: one that
+    strayed into our results must not make us pay for them again. So a batch is foreign only if its
+    results end, or continue for long, without a line of an unknown sending, or of the batch that it
+    is ``assumed`` to be. Nothing is stored, because the lines may belong to somebody else.
     """
     foreign: Proof | None = None
     count = 0
@@ -87,7 +90,7 @@ async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
                         line = decode_line(raw)
                     except UnreadableLine:
                         continue
-                    proof = _owner(ledger, line.custom_id)
+                    proof = _owner(ledger, line.custom_id, assumed)
                     if proof.owner is not None:
                         return proof
                     foreign = foreign or proof
@@ -98,14 +101,16 @@ async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
     return foreign or Proof(fetched=True, note="its results hold no readable custom_id")
 
 
-def _owner(ledger: Ledger, identifier: str) -> Proof:
+def _owner(ledger: Ledger, identifier: str, assumed: int | None) -> Proof:
     parts = parse_custom_id(identifier)
     if parts is None or parts[1] not in ledger.incarnations:
         return Proof(foreign=True, note="its results belong to another client")
     with ledger.read() as tx:
         owner = unknown_batches.owner_of(tx, parts[0], parts[2])
-    if owner is None:
-        return Proof(foreign=True, note="its results belong to a sending that was given up")
+        if owner is None:
+            return Proof(foreign=True, note="its results belong to a sending that was given up")
+        if owner != assumed and not unknown_batches.is_unknown(tx, owner):
+            return Proof(foreign=True, note=f"it is the ledger's batch {owner}")
     return Proof(owner=owner)
 
 
