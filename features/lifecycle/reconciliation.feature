@@ -162,6 +162,26 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 4 results in the order of the prompts
     And the API has processed 4 requests, none twice
 
+  Scenario Outline: A gateway that writes the time of its own clock hides no batch: <clock>
+    Given a server that means harm, before an API that takes 0.5 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [2], "action": {"type": "drop_after"}}]}
+      """
+    And it answers the first 1000 API calls with <clock>
+    And a batch provider with {"settling": 0.5, "poll_interval": 0.1}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    And the same run is submitted anew
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has seen 2 batches
+
+    Examples:
+      | clock                          |
+      | a clock that is an hour ahead  |
+      | a clock that is an hour behind |
+
   Scenario: A list that cannot be read decides nothing
     Given an API
     And a batch provider with {"settling": 0, "drive": false}

@@ -10,6 +10,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,10 @@ def moved_line(server: HostileServer) -> Trick:
     return trick
 
 
+def other_clock(seconds: float) -> Callable[[HostileServer], Trick]:
+    return plain(lambda answer: answer.headers.update(date=formatdate(time.time() + seconds)))
+
+
 def pages_without_last_id(answer: Answer) -> None:
     page = answer.json()
     rest = page["data"][1:]
@@ -333,6 +338,8 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "a date of the year 99999": plain(
         lambda answer: answer.headers.update(date="Fri, 31 Dec 99999 23:59:59 GMT")
     ),
+    "a clock that is an hour ahead": other_clock(3600),
+    "a clock that is an hour behind": other_clock(-3600),
     "a wait of 1e400 seconds": plain(wait_for_ever),
     "counts of 10 ** 30": plain(changed_batches(request_counts={"processing": 10**30})),
     "counts below zero": plain(changed_batches(request_counts={"succeeded": -3})),
@@ -376,7 +383,7 @@ def _(context: Context, count: int, calls: str, what: str) -> None:
     left = [count]
 
     def trick(answer: Answer) -> None:
-        if answer.kind == calls and answer.status == 200 and left[0]:
+        if calls in ("API", answer.kind) and answer.status == 200 and left[0]:
             left[0] -= 1
             chosen(answer)
 
