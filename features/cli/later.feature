@@ -278,7 +278,8 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: cancel RUN
     Then the command line exits with 3 and says
       """
-      the cancel request has not reached the API yet: the API has not accepted it for 1 batch. Send it with
+      the cancel request has not reached the API yet: 529 overloaded_error: Overloaded
+      Send it with: claude-batch cancel RUN
       """
     When the API has no faults any more
     And a command runs: resume RUN

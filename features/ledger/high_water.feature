@@ -257,6 +257,36 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       | its end held back  | after_intent |
       | its end on the way | after_armed  |
 
+  Scenario: What the backup knows as unknown may have been sent again with other requests
+    Given a command's file "asks.jsonl" of 4 prompts
+    And a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_before"}}]}
+      """
+    When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.01 -o out.jsonl
+    Then the command line exits with 3
+    And in the ledger the states of the requests are ["packed", "packed", "packed", "queued"]
+    When a command runs: ledger backup copy.db
+    And a command runs: unknown RUN --resubmit
+    And a command runs: budget RUN 1
+    And a command runs: resume
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command's environment has CLAUDE_BATCH_SETTLING = 100ms
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      was adopted, with 4 requests of this ledger
+      """
+    And in the ledger the states of the requests are ["succeeded", "succeeded", "succeeded", "succeeded"]
+    When a command runs: budget RUN 1
+    And a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 4 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+
   Scenario: Somebody else's batch is no answer to what was forgotten
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And a command runs: ledger backup copy.db

@@ -212,3 +212,22 @@ Feature: Collection stores every line once, whatever the stream does
     And 40 days pass on our clock alone
     And everything that is due is advanced until the run is finished
     Then the status shows 1 requests succeeded
+
+  Scenario: Results whose stream breaks again and again are fetched at growing intervals
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "cut_inside_line", "after_lines": 1}}]}
+      """
+    And a batch provider with {"max_wait": 6}
+    When a run of 2 prompts is submitted
+    And the run is waited for
+    Then the error is a BatchTimeoutError that says
+      """
+      did not finish within max_wait
+      """
+    And the API was called at most 4 times by GET /v1/messages/batches/*/results
+    When the API has no faults any more
+    And another provider opens the run
+    And the results are read in order
+    Then there are 2 results in the order of the prompts

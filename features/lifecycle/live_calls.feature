@@ -277,6 +277,23 @@ Feature: Live calls of the ledger are made once, and survive the process
       | field           | value |
       | status.finished | false |
 
+  Scenario: a model of a live run that must wait delays no other model of it
+    Given a command's API
+    And the API has the faults
+      """
+      {"rules": [{"route": "messages", "nth": [1], "action": {"type": "error", "status": 429, "retry_after": 60}}]}
+      """
+    And a command's file "asks.jsonl"
+      """
+      {"params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "one"}]}}
+      {"params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "two"}]}}
+      {"params": {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "three"}]}}
+      {"params": {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "four"}]}}
+      """
+    When a command runs: run --model claude-haiku-4-5 --mode live --live-concurrency 1 asks.jsonl -o out.jsonl --max-wait 6s
+    Then the command line exits with 3
+    And in the ledger the states of the requests are ["queued", "queued", "succeeded", "succeeded"]
+
   Scenario: a disk that is full for a while loses no live answer
     Given a command's API
     And a command's file "asks.jsonl" of 3 prompts

@@ -122,18 +122,34 @@ Feature: Polling looks as often as it is worth
     And the results are read in order
     Then there are 3 results in the order of the prompts
 
-  Scenario: A cancellation that the API refuses ends by what the next check tells
-    Given an API that takes 1 seconds for a batch
+  Scenario Outline: A cancellation that the API refuses ends by what the next check tells, and is not repeated at once: <status>
+    Given an API that takes 2 seconds for a batch
     And the API has the faults
       """
-      {"rules": [{"route": "cancel", "action": {"type": "error", "status": 409}}]}
+      {"rules": [{"route": "cancel", "action": {"type": "error", "status": <status>}}]}
       """
-    And a batch provider
+    And a batch provider with {"poll_interval": 0.5}
     When a run of 2 prompts is submitted
     And the run is cancelled
     And the run is waited for
     Then there is no error
     And the status shows 2 requests succeeded
+    And the API was called at most 8 times by POST /v1/messages/batches/*/cancel
+
+    Examples:
+      | status |
+      | 404    |
+      | 409    |
+
+  Scenario: A cancellation that the API does not show is not repeated at once
+    Given a server that means harm, before an API that takes 2 seconds for a batch
+    And it answers the first 1000 cancel calls with a batch in progress
+    And a batch provider with {"poll_interval": 0.5}
+    When a run of 2 prompts is submitted
+    And the run is cancelled
+    And the run is waited for
+    Then there is no error
+    And the API was called at most 8 times by POST /v1/messages/batches/*/cancel
 
   Scenario: A batch that is shared with a live run is not cancelled at the API
     Given an API that takes 1 seconds for a batch

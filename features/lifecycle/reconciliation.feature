@@ -101,6 +101,21 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | {"type": "foreign_lines"}             |
       | {"type": "foreign_lines", "count": 3} |
 
+  Scenario: A line that has strayed from another batch of the ledger does not hide whose results these are
+    Given a server that means harm, before an API that takes 0.3 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [2], "action": {"type": "drop_after"}}]}
+      """
+    And it answers the first 1000 results calls with a line of the first batch moved
+    And a batch provider with {"settling": 1, "poll_interval": 0.1}
+    When a run of 2 prompts is submitted
+    Then a batch of the run becomes ended
+    When the same run is submitted anew
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has seen 2 batches
+
   Scenario: Somebody else's batch is known by its first thousand lines
     Given an API
     And the API has the faults
@@ -133,6 +148,39 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the results are read in order
     Then there are 4 results in the order of the prompts
     And the run's requests were processed once each
+
+  Scenario: A list whose pages name no last id is read to its end, before it decides anything
+    Given a server that means harm, before an API that takes 3 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 0.7}}]}
+      """
+    And it answers the first 1000 list calls with pages of one batch that name no last id
+    And a batch provider with {"settling": 1.5, "poll_interval": 0.1, "max_requests": 2}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+
+  Scenario Outline: A gateway that writes the time of its own clock hides no batch: <clock>
+    Given a server that means harm, before an API that takes 0.5 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [2], "action": {"type": "drop_after"}}]}
+      """
+    And it answers the first 1000 API calls with <clock>
+    And a batch provider with {"settling": 0.5, "poll_interval": 0.1}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    And the same run is submitted anew
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has seen 2 batches
+
+    Examples:
+      | clock                          |
+      | a clock that is an hour ahead  |
+      | a clock that is an hour behind |
 
   Scenario: A list that cannot be read decides nothing
     Given an API

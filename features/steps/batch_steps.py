@@ -428,22 +428,26 @@ def _(context: Context, count: int) -> None:
     assert summary["paid_more_than_once"] == 0, summary
 
 
+def calls_of(context: Context, method: str, path: str) -> list[Any]:
+    """Return the API's calls of a method, and of a path with `*` for anything."""
+    log = context.api.log()
+    return [each for each in log if each["method"] == method and fnmatchcase(each["path"], path)]
+
+
 @then("the API was called {count:d} times by {method} {path}")
 def _(context: Context, count: int, method: str, path: str) -> None:
-    calls = [(call["method"], call["path"]) for call in context.api.log()]
-    seen = [call for call in calls if call[0] == method and fnmatchcase(call[1], path)]
-    assert len(seen) == count, calls
+    assert len(calls_of(context, method, path)) == count, context.api.log()
 
 
 @then("the API was called at most {count:d} times by {method} {path}")
 def _(context: Context, count: int, method: str, path: str) -> None:
-    seen = [c for c in context.api.log() if (c["method"], c["path"]) == (method, path)]
+    seen = calls_of(context, method, path)
     assert len(seen) <= count, len(seen)
 
 
 @then("the API was called at least {count:d} times by {method} {path}")
 def _(context: Context, count: int, method: str, path: str) -> None:
-    seen = [c for c in context.api.log() if (c["method"], c["path"]) == (method, path)]
+    seen = calls_of(context, method, path)
     assert len(seen) >= count, [(c["method"], c["path"], c.get("status")) for c in seen]
 
 

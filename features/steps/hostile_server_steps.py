@@ -10,6 +10,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ KILLED_AFTER = 150.0
 
 
 @given("a server that means harm, before an API")
-def _(context: Context) -> None:
-    start_api(context, latency=0.05)
+@given("a server that means harm, before an API that takes {seconds:g} seconds for a batch")
+def _(context: Context, seconds: float = 0.05) -> None:
+    start_api(context, latency=seconds, cancel_latency=seconds)
     server = context.hostile = HostileServer(context.api.url)
     server.start()
     context.add_cleanup(server.stop)
@@ -236,6 +238,28 @@ def continuing(server: HostileServer) -> Trick:
     return trick
 
 
+def moved_line(server: HostileServer) -> Trick:
+    first: list[bytes] = []
+
+    def trick(answer: Answer) -> None:
+        lines = answer.body.splitlines(keepends=True)
+        if not first:
+            first.extend(lines)
+        answer.body = b"".join(lines[1:] if lines == first else [first[0], *lines])
+
+    return trick
+
+
+def other_clock(seconds: float) -> Callable[[HostileServer], Trick]:
+    return plain(lambda answer: answer.headers.update(date=formatdate(time.time() + seconds)))
+
+
+def pages_without_last_id(answer: Answer) -> None:
+    page = answer.json()
+    rest = page["data"][1:]
+    answer.change({"data": page["data"][:1], "has_more": bool(rest) or page["has_more"]})
+
+
 def endless_pages(answer: Answer) -> None:
     number = int(answer.path.rpartition("msgbatch_")[2] or 0) if "after_id" in answer.path else 0
     batch = {
@@ -314,6 +338,8 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "a date of the year 99999": plain(
         lambda answer: answer.headers.update(date="Fri, 31 Dec 99999 23:59:59 GMT")
     ),
+    "a clock that is an hour ahead": other_clock(3600),
+    "a clock that is an hour behind": other_clock(-3600),
     "a wait of 1e400 seconds": plain(wait_for_ever),
     "counts of 10 ** 30": plain(changed_batches(request_counts={"processing": 10**30})),
     "counts below zero": plain(changed_batches(request_counts={"succeeded": -3})),
@@ -324,6 +350,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "counts of a batch in progress": plain(
         changed_batches(request_counts={"processing": 3, "succeeded": 0})
     ),
+    "a batch in progress": plain(changed_batches(processing_status="in_progress")),
     "old counts at first": old_counts,
     "another batch's id": plain(changed_batches(id="msgbatch_of_somebody_else")),
     "a stream of somebody's gzip": plain(
@@ -332,11 +359,13 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "a gigabyte of zeros, compressed": plain(zeros(200)),
     "an error of a gigabyte, compressed": plain(zeros(500)),
     "a page that repeats itself": plain(repeated_page),
+    "a line of the first batch moved": moved_line,
     "a line that does not end": endless(b"x"),
     "lines that do not end": endless_lines,
     "a byte now and then": dripping,
     "a 100 Continue now and then": continuing,
     "pages that do not end": plain(endless_pages),
+    "pages of one batch that name no last id": plain(pages_without_last_id),
     "an answer after 15 s": late,
     "a 401 that has the key": plain(refused_with_key(401, "authentication_error")),
     "a 400 that has the key": plain(refused_with_key(400, "api_error")),
@@ -354,7 +383,7 @@ def _(context: Context, count: int, calls: str, what: str) -> None:
     left = [count]
 
     def trick(answer: Answer) -> None:
-        if answer.kind == calls and answer.status == 200 and left[0]:
+        if calls in ("API", answer.kind) and answer.status == 200 and left[0]:
             left[0] -= 1
             chosen(answer)
 

@@ -7,8 +7,9 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     and_,
+    case,
     exists,
-    or_,
+    func,
     select,
     update,
 )
@@ -51,7 +52,10 @@ def cancel_request(tx: Connection, seq: int, now: float) -> None:
 
 
 def request_cancels(tx: Connection, of: Any, now: float) -> None:
-    """Request the cancellation of batches in which no caller waits any more; ``of`` selects ids."""
+    """Request the cancellation of batches in which no caller waits any more; ``of`` selects ids.
+
+    It is due at once, also if the API has refused it before.
+    """
     others = exists().where(
         requests.c.batch_id == batches.c.id,
         requests.c.state == RequestState.PACKED,
@@ -72,25 +76,25 @@ def request_cancels(tx: Connection, of: Any, now: float) -> None:
                     BatchState.UNKNOWN,
                 )
             ),
-            batches.c.cancel_requested.is_(None),
             ~others,
         )
-        .values(cancel_requested=now)
+        .values(
+            cancel_requested=func.coalesce(batches.c.cancel_requested, now),
+            next_check=case(
+                (batches.c.state == BatchState.IN_PROGRESS, now), else_=batches.c.next_check
+            ),
+        )
     )
 
 
 def uncancelled(tx: Connection, run_id: str) -> int:
     """Return how many batches of a run are to be cancelled, and the API may not know it yet."""
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
-    unasked = batches.c.state.in_(
-        (BatchState.SUBMITTING, BatchState.UNKNOWN, BatchState.IN_PROGRESS)
-    )
-    # `Polling.cancel_requested` leaves this if the API did not accept it.
-    refused = and_(batches.c.state == BatchState.CANCELING, batches.c.note.is_not(None))
+    unasked = (BatchState.SUBMITTING, BatchState.UNKNOWN, BatchState.IN_PROGRESS)
     return count_rows(
         tx,
         batches,
         batches.c.id.in_(mine),
         batches.c.cancel_requested.is_not(None),
-        or_(unasked, refused),
+        batches.c.state.in_(unasked),
     )

@@ -87,21 +87,20 @@ def any_check_due(tx: Connection, workspace_id: int, now: float) -> bool:
     return tx.scalar(due.limit(1)) is not None
 
 
+def _is_due(now: float) -> ColumnElement[bool]:
+    """Return the condition for batches whose next check, fetch or cancellation is due."""
+    check = batches.c.next_check
+    # The last case was planned before the clock jumped back.
+    return or_(check.is_(None), check <= now, check > now + batches.c.max_poll_interval + 1)
+
+
 def ended_batches(tx: Connection, workspace_id: int, now: float) -> list[int]:
     """Return the ended batches whose results are due to be fetched."""
     return list(
         tx.scalars(
             select(batches.c.id)
             .join(lanes, _of_workspace(workspace_id))
-            .where(
-                batches.c.state == BatchState.ENDED,
-                or_(
-                    batches.c.next_check.is_(None),
-                    batches.c.next_check <= now,
-                    # Planned before the clock jumped back.
-                    batches.c.next_check > now + batches.c.max_poll_interval + 1,
-                ),
-            )
+            .where(batches.c.state == BatchState.ENDED, _is_due(now))
             .order_by(batches.c.id)
         )
     )
@@ -112,37 +111,27 @@ def next_check_of(tx: Connection, workspace_id: int, now: float) -> float | None
 
     None if no batch does. A time that is over is at most ``now``.
     """
-    check = batches.c.next_check
-    is_due = or_(
-        check.is_(None),
-        # Planned before the clock jumped back.
-        check > now + batches.c.max_poll_interval + 1,
-        _is_to_cancel(),
-    )
     return tx.scalar(
-        select(func.min(case((is_due, 0.0), else_=check)))
+        select(func.min(case((_is_due(now), 0.0), else_=batches.c.next_check)))
         .join(lanes, _of_workspace(workspace_id))
         .where(batches.c.state.in_((*AT_API, BatchState.UNKNOWN)))
     )
 
 
-def to_cancel(tx: Connection, workspace_id: int) -> list[Record]:
-    """Return ``id`` and ``remote_id`` of batches in progress that are to be cancelled."""
+def to_cancel(tx: Connection, workspace_id: int, now: float) -> list[Record]:
+    """Return the batches in progress whose cancellation is due."""
     return list(
         tx.execute(
-            select(batches.c.id, batches.c.remote_id)
+            select(batches)
             .join(lanes, _of_workspace(workspace_id))
-            .where(_is_to_cancel())
+            .where(
+                batches.c.state == BatchState.IN_PROGRESS,
+                batches.c.cancel_requested.is_not(None),
+                # A batch adopted without proof may belong to another client.
+                func.coalesce(batches.c.adopted, "") != "assumed",
+                _is_due(now),
+            )
         )
-    )
-
-
-def _is_to_cancel() -> ColumnElement[bool]:
-    return and_(
-        batches.c.state == BatchState.IN_PROGRESS,
-        batches.c.cancel_requested.is_not(None),
-        # A batch adopted without proof may belong to another client.
-        func.coalesce(batches.c.adopted, "") != "assumed",
     )
 
 

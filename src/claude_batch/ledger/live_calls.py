@@ -30,8 +30,9 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.charges import DAY, any_budget
+from claude_batch.ledger.cost_sums import BEGINNING
 from claude_batch.ledger.held_requests import is_held
-from claude_batch.ledger.portable_sql import contains
+from claude_batch.ledger.portable_sql import contains, in_chunks
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -172,6 +173,18 @@ def request(tx: Connection, seq: int) -> Waiting | None:
         )
     ).first()
     return None if row is None else Waiting(*row)
+
+
+def beginnings(tx: Connection, seqs: Collection[int]) -> dict[int, bytes]:
+    """Return the first bytes of the params of requests, which name the model, by row number."""
+    found: dict[int, bytes] = {}
+    for some in in_chunks(seqs):
+        beginning = func.substr(params.c.body, 1, BEGINNING)
+        rows = tx.execute(
+            select(params.c.request_seq, beginning).where(params.c.request_seq.in_(some))
+        )
+        found |= {seq: bytes(body) for seq, body in rows}
+    return found
 
 
 def _holder(tx: Connection, lane_id: int, run_id: str, seq: int, now: float) -> int:

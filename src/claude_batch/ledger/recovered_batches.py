@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, func, insert, or_, select, update
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
@@ -13,6 +13,7 @@ from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.portable_sql import in_chunks
 from claude_batch.ledger.schema import batches, former_members, lanes, requests, workspaces
+from claude_batch.ledger.unknown_batches import remember_former
 
 
 class Claim:
@@ -52,6 +53,36 @@ def last_server_time(tx: Connection, workspace_id: int) -> float | None:
     )
 
 
+def unknown_owner(tx: Connection, sendings: Mapping[str, int]) -> int | None:
+    """Return the unknown batch whose POST carried all of these requests under these numbers.
+
+    None if there is none: since the restored state, some of them were sent again, perhaps together
+    with others.
+    """
+    owners: set[int | None] = set()
+    for some in in_chunks(sendings):
+        owner: dict[tuple[str, int], int] = {}
+        unknown = batches.c.state == BatchState.UNKNOWN
+        members = (
+            select(requests.c.id, requests.c.sendings, batches.c.posts, batches.c.id.label("batch"))
+            .join(batches, batches.c.id == requests.c.batch_id)
+            .where(requests.c.id.in_(some), requests.c.state == RequestState.PACKED, unknown)
+        )
+        for row in tx.execute(members):
+            owner |= {(row.id, row.sendings + post): row.batch for post in range(1, row.posts + 1)}
+        left = (
+            select(requests.c.id, former_members.c.sending, former_members.c.batch_id)
+            .join(former_members, former_members.c.request_seq == requests.c.seq)
+            .join(batches, batches.c.id == former_members.c.batch_id)
+            .where(requests.c.id.in_(some), unknown)
+        )
+        owner |= {(row.id, row.sending): row.batch_id for row in tx.execute(left)}
+        owners |= {owner.get((identifier, sendings[identifier])) for identifier in some}
+        if len(owners) != 1:
+            return None
+    return owners.pop() if owners else None
+
+
 def adopt_forgotten(
     tx: Connection,
     workspace_id: int,
@@ -66,9 +97,10 @@ def adopt_forgotten(
     """Adopt a forgotten batch at the API; its results are then collected as usual.
 
     ``sendings`` maps the request ids in its lines to their sending numbers. Requests that wait to
-    be sent move into the batch. Requests that have an answer, or are in another batch, stay, and
-    their lines are kept. ``costs`` are those of the answers that were billed, None for an unknown
-    one; what requests that are not in the ledger have cost is charged to the day of the batch.
+    be sent move into the batch, and so do those of an unknown batch that were sent again. Requests
+    that have an answer, or are in another batch, stay, and their lines are kept. ``costs`` are
+    those of the answers that were billed, None for an unknown one; what requests that are not in
+    the ledger have cost is charged to the day of the batch.
     Returns None if the workspace has no lane, and so no request.
     """
     lane_id = tx.scalar(
@@ -77,6 +109,7 @@ def adopt_forgotten(
     if lane_id is None:
         return None
     waiting, others, sources = _sorted_out(tx, sendings)
+    _leave_unknown(tx, waiting.values())
     result: Any = tx.execute(
         insert(batches).values(
             lane_id=lane_id,
@@ -141,6 +174,11 @@ def _sorted_out(
                     (requests.c.state == RequestState.PACKED)
                     & (batches.c.state == BatchState.PACKED),
                 ).label("waits"),
+                and_(
+                    requests.c.state == RequestState.PACKED,
+                    batches.c.state == BatchState.UNKNOWN,
+                ).label("is_unknown"),
+                (requests.c.sendings + func.coalesce(batches.c.posts, 0)).label("last"),
             )
             .outerjoin(batches, batches.c.id == requests.c.batch_id)
             .where(requests.c.id.in_(some))
@@ -148,7 +186,19 @@ def _sorted_out(
         for row in rows:
             # The ledger has the conversation between two turns, but a later turn was already sent.
             later = row.state == RequestState.CONTINUING and sendings[row.id] > row.answered_by
-            (waiting if row.waits or later else others)[row.id] = row.seq
+            again = row.is_unknown and sendings[row.id] > row.last
+            (waiting if row.waits or later or again else others)[row.id] = row.seq
             if row.waits and row.batch_id is not None:
                 sources.add(row.batch_id)
     return waiting, others, sources
+
+
+def _leave_unknown(tx: Connection, seqs: Iterable[int]) -> None:
+    """Let requests leave their unknown batches, whose late lines still find them."""
+    for some in in_chunks(seqs):
+        remember_former(
+            tx,
+            select(batches.c.id, requests.c.seq, requests.c.sendings + batches.c.posts)
+            .join(batches, batches.c.id == requests.c.batch_id)
+            .where(requests.c.seq.in_(some), batches.c.state == BatchState.UNKNOWN),
+        )

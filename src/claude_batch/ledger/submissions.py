@@ -6,7 +6,7 @@ import json
 import secrets
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import Connection, bindparam, exists, insert, select, update
+from sqlalchemy import Connection, bindparam, case, exists, insert, select, update
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.states import BatchState, RequestState
@@ -113,7 +113,8 @@ def mark_submitted(
             # every later read and write of the rows would move them all.
             snapshot=None,
             submitted=now,
-            next_check=next_check,
+            # What was cancelled meanwhile is due at once.
+            next_check=case((batches.c.cancel_requested.is_not(None), now), else_=next_check),
             broken_uploads=0,
             note=None,
         )

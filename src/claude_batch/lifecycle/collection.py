@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ from claude_batch.ledger.collected_batches import Complete, Gap
 from claude_batch.ledger.store import Deposed, Seat, Transaction
 from claude_batch.ledger.stored_results import Members, NewResult, Stored
 from claude_batch.lifecycle.budget_room import warn_after
-from claude_batch.lifecycle.driver_context import DriverPart
+from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import MANY, absence, gap_since, prove, split_lines
 from claude_batch.money import FREE, UNPRICED, Prices
 from claude_batch.wire.batches_client import ApiError, RequestCounts, Unreachable
@@ -89,13 +89,14 @@ def missing_state(stored: Stored, counts: RequestCounts | None, requests: int) -
     return RequestState.QUEUED if stored.succeeded >= counts.succeeded else RequestState.LOST
 
 
-def fetch_wait(row: Any, gap: Gap | None) -> float:
+def fetch_wait(row: Any, gap: Gap | None, failures: int = 0) -> float:
     """Return the seconds until an incomplete batch, given by its row, is fetched again.
 
     The first waits are short; later ones are a tenth of the time for which results have been
-    missing. A fetch is due when that time is over.
+    missing. A fetch is due when that time is over. ``failures``: how many fetches in a row have
+    broken off, after which nothing is known to be missing.
     """
-    wait = SENDING(row.fetches + 1)
+    wait = SENDING(failures or row.fetches + 1)
     if gap is not None and row.fetches + 1 >= COMPLETE_FETCHES:
         age = max(0.0, gap.seen - gap.since)
         wait = next_check(age, row.poll_interval, row.max_poll_interval)
@@ -207,6 +208,12 @@ async def _bounded_lines(row: Any, chunks: AsyncIterator[bytes]) -> AsyncIterato
 
 class Collection(DriverPart):
     """The collector of results of one workspace's ended batches."""
+
+    def __init__(self, context: DriverContext) -> None:
+        """Set up the collector."""
+        super().__init__(context)
+        self._failures: Counter[int] = Counter()
+        """How many fetches in a row have broken off, by batch."""
 
     async def collect(self, seat: Seat, batch_id: int) -> None:
         """Fetch the results of an ended batch and, once they are complete, judge its requests.
@@ -489,12 +496,17 @@ class Collection(DriverPart):
     def _fetch_again(self, seat: Seat, fetched: _Fetched, lacking: _Lacking) -> None:
         """Plan another fetch of a batch; finish the requests whose success is stored."""
         row, now = fetched.row, self._ledger.now()
+        if fetched.is_whole:
+            del self._failures[row.id]
+        else:
+            self._failures[row.id] += 1
+        wait = fetch_wait(row, lacking.gap, self._failures[row.id])
         with self._ledger.write(seat) as tx:
             collected_batches.note_fetch(
                 tx,
                 row.id,
                 gap=lacking.gap,
-                next_check=now + fetch_wait(row, lacking.gap),
+                next_check=now + wait,
                 note=lacking.words,
                 not_found_since=fetched.not_found_since,
             )
@@ -507,6 +519,8 @@ class Collection(DriverPart):
         """Finish complete batches, given by their rows, in one transaction."""
         now = self._ledger.now()
         warnings: list[str] = []
+        for row, _ in complete:
+            del self._failures[row.id]
         with self._ledger.write(seat) as tx:
             # One question for all batches: usually no request has left one undecided.
             any_former = unknown_batches.any_former(tx)
@@ -555,7 +569,7 @@ class Collection(DriverPart):
 
     async def _is_ours(self, seat: Seat, row: Any) -> bool:
         """Return whether the results prove the assumption that the batch is our unknown sending."""
-        proof = await prove(self._ledger, self._client, row.remote_id)
+        proof = await prove(self._ledger, self._client, row.remote_id, assumed=row.id)
         now = self._ledger.now()
         with self._ledger.write(seat) as tx:
             # A stored line proves it as well. Its request may be answered, and then no further line

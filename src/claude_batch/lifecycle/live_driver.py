@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -53,7 +54,7 @@ from claude_batch.lifecycle.leader_lock import stop_behind
 from claude_batch.lifecycle.submission import Refusals, until_stored
 from claude_batch.lifecycle.threads import in_a_thread
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
-from claude_batch.wire.encoding import LaneHeaders, asked_of, custom_id
+from claude_batch.wire.encoding import LaneHeaders, asked_of, custom_id, model_at_beginning
 from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.live_client import (
     LiveAnswer,
@@ -158,6 +159,9 @@ class LiveCalls(DriverPart):
         self._live_client: LiveClient | None = None
         self._page: deque[tuple[int, str]] = deque()
         """The oldest waiting requests, each with its run, and some of runs that need not wait."""
+        self._models: dict[int, str | None] = {}
+        """The models of requests of this page, as far as one of their runs has a model that waits.
+        """
         self._next_search = 0.0
         self._calls: dict[asyncio.Task[LiveAnswer], _Call] = {}
         self._unread: set[int] = set()
@@ -220,6 +224,7 @@ class LiveCalls(DriverPart):
             self._unread.clear()
             self._bounds.clear()
             self._page.clear()
+            self._models.clear()
             # A later pass reads the budgets again, because they may have been raised.
             self._held.clear()
             if self._live_client is not None:
@@ -298,6 +303,7 @@ class LiveCalls(DriverPart):
         now = self._ledger.now()
         with self._ledger.read() as tx:
             if not self._page:
+                self._models.clear()
                 self._page.extend(live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held))
             if not self._page:
                 return LONGEST_REST
@@ -365,14 +371,17 @@ class LiveCalls(DriverPart):
         rest = LONGEST_REST
         seen: set[int] = set()
         full: set[str] = set()  # runs whose next call may not be sent now
+        paused: set[tuple[str, str | None]] = set()  # models of runs that may not be asked now
         left: list[tuple[int, str]] = []
         with self._ledger.read() as tx:
             room = CallRoom(tx, self._prices, self._ledger.now(), counted)
             while len(self._calls) + len(turns) < most:
-                if not self._page and not self._search_others(tx, seat, full):
+                if not self._page and not self._search_others(
+                    tx, seat, full.union(run_id for run_id, _ in paused)
+                ):
                     break
                 seq, run_id = self._page.popleft()
-                if run_id in full:
+                if run_id in full or (paused and (run_id, self._model_of(tx, seq)) in paused):
                     left.append((seq, run_id))
                     continue
                 skipped = seq in seen or seq in self._unread
@@ -408,13 +417,26 @@ class LiveCalls(DriverPart):
                     turns.append((seq, model, found))
                     continue
                 left.append((seq, run_id))
-                full.add(run_id)
+                if math.isinf(found):
+                    full.add(run_id)
+                else:
+                    # The API's limits are separate for each model.
+                    paused.add((run_id, model))
+                    self._models[seq] = model
                 # If calls of others must end first, check again soon.
                 rest = min(rest, found, OTHERS_REST)
                 if isinstance(found, OwnLimitWait):
                     break
         self._page.extendleft(reversed(left))
         return turns, rest
+
+    def _model_of(self, tx: Transaction, seq: int) -> str | None:
+        """Return the model of a request of this page, whose params may be large."""
+        if seq not in self._models:
+            unknown = {seq, *(each for each, _ in self._page if each not in self._models)}
+            for each, beginning in live_calls.beginnings(tx, unknown).items():
+                self._models[each] = model_at_beginning(beginning)
+        return self._models.get(seq)
 
     def _search_others(self, tx: Transaction, seat: Seat, full: set[str]) -> bool:
         """Continue with requests of other runs than these; return whether there are any.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -15,7 +16,6 @@ from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
-    batch_contents,
     collected_batches,
     unknown_batches,
     workspaces,
@@ -67,12 +67,15 @@ class Proof:
     note: str | None = None
 
 
-async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
-    """Read an ended batch's results until one of our ``custom_id``s proves that it is ours.
+async def prove(
+    ledger: Ledger, client: BatchesClient, remote_id: str, *, assumed: int | None = None
+) -> Proof:
+    """Read an ended batch's results until a ``custom_id`` of an unknown sending proves its owner.
 
-    A foreign line proves less: one that strayed into our results must not make us pay for them
-    again. So a batch is foreign only if its results end, or continue for long, without one of ours.
-    Nothing is stored, because the lines may belong to somebody else.
+    A line of another client proves less, and so does one of another batch of the ledger: one that
+    strayed into our results must not make us pay for them again. So a batch is foreign only if its
+    results end, or continue for long, without a line of an unknown sending, or of the batch that it
+    is ``assumed`` to be. Nothing is stored, because the lines may belong to somebody else.
     """
     foreign: Proof | None = None
     count = 0
@@ -87,7 +90,7 @@ async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
                         line = decode_line(raw)
                     except UnreadableLine:
                         continue
-                    proof = _owner(ledger, line.custom_id)
+                    proof = _owner(ledger, line.custom_id, assumed)
                     if proof.owner is not None:
                         return proof
                     foreign = foreign or proof
@@ -98,14 +101,16 @@ async def prove(ledger: Ledger, client: BatchesClient, remote_id: str) -> Proof:
     return foreign or Proof(fetched=True, note="its results hold no readable custom_id")
 
 
-def _owner(ledger: Ledger, identifier: str) -> Proof:
+def _owner(ledger: Ledger, identifier: str, assumed: int | None) -> Proof:
     parts = parse_custom_id(identifier)
     if parts is None or parts[1] not in ledger.incarnations:
         return Proof(foreign=True, note="its results belong to another client")
     with ledger.read() as tx:
         owner = unknown_batches.owner_of(tx, parts[0], parts[2])
-    if owner is None:
-        return Proof(foreign=True, note="its results belong to a sending that was given up")
+        if owner is None:
+            return Proof(foreign=True, note="its results belong to a sending that was given up")
+        if owner != assumed and not unknown_batches.is_unknown(tx, owner):
+            return Proof(foreign=True, note=f"it is the ledger's batch {owner}")
     return Proof(owner=owner)
 
 
@@ -171,9 +176,9 @@ async def walk(
         missing -= seen.keys()
         dated = [created for batch in page.data if (created := batch.created) is not None]
         reached = bool(dated) and min(dated) < bound
-        if (reached and not missing) or not page.has_more or page.last_id is None:
+        if (reached and not missing) or not page.has_more:
             return Listing(seen, server_time, client.workspace, unreadable)
-        if len(seen) == before:
+        if len(seen) == before or page.last_id is None:
             break
         page = await client.list_page(after_id=page.last_id)
     raise Unreachable("the list of batches repeats itself, or does not end")
@@ -381,22 +386,42 @@ class Polling(DriverPart):
         return next_check(age_of(row.submitted, now), row.poll_interval, row.max_poll_interval)
 
     async def cancel_requested(self, seat: Seat) -> None:
-        """Cancel at the API what the user has cancelled. Raises `Deposed`."""
+        """Cancel at the API what the user has cancelled. Raises `Deposed`.
+
+        A batch whose cancellation the API refuses, or does not show, is cancelled again at its next
+        check.
+        """
         with self._ledger.read() as tx:
-            rows = collected_batches.to_cancel(tx, seat.workspace_id)
+            rows = collected_batches.to_cancel(tx, seat.workspace_id, self._ledger.now())
         for row in rows:
-            now = self._ledger.now()
             try:
                 remote = await self._client.cancel(row.remote_id)
             except (ApiError, Unreachable) as error:
-                # A batch that has just ended can no longer be cancelled; the next check shows it.
                 _log.info("batch %s cannot be cancelled: %s", row.remote_id, error)
-                with self._ledger.write(seat) as tx:
-                    collected_batches.checked(
-                        tx, row.id, state=BatchState.CANCELING, next_check=now, note=str(error)
-                    )
+                await self._look_after_refusal(seat, row, error)
                 continue
             reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
-            with self._ledger.read() as tx:
-                full = batch_contents.batch(tx, row.id)
-            self._note(seat, [(full, remote)])
+            if remote.processing_status != "ended":
+                remote = msgspec.structs.replace(remote, processing_status="canceling")
+            self._note(seat, [(row, remote)])
+
+    async def _look_after_refusal(
+        self, seat: Seat, row: Any, error: ApiError | Unreachable
+    ) -> None:
+        """Check a batch that could not be cancelled, perhaps because it has just ended."""
+        if isinstance(error, ApiError):
+            with contextlib.suppress(ApiError, Unreachable):
+                remote = await self._client.retrieve(row.remote_id)
+                if remote.processing_status == "ended":
+                    self._note(seat, [(row, remote)])
+                    return
+        now = self._ledger.now()
+        with self._ledger.write(seat) as tx:
+            collected_batches.checked(
+                tx,
+                row.id,
+                state=BatchState(row.state),
+                next_check=now + self._wait(row, now),
+                not_found_since=row.not_found_since,
+                note=str(error),
+            )

@@ -9,6 +9,7 @@ if a complete walk of the list, made after the server had time to settle, leaves
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Any
@@ -39,6 +40,10 @@ SILENT_SENDINGS = 3
 """Sendings in a row, neither accepted nor refused, after which a batch is split in two.
 
 If the batch has a single request, sending halts instead."""
+
+CLOCKS_APART = 60.0
+"""Seconds that a batch may seem to be created in the future before the clocks count as different.
+"""
 
 COMPLETE_FETCHES = 3
 """Fetches without a readable ``custom_id`` before a candidate counts as impossible to judge.
@@ -121,6 +126,25 @@ class Reconciliation(DriverPart):
     def _not_before(self, row: Record) -> float:
         return (row.server_time or 0.0) - self._settings.lookback
 
+    def _window(
+        self, row: Record, listing: Listing, snapshot: Collection[str], end: float
+    ) -> tuple[float, float]:
+        """Return when a batch was created, at the earliest and at the latest, to be a candidate.
+
+        ``end`` is that of settling. A gateway may write the time of its own clock into its answers,
+        and the API its own into its batches. So what was listed before the POST bounds the age too,
+        and if the list has batches of the future, nothing is too new.
+        """
+        dated = {
+            remote.id: created
+            for remote in listing.batches.values()
+            if (created := remote.created) is not None
+        }
+        before = [created for each, created in dated.items() if each in snapshot]
+        earliest = max(before, default=math.inf) if snapshot else -math.inf
+        is_behind = max(dated.values(), default=0.0) > listing.server_time + CLOCKS_APART
+        return min(self._not_before(row), earliest), math.inf if is_behind else end
+
     def _look_later(self, seat: Seat, rows: Sequence[Record], now: float) -> None:
         with self._ledger.write(seat) as tx:
             for row in rows:
@@ -148,16 +172,19 @@ class Reconciliation(DriverPart):
             known = unknown_batches.known_remote_ids(tx, seat.workspace_id, listing.ids)
             seen = {c.remote_id: c for c in unknown_batches.candidates_of(tx, row.id)}
             snapshot = unknown_batches.snapshot_of(row)
+            window = self._window(row, listing, snapshot, end)
             for remote in listing.batches.values():
+                candidate = seen.get(remote.id)
+                # The age of a candidate was judged when it was taken in.
+                not_before, not_after = window if candidate is None else (-math.inf, math.inf)
                 fits = may_be_ours(
                     remote,
                     snapshot=snapshot,
                     known=known,
                     request_count=row.request_count,
-                    not_before=self._not_before(row),
-                    not_after=end,
+                    not_before=not_before,
+                    not_after=not_after,
                 )
-                candidate = seen.get(remote.id)
                 if candidate is None:
                     if fits and row.settled is None:
                         unknown_batches.add_candidate(tx, row.id, remote.id, now)

@@ -304,27 +304,28 @@ class _Recovery:
         self, remote: RemoteBatch, sendings: dict[str, int], costs: dict[str, int | None]
     ) -> None:
         now = self._ledger.now()
-        created = remote.created or now
-        first, number = next(iter(sendings.items()))
+        created, ended = remote.created or now, remote.ended or now
+        counts = json.dumps(msgspec.to_builtins(remote.counts))
         with self._ledger.write(self._seat) as tx:
-            owner = unknown_batches.owner_of(tx, first, number)
-            if owner is not None and unknown_batches.is_unknown(tx, owner):
+            owner = recovered_batches.unknown_owner(tx, sendings)
+            if owner is not None:
                 # The ledger remembers the sending, only not its answer.
                 unknown_batches.adopt(
                     tx, owner, remote.id, how="proved", submitted=created, now=now
                 )
-                self.found.adopted[remote.id] = len(sendings)
-                return
-            claim = recovered_batches.adopt_forgotten(
-                tx,
-                self._seat.workspace_id,
-                remote.id,
-                sendings,
-                costs,
-                counts=json.dumps(msgspec.to_builtins(remote.counts)),
-                created=created,
-                ended=remote.ended or now,
-            )
+                collected_batches.mark_ended(tx, [(owner, counts, ended)])
+                claim = recovered_batches.Claim(owner, len(sendings), 0)
+            else:
+                claim = recovered_batches.adopt_forgotten(
+                    tx,
+                    self._seat.workspace_id,
+                    remote.id,
+                    sendings,
+                    costs,
+                    counts=counts,
+                    created=created,
+                    ended=ended,
+                )
         if claim is None or claim.strangers:
             self.found.strangers[remote.id] = claim.strangers if claim else len(sendings)
         if claim is None:

@@ -169,6 +169,7 @@ class BatchPage:
     data: list[RemoteBatch]
     has_more: bool = False
     last_id: str | None = None
+    """Id from which the next page continues. A gateway may omit it, but not the entries."""
     unreadable: int = 0
     """Number of entries that do not match the API's documentation.
 
@@ -312,7 +313,8 @@ class BatchesClient:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 unreadable += 1
                 _log.warning("an entry of the list of batches is not a batch: %s", error)
-        return BatchPage(found, page.has_more, page.last_id, unreadable)
+        last_id = page.last_id or (found[-1].id if found else None)
+        return BatchPage(found, page.has_more, last_id, unreadable)
 
     async def retrieve(self, batch_id: str) -> RemoteBatch:
         """Return the batch in its current state. Raises `ApiError` or `Unreachable`."""
