@@ -52,6 +52,11 @@ def last_server_time(tx: Connection, workspace_id: int) -> float | None:
     )
 
 
+def has_request(tx: Connection, request_id: str) -> bool:
+    """Return whether the ledger has a request."""
+    return tx.scalar(select(requests.c.seq).where(requests.c.id == request_id)) is not None
+
+
 def adopt_forgotten(
     tx: Connection,
     workspace_id: int,

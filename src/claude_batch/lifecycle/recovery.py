@@ -179,6 +179,9 @@ class _Recovery:
                 # This ends with a new mark, which no longer shows what the other workspaces have
                 # forgotten. Those that are not behind after that were recovered before this one.
                 note_behind(tx, ledger.now())
+            if mark is not None:
+                # A backup from before a recovery does not know what the ledger was called after it.
+                ledger.add_incarnation(tx, mark.incarnation)
             self._behind = recovered_batches.begin(tx, workspace_id, self._ledger.now())
             self._seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
             live_calls.interrupted(tx, workspace_id)
@@ -186,6 +189,7 @@ class _Recovery:
             submissions.settle_interrupted(
                 tx, workspace_id, now=self._ledger.now(), note="the ledger was restored"
             )
+        ledger.reopen()
         self._collection = Collection(DriverContext.of(ledger, client, settings))
         self._prices = prices_of(settings.prices)
         self.found = Recovered()
@@ -274,7 +278,7 @@ class _Recovery:
                         except UnreadableLine:
                             continue
                         parts = parse_custom_id(line.custom_id)
-                        if parts is not None and parts[1] in self._ledger.incarnations:
+                        if parts is not None and self._is_ours(parts[0], parts[1]):
                             sendings[parts[0]] = parts[2]
                             row = result_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
                             if row.cost != 0:
@@ -299,6 +303,18 @@ class _Recovery:
             self.found.open[remote.id] = f"{missing} of its results are missing"
             return
         await self._adopt(remote, sendings, costs)
+
+    def _is_ours(self, request_id: str, incarnation: str) -> bool:
+        """Return whether a line is of this ledger, perhaps as it was after another recovery."""
+        if incarnation in self._ledger.incarnations:
+            return True
+        with self._ledger.read() as tx:
+            if not recovered_batches.has_request(tx, request_id):
+                return False
+        with self._ledger.write(self._seat) as tx:
+            self._ledger.add_incarnation(tx, incarnation)
+        self._ledger.reopen()
+        return True
 
     async def _adopt(
         self, remote: RemoteBatch, sendings: dict[str, int], costs: dict[str, int | None]
