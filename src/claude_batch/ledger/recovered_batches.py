@@ -25,12 +25,15 @@ class Claim:
         """Number of answers to requests that are not in the ledger."""
 
 
-def begin(tx: Connection, workspace_id: int, now: float) -> float:
-    """Block sending for a workspace until recovery has ended; return when the block began."""
+def begin(tx: Connection, workspace_id: int, at: float) -> float:
+    """Block sending for a workspace until recovery has ended; return when the block began.
+
+    Both are the API's times.
+    """
     tx.execute(
         update(workspaces)
         .where(workspaces.c.id == workspace_id, workspaces.c.behind.is_(None))
-        .values(behind=now)
+        .values(behind=at)
     )
     return float(
         tx.execute(select(workspaces.c.behind).where(workspaces.c.id == workspace_id)).scalar_one()

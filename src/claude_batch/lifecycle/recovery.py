@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +66,9 @@ _log = logging.getLogger(__name__)
 
 
 CLOCKS_APART = 60.0
-"""Seconds by which clocks may differ; batches created that much later are checked too."""
+"""Seconds by which clocks may differ; batches created that much later are checked too.
+
+The API's time is known to a second at best, and earlier versions recorded this machine's."""
 
 
 @dataclass(slots=True)
@@ -171,6 +172,7 @@ class _Recovery:
         with ledger.write() as tx:
             is_known_to_be_behind = bool(queries.behind(tx))
             moved = ledger.has_moved(tx)
+            at = client.server_now()
             if (
                 moved
                 or not is_known_to_be_behind
@@ -178,11 +180,12 @@ class _Recovery:
             ):
                 # This ends with a new mark, which no longer shows what the other workspaces have
                 # forgotten. Those that are not behind after that were recovered before this one.
-                note_behind(tx, ledger.now())
+                note_behind(tx, at)
             if mark is not None:
                 # A backup from before a recovery does not know what the ledger was called after it.
                 ledger.add_incarnation(tx, mark.incarnation)
-            self._behind = recovered_batches.begin(tx, workspace_id, self._ledger.now())
+            self._behind = recovered_batches.begin(tx, workspace_id, at)
+            self._begins = self._behind == at
             self._seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
             live_calls.interrupted(tx, workspace_id)
             # If one was accepted, it is found below like all forgotten batches.
@@ -201,8 +204,7 @@ class _Recovery:
             last = recovered_batches.last_server_time(tx, self._seat.workspace_id)
         since = 0.0 if last is None else last - self._settings.lookback
         latest, passed = self._latest_sending(mark)
-        # The server's clock is known to a second at best: its Date header has no fractions.
-        until = latest + self._client.clock_offset + self._settings.settling + CLOCKS_APART
+        until = latest + self._settings.settling + CLOCKS_APART
         listing = await walk(self._client, since=since)
         self.found.unlisted = self._unlisted(listing)
         with self._ledger.read() as tx:
@@ -225,15 +227,21 @@ class _Recovery:
     def _latest_sending(self, mark: Mark | None) -> tuple[float, float]:
         """Return when the last forgotten batch was sent at the latest, and the seconds since then.
 
+        By the API's clock, because this machine's may have been set since.
+
         The mark of a ledger in a file tells if it counts more than the ledger does. Otherwise
         another machine, or a process whose mark was replaced, may have sent until the ledger was
         found to be behind.
         """
         with self._ledger.read() as tx:
             is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
-        if mark is None or is_counted or on_server(self._ledger.location):
-            return self._behind, max(0.0, self._ledger.now() - self._behind)
-        return max(self._behind, mark.written), max(0.0, time.time() - mark.written)
+        sent = self._behind
+        if mark is not None and not is_counted and not on_server(self._ledger.location):
+            sent = mark.written + self._client.clock_offset if mark.at is None else mark.at
+        passed = self._client.server_now() - sent
+        if sent != self._behind or not self._begins:
+            passed += 1.0  # the Date header has whole seconds, so two processes differ by one
+        return max(self._behind, sent), max(0.0, passed)
 
     def _unlisted(self, listing: Listing) -> str:
         """Return why a list is no evidence; empty if it is."""
@@ -362,7 +370,7 @@ class _Recovery:
                 workspaces.clear_halt(tx, self._seat.workspace_id)
             self._ledger.renew_incarnation(tx)
         self._ledger.reopen()
-        self._high_water.renew(posts)
+        self._high_water.renew(posts, self._client.server_now())
         self.found.done = True
 
 
