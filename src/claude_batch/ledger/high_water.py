@@ -62,12 +62,14 @@ def is_known(mark: Mark | None, incarnations: frozenset[str], posts: int) -> boo
     return mark is None or (mark.incarnation in incarnations and mark.posts <= posts)
 
 
-def note_behind(tx: Connection, at: float) -> None:
+def note_behind(tx: Connection, at: float, *, anew: bool = False) -> None:
     """Record that the ledger is behind its mark: no workspace sends until it is recovered.
 
-    ``at`` is the API's time, because this machine's clock may be set before the recovery.
+    ``at`` is the API's time, because this machine's clock may be set before the recovery. ``anew``
+    replaces what was recorded before.
     """
-    tx.execute(update(workspaces).where(workspaces.c.behind.is_(None)).values(behind=at))
+    noted = update(workspaces).values(behind=at)
+    tx.execute(noted if anew else noted.where(workspaces.c.behind.is_(None)))
 
 
 def mark_file(identity: str) -> Path:

@@ -34,7 +34,14 @@ from claude_batch.ledger import (
     unknown_batches,
     workspaces,
 )
-from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
+from claude_batch.ledger.high_water import (
+    HighWater,
+    Mark,
+    count_post,
+    is_known,
+    note_behind,
+    posts_of,
+)
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
@@ -173,14 +180,17 @@ class _Recovery:
             is_known_to_be_behind = bool(queries.behind(tx))
             moved = ledger.has_moved(tx)
             at = client.server_now()
-            if (
-                moved
-                or not is_known_to_be_behind
-                or not is_known(mark, ledger.incarnations, posts_of(tx))
-            ):
+            is_counted = is_known(mark, ledger.incarnations, posts_of(tx))
+            if moved or mark is None or not is_known_to_be_behind or not is_counted:
                 # This ends with a new mark, which no longer shows what the other workspaces have
                 # forgotten. Those that are not behind after that were recovered before this one.
-                note_behind(tx, at)
+                # Without a mark, a copy that was already behind may have been restored.
+                note_behind(tx, at, anew=mark is None)
+                if is_counted:
+                    # Else the mark would not show that a copy is behind which is restored before
+                    # this recovery has ended.
+                    count_post(tx)
+            posts = posts_of(tx)
             if mark is not None:
                 # A backup from before a recovery does not know what the ledger was called after it.
                 ledger.add_incarnation(tx, mark.incarnation)
@@ -193,6 +203,8 @@ class _Recovery:
                 tx, workspace_id, now=self._ledger.now(), note="the ledger was restored"
             )
         ledger.reopen()
+        if is_counted:
+            self._high_water.raise_to(posts, at=at)
         self._collection = Collection(DriverContext.of(ledger, client, settings))
         self._prices = prices_of(settings.prices)
         self.found = Recovered()
