@@ -33,7 +33,15 @@ from claude_batch.wire.pace import CallLog
 from histories.clock import Clock
 from histories.live_api import LivePlan, SimulatedLive
 
-__all__ = ["OUTCOMES", "Crash", "CreatePlan", "Remote", "SimulatedApi", "SimulatedClient"]
+__all__ = [
+    "OUTCOMES",
+    "WORKSPACE",
+    "Crash",
+    "CreatePlan",
+    "Remote",
+    "SimulatedApi",
+    "SimulatedClient",
+]
 
 WORKSPACE = "wrkspc_model"
 MODEL = "claude-haiku-4-5"
@@ -86,6 +94,7 @@ class Remote:
     listed: float
     ids: list[str]
     ours: bool
+    workspace: str
     silent_until: float = 0.0
     status: str = "in_progress"
     ended: float | None = None
@@ -146,7 +155,9 @@ class SimulatedApi:
 
     # The world -----------------------------------------------------------------------------
 
-    def add(self, ids: list[str], plan: CreatePlan, *, ours: bool) -> Remote:
+    def add(
+        self, ids: list[str], plan: CreatePlan, *, ours: bool, workspace: str = WORKSPACE
+    ) -> Remote:
         now = self.clock.server
         remote = Remote(
             id=f"msgbatch_{len(self.remotes):04d}",
@@ -154,6 +165,7 @@ class SimulatedApi:
             listed=now + plan.accept_after + plan.list_after,
             ids=ids,
             ours=ours,
+            workspace=workspace,
             silent_until=now + plan.accept_after + plan.silent,
         )
         self.remotes.append(remote)
@@ -220,9 +232,10 @@ class SimulatedApi:
             archived_at=_iso(self.clock.server) if remote.archived else None,
         )
 
-    def listing(self, after_id: str | None, limit: int) -> BatchPage:
+    def listing(self, workspace: str, after_id: str | None, limit: int) -> BatchPage:
         now = self.clock.server
-        shown = [r for r in self.remotes if self.exists(r) and r.listed <= now]
+        there = (remote for remote in self.remotes if remote.workspace == workspace)
+        shown = [remote for remote in there if self.exists(remote) and remote.listed <= now]
         shown.sort(key=lambda remote: (remote.created, remote.id), reverse=True)
         if after_id is not None:
             place = next((n for n, r in enumerate(shown) if r.id == after_id), len(shown))
@@ -268,14 +281,16 @@ PASS: ContextVar[asyncio.Task[Any]] = ContextVar("PASS")
 class SimulatedClient(BatchesClient):
     """The client of one process: every call is one try, and time goes on a little with each."""
 
-    def __init__(self, api: SimulatedApi) -> None:
+    def __init__(self, api: SimulatedApi, workspace: str = WORKSPACE) -> None:
         # Nothing of the real one is wanted but its type.
         self._api = api
+        self._key_of = workspace
+        self.credential = f"a key of {workspace}"
         self.workspace: str | None = None
         self.clock_offset: float = 0.0
 
     base_url = "https://api.model.invalid/"  # type: ignore[assignment]
-    credential = "the key of the model"  # type: ignore[assignment]
+    credential = ""  # type: ignore[assignment]
 
     def server_now(self) -> float:
         return self._api.clock.time() + self.clock_offset
@@ -287,7 +302,7 @@ class SimulatedClient(BatchesClient):
 
     def _answered(self) -> None:
         # The Date header has whole seconds.
-        self.workspace = WORKSPACE
+        self.workspace = self._key_of
         self.clock_offset = float(int(self._api.clock.server)) - self._api.clock.time()
 
     async def _read_call(self, remote_id: str = "") -> None:
@@ -295,6 +310,8 @@ class SimulatedClient(BatchesClient):
         kind = self._api.read_faults.popleft() if self._api.read_faults else None
         if kind == "404" and self._api.is_missed(remote_id):
             kind = None  # one that passes; two that are far enough apart would not
+        if kind == "die":
+            raise Crash("while a call was answered")
         if kind == "pause":
             await self._api.pause()
         elif kind == "unreachable":
@@ -307,11 +324,11 @@ class SimulatedClient(BatchesClient):
 
     async def list_page(self, *, after_id: str | None = None, limit: int = 1000) -> BatchPage:
         await self._read_call()
-        return self._api.listing(after_id, limit)
+        return self._api.listing(self._key_of, after_id, limit)
 
     def _known(self, remote_id: str) -> Remote:
         remote = self._api.find(remote_id)
-        if remote is None:
+        if remote is None or remote.workspace != self._key_of:
             raise ApiError(fault(404, "not_found_error", "no such batch"))
         return remote
 
@@ -436,7 +453,7 @@ class SimulatedClient(BatchesClient):
             return self._refuse(plan, ids)
         remote = None
         if plan.accepted or plan.kind == "accept":
-            remote = api.add(ids, plan, ours=True)
+            remote = api.add(ids, plan, ours=True, workspace=self._key_of)
         if plan.kind == "accept":
             assert remote is not None
             self._answered()

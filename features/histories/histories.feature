@@ -15,6 +15,10 @@ Feature: Random histories keep the promises
     When random histories with live calls are played
     Then none of them breaks a promise
 
+  Scenario: Random histories with restored copies keep the promises
+    When random histories with restored copies are played
+    Then none of them breaks a promise
+
   Scenario Outline: A driver that <rule> is found out
     When random histories are played with a driver that <rule>
     Then one of them breaks a promise
@@ -33,3 +37,9 @@ Feature: Random histories keep the promises
       | sends more batches of a run at once than it may   |
       | asks live again after an error that may hide an answer |
       | withdraws what was sent                           |
+      | sends before it is recovered                      |
+      | lets all keys send when the workspace of one is recovered |
+      | is recovered before all that it forgot is known   |
+      | forgets that a recovery had renewed it            |
+      | forgets the answers to what is answered already   |
+      | leaves the answers to what it does not know       |

@@ -181,9 +181,12 @@ class LifecycleMachine(RuleBasedStateMachine):
         self._store_run(count, mode)
 
     def _start(self) -> Process:
-        process = Process(self.loop, self.api, self.path, self.settings)
+        process = self._open()
         self.call_store = CallStore(process.ledger, "model", Receipts(lambda: None))
         return process
+
+    def _open(self) -> Process:
+        return Process(self.loop, self.api, self.path, self.settings)
 
     def _reach(self, point: CrashPoint) -> None:
         if point is CrashPoint.AFTER_INTENT:
@@ -591,11 +594,14 @@ class LifecycleMachine(RuleBasedStateMachine):
         finally:
             crash_points.on_reach = None
             if hasattr(self, "process"):
-                for process in [*self.retired, self.process]:
+                for process in self._processes():
                     process.die()
                 self.verdict.close()
             self.loop.close()
             self._stack.close()
+
+    def _processes(self) -> list[Process]:
+        return [*self.retired, self.process]
 
     def _finish(self) -> None:
         """Nothing goes wrong any more, time goes by, and all must come to its end."""

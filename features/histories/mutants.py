@@ -10,16 +10,34 @@ from unittest.mock import patch
 from sqlalchemy import Connection, delete, true, update
 
 from claude_batch.core.states import RequestState
-from claude_batch.ledger import batch_contents, single_calls, submissions, unknown_batches
-from claude_batch.ledger.schema import calls, requests
+from claude_batch.ledger import (
+    batch_contents,
+    high_water,
+    recovered_batches,
+    single_calls,
+    submissions,
+    unknown_batches,
+)
+from claude_batch.ledger.high_water import Mark, count_post
+from claude_batch.ledger.schema import calls, requests, workspaces
 from claude_batch.ledger.store import Ledger, next_stamp
-from claude_batch.lifecycle import collection, live_driver, packer, reconciliation, submission
+from claude_batch.lifecycle import (
+    collection,
+    leader_lock,
+    live_driver,
+    packer,
+    reconciliation,
+    recovery,
+    submission,
+)
 from claude_batch.lifecycle.reconciliation import Decision
 from claude_batch.wire.batches_client import CreateAnswer
 from claude_batch.wire.encoding import LaneHeaders
 from histories.api import SimulatedClient
 
 __all__ = ["MUTANTS"]
+
+LIVE, RESTORED = "live calls", "restored copies"
 
 
 def _hasty() -> AbstractContextManager[object]:
@@ -107,6 +125,54 @@ def _withdraw_everything(tx: Connection, seqs: Collection[int], own: str) -> int
     return len(seqs)
 
 
+@contextmanager
+def _unmarked() -> Generator[None]:
+    with (
+        patch.object(leader_lock, "is_known", lambda *_: True),
+        patch.object(high_water, "is_known", lambda *_: True),
+    ):
+        yield
+
+
+def _single_minded() -> AbstractContextManager[object]:
+    return patch.object(recovered_batches, "end", _end_everywhere)
+
+
+def _end_everywhere(tx: Connection, _: int, mark: Mark | None) -> int:
+    tx.execute(update(workspaces).values(behind=None))
+    return count_post(tx, at_least=0 if mark is None else mark.posts + 1)
+
+
+def _forceful() -> AbstractContextManager[object]:
+    run = recovery._Recovery.run
+    return patch.object(recovery._Recovery, "run", lambda self, _: run(self, True))
+
+
+def _nameless() -> AbstractContextManager[object]:
+    return patch.object(Ledger, "add_incarnation", lambda *_: None)
+
+
+def _unmindful() -> AbstractContextManager[object]:
+    real = recovered_batches._sorted_out
+
+    def without_others(tx: Connection, sendings: Mapping[str, int]) -> Any:
+        waiting, _, sources = real(tx, sendings)
+        return waiting, {}, sources
+
+    return patch.object(recovered_batches, "_sorted_out", without_others)
+
+
+def _xenophobic() -> AbstractContextManager[object]:
+    real = recovered_batches.adopt_forgotten
+
+    def ours_alone(tx: Connection, workspace_id: int, remote_id: str, *of: Any, **more: Any) -> Any:
+        if any(recovered_batches.has_request(tx, request) for request in of[0]):
+            return real(tx, workspace_id, remote_id, *of, **more)
+        return None
+
+    return patch.object(recovered_batches, "adopt_forgotten", ours_alone)
+
+
 class Mutant(NamedTuple):
     """A driver that breaks a promise."""
 
@@ -117,8 +183,8 @@ class Mutant(NamedTuple):
     It counts for the installed package, as nox has it. Hypothesis draws constants of the modules
     that it takes for local, and of an editable install that is the whole package.
     """
-    live: bool = False
-    """Whether it shows in histories with live calls alone."""
+    family: str = ""
+    """The histories in which it shows: one of `histories.play.FAMILIES`."""
 
 
 MUTANTS: Mapping[str, Mutant] = {
@@ -132,6 +198,14 @@ MUTANTS: Mapping[str, Mutant] = {
     "packs what no budget has room for": Mutant(_generous),
     "sends what a lowered budget has no room for": Mutant(_deaf_to_budgets, 4),
     "sends more batches of a run at once than it may": Mutant(_crowding, 5),
-    "asks live again after an error that may hide an answer": Mutant(_careless, live=True),
+    "asks live again after an error that may hide an answer": Mutant(_careless, family=LIVE),
     "withdraws what was sent": Mutant(_forgetful, 2),
+    "sends before it is recovered": Mutant(_unmarked, family=RESTORED),
+    "lets all keys send when the workspace of one is recovered": Mutant(
+        _single_minded, 2, family=RESTORED
+    ),
+    "is recovered before all that it forgot is known": Mutant(_forceful, family=RESTORED),
+    "forgets that a recovery had renewed it": Mutant(_nameless, 2, family=RESTORED),
+    "forgets the answers to what is answered already": Mutant(_unmindful, family=RESTORED),
+    "leaves the answers to what it does not know": Mutant(_xenophobic, 2, family=RESTORED),
 }

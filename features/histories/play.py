@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from histories.live_machine import LiveMachine
 from histories.machine import LifecycleMachine
 from histories.mutants import MUTANTS
 from histories.process import in_memory, staged
+from histories.restore_machine import RestoreMachine
 from histories.verdict import Violation
 
 __all__ = ["find_out", "play"]
@@ -27,6 +28,16 @@ REPLAY = os.environ.get("HISTORY_REPLAY")
 """What a broken promise told: that history is played again, and no other."""
 
 STEPS = 30
+
+FAMILIES: Mapping[str, type[LifecycleMachine]] = {
+    "": LifecycleMachine,
+    "live calls": LiveMachine,
+    "restored copies": RestoreMachine,
+}
+"""The machine that makes the histories, by what they have beside batches."""
+
+_SHARES = {"restored copies": 4}
+"""A history with these takes longer, so that only one of so many is played."""
 
 FRESH_STARTS, A_FEW = 40, 25
 """So many times so many histories are played to find out a mutant."""
@@ -64,14 +75,15 @@ def find_out(mutant: str) -> str | None:
 
 
 def play(
-    count: int | None = None, *, mutant: str | None = None, seed: int = 0, live: bool = False
+    count: int | None = None, *, mutant: str | None = None, seed: int = 0, family: str = ""
 ) -> str | None:
     """Play histories; gives None, or the one that broke a promise, in words.
 
-    ``mutant`` is one of `histories.mutants.MUTANTS`; ``live``: with live calls beside batches.
+    ``mutant`` is one of `histories.mutants.MUTANTS`, and ``family`` one of `FAMILIES`.
     """
-    live = live or (mutant is not None and MUTANTS[mutant].live)
-    machine = type("Histories", (LiveMachine if live else LifecycleMachine,), {})
+    if mutant is not None:
+        family = MUTANTS[mutant].family
+    machine = type("Histories", (FAMILIES[family],), {})
     if REPLAY and mutant is None:
         machine = hypothesis.reproduce_failure(hypothesis.__version__, REPLAY.encode())(machine)
     broken = nullcontext()
@@ -84,7 +96,7 @@ def play(
             run_state_machine_as_test(
                 machine,
                 settings=settings(
-                    max_examples=_so_many() if count is None else count,
+                    max_examples=count or max(1, _so_many() // _SHARES.get(family, 1)),
                     stateful_step_count=STEPS,
                     # Made short a history tells little more, and that takes minutes.
                     phases=[Phase.generate],

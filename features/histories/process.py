@@ -13,18 +13,22 @@ from typing import Any
 from unittest.mock import patch
 
 import ledgers_on_postgres
-from sqlalchemy import Engine, event
+from sqlalchemy import URL, Engine, create_engine, event
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.util import LRUCache
 
 from claude_batch.core.errors import ActorError
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import collected_batches
+from claude_batch.ledger.backends import sqlite
 from claude_batch.ledger.backends.backend import Backend
 from claude_batch.ledger.backends.postgres import PostgresBackend
 from claude_batch.ledger.store import Deposed, Ledger, Seat
 from claude_batch.lifecycle import collection, recovery
 from claude_batch.lifecycle import driver as driver_module
 from claude_batch.lifecycle.driver import Driver
-from histories.api import PASS, Crash, SimulatedApi, SimulatedClient
+from claude_batch.lifecycle.recovery import Recovered
+from histories.api import PASS, WORKSPACE, Crash, SimulatedApi, SimulatedClient
 
 __all__ = ["Process", "copy_of", "in_memory", "staged"]
 
@@ -49,6 +53,28 @@ def _relax(connection: Any, _record: object) -> None:
         connection.execute("PRAGMA synchronous = OFF")
 
 
+_compiled: LRUCache[Any, Any] = LRUCache(5000)
+
+
+class _AlikeDialect(SQLiteDialect_pysqlite):
+    """All are equal, so that the statements are compiled once, and not once for each process."""
+
+    supports_statement_cache = True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _AlikeDialect)
+
+    def __hash__(self) -> int:
+        return hash(_AlikeDialect)
+
+
+def _create_engine(url: URL, **more: Any) -> Engine:
+    engine = create_engine(url, **more)
+    engine.dialect.__class__ = _AlikeDialect
+    engine._compiled_cache = _compiled
+    return engine
+
+
 @contextlib.contextmanager
 def staged(folder: Path) -> Generator[Path]:
     """Everything around the processes; gives an empty ledger to copy."""
@@ -56,6 +82,7 @@ def staged(folder: Path) -> Generator[Path]:
     try:
         with (
             patch.object(Ledger, "seat_lock", lambda *_: _FreeLock()),
+            patch.object(sqlite, "create_engine", _create_engine),
             # Simulated time, and not a server's.
             patch.object(PostgresBackend, "now", Backend.now),
             patch.object(os, "fsync", lambda _: None),
@@ -92,11 +119,12 @@ class Process:
         api: SimulatedApi,
         path: Path,
         settings: LedgerSettings,
+        workspace: str = WORKSPACE,
     ) -> None:
         self._loop = loop
         self._api = api
         self.ledger = Ledger(str(path))
-        self.client = SimulatedClient(api)
+        self.client = SimulatedClient(api, workspace)
         self.driver = Driver(self.ledger, self.client, settings, lambda: None)
         self._settings = settings
         self.seat: Seat | None = None
@@ -146,6 +174,26 @@ class Process:
         with contextlib.suppress(ActorError):
             done = await recovery.refetch(self.ledger, self.client, self._settings, run_id)
             then(done.batches)
+
+    def recover(self, *, even_if_whole: bool) -> Recovered | None:
+        """Recover the ledger; None if that was held up, or ended with an error."""
+        found: list[Recovered] = []
+        self._run("recover", self._recover(found, even_if_whole))
+        return found[0] if found else None
+
+    async def _recover(self, found: list[Recovered], even_if_whole: bool) -> None:
+        if not even_if_whole and recovery.is_whole(self.ledger):
+            found.append(Recovered(was_whole=True))
+            return
+        with contextlib.suppress(ActorError):
+            found.append(
+                await recovery.recover(
+                    self.ledger,
+                    self.client,
+                    self._settings,
+                    even_if_whole=even_if_whole,
+                )
+            )
 
     def go_on(self) -> None:
         """Let what was held up end, or be held up anew."""

@@ -58,6 +58,7 @@ class Verdict:
     def __init__(self, api: SimulatedApi, path: Path, settings: LedgerSettings) -> None:
         self._api = api
         self._settings = settings
+        self._path = path
         self._db = open_rows(path)
         self.sendings: dict[str, dict[int, Remote]] = defaultdict(dict)
         """By request id: what the API accepted, by the number of the sending."""
@@ -83,6 +84,10 @@ class Verdict:
 
     def close(self) -> None:
         self._db.close()
+
+    def reopen(self) -> None:
+        """Read the ledger that is at the path now; `close` came before."""
+        self._db = open_rows(self._path)
 
     def rows(self, sql: str, *values: Any) -> Sequence[Row]:
         return self._db.rows(sql, values)
@@ -195,12 +200,14 @@ class Verdict:
             if parts is None:
                 self._say(f"{identifier} is no custom_id")
                 continue
-            request, _, sending = parts
+            request, incarnation, sending = parts
             if request in self.withdrawn:
                 self._say(f"{identifier} was sent after its caller had left")
-            if sending <= self._highest.get(request, 0):
+            # A ledger that was restored has forgotten the last numbers, and begins an incarnation.
+            counted = request + incarnation
+            if sending <= self._highest.get(counted, 0):
                 self._say(f"{identifier}: the number of the sending did not rise")
-            self._highest[request] = sending
+            self._highest[counted] = sending
             found = self.rows(
                 "SELECT r.state, b.state AS carrier, EXISTS (SELECT 1 FROM results s WHERE "
                 "s.request_seq = r.seq AND s.outcome = 'succeeded') AS answered "
@@ -217,9 +224,13 @@ class Verdict:
         """The intent to send is on disk."""
         sizes = [
             row["request_count"]
-            for row in self.rows("SELECT request_count FROM batches WHERE state = 'submitting'")
+            for row in self.rows(
+                "SELECT b.request_count FROM batches b JOIN lanes l ON l.id = b.lane_id JOIN "
+                "workspaces w ON w.id = l.workspace_id WHERE b.state = 'submitting' "
+                "AND w.halted IS NOT NULL"
+            )
         ]
-        if self.is_halted() and sizes != [1]:
+        if sizes not in ([], [1]):
             self._say(f"a halted workspace was probed with {sizes} requests")
         for row in self.rows(_CROWDED):
             self._say(f"{row['id']} has {row['there']} batches at once, of {row['most']} allowed")
@@ -417,9 +428,9 @@ class Verdict:
         """What the API may bill is accounted for, and no more than is allowed."""
         if not self.budget:
             return
-        billed = self._billed()
-        if billed > self.budget:
-            self._say(f"{billed} nano-dollars were spent of a budget of {self.budget}")
+        billed, allowed = self._billed(), self.allowed()
+        if billed > allowed:
+            self._say(f"{billed} nano-dollars were spent, of {allowed} allowed")
         [(unasked, accounted)] = self.rows(
             "SELECT (SELECT count(*) FROM batch_runs m JOIN batches b ON b.id = m.batch_id "
             "WHERE b.state != 'rejected' AND (m.batch_id, m.run_id) NOT IN "
@@ -429,8 +440,8 @@ class Verdict:
         )
         if unasked:
             return  # of batches that were sent before the budget; they are counted when it packs
-        if accounted > self.budget:
-            self._say(f"{accounted} are reserved or spent of a budget of {self.budget}")
+        if accounted > allowed:
+            self._say(f"{accounted} nano-dollars are reserved or spent, of {allowed} allowed")
         if billed > accounted:
             self._say(f"the API billed {billed}, and {accounted} are accounted for")
 
@@ -449,6 +460,10 @@ class Verdict:
             "WHERE batch_id NOT IN (SELECT id FROM batches WHERE state = 'packed'))"
         )
         return None if unasked else int(sent)
+
+    def allowed(self) -> int:
+        """What may be spent, in nano-dollars."""
+        return self.budget
 
     def _billed(self) -> int:
         """What the API has billed, in nano-dollars."""

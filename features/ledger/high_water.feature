@@ -610,6 +610,80 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       ledger recover
       """
 
+  Scenario: What was sent after a recovery is found by the recovery of a backup from before it
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command runs: ledger recover --even-if-whole
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      was adopted, with 3 requests of this ledger
+      """
+    When a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+
+  Scenario: What was sent is found although the clock of the machine was set since
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    Given the clock of this machine is -2 hours ahead
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4
+    Given the clock of this machine is 0 hours ahead
+    When a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      was adopted, with 3 requests of this ledger
+      """
+
+  Scenario: A backup that is restored again before its recovery has ended is still behind
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And the high-water marks are lost
+    And a command runs: ledger recover
+    Then the command line exits with 3
+    When a command's ledger is replaced by "copy.db"
+    And a command's ledger may send at once
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4 and says
+      """
+      ledger recover
+      """
+    And the API has taken 1 batches, and processed no request twice
+
   Scenario: Where the mark cannot be written nothing is sent
     Given a command's environment has CLAUDE_BATCH_STATE_DIR = asks.jsonl/state
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl

@@ -184,7 +184,7 @@ def _(context: Context) -> None:
 )
 def _(context: Context, count: int) -> None:
     before = HighWater.raise_to
-    HighWater.raise_to = lambda self, posts, *, sending=False: not sending
+    HighWater.raise_to = lambda self, posts, *, sending=False, at=None: not sending
     context.add_cleanup(lambda: setattr(HighWater, "raise_to", before))
     context.run = _store(context, count, context.provider)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from behave import then, when
 from behave.runner import Context
 from histories.mutants import MUTANTS
-from histories.play import find_out, play
+from histories.play import FAMILIES, find_out, play
 
 
 @when("random histories are played")
 @when("random histories with {kind} are played")
 @when("random histories are played with a driver that {rule}")
 def _(context: Context, kind: str | None = None, rule: str | None = None) -> None:
-    assert kind in (None, "live calls"), kind
+    assert kind is None or kind in FAMILIES, kind
     if rule is None:
-        context.broken = play(live=kind is not None)
+        context.broken = play(family=kind or "")
     else:
         assert rule in MUTANTS
         context.broken = find_out(rule)

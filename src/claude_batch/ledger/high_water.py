@@ -38,6 +38,8 @@ class Mark:
     posts: int
     written: float
     """Seconds since the epoch, by this machine's clock."""
+    at: float | None = None
+    """The same moment by the API's clock; None if that was not known."""
 
 
 def posts_of(tx: Connection) -> int:
@@ -60,9 +62,14 @@ def is_known(mark: Mark | None, incarnations: frozenset[str], posts: int) -> boo
     return mark is None or (mark.incarnation in incarnations and mark.posts <= posts)
 
 
-def note_behind(tx: Connection, now: float) -> None:
-    """Record that the ledger is behind its mark: no workspace sends until it is recovered."""
-    tx.execute(update(workspaces).where(workspaces.c.behind.is_(None)).values(behind=now))
+def note_behind(tx: Connection, at: float, *, anew: bool = False) -> None:
+    """Record that the ledger is behind its mark: no workspace sends until it is recovered.
+
+    ``at`` is the API's time, because this machine's clock may be set before the recovery. ``anew``
+    replaces what was recorded before.
+    """
+    noted = update(workspaces).values(behind=at)
+    tx.execute(noted if anew else noted.where(workspaces.c.behind.is_(None)))
 
 
 def mark_file(identity: str) -> Path:
@@ -74,7 +81,13 @@ def read_mark(path: Path) -> Mark | None:
     """Return the mark in a file; None if there is none. Raises `LedgerError`."""
     try:
         found: Any = json.loads(path.read_text("utf-8"))
-        return Mark(str(found["incarnation"]), int(found["posts"]), float(found["written"]))
+        at = found.get("at")  # earlier versions did not write it
+        return Mark(
+            str(found["incarnation"]),
+            int(found["posts"]),
+            float(found["written"]),
+            None if at is None else float(at),
+        )
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -111,8 +124,8 @@ class HighWater:
         """Return the mark; None if there is none. Raises `LedgerError` if it cannot be read."""
         return read_mark(self.path)
 
-    def look(self) -> Mark | None:
-        """Return the mark before anything is sent; create a missing one.
+    def look(self, at: float) -> Mark | None:
+        """Return the mark before anything is sent; create a missing one at this API's time.
 
         Creating it proves that it can be written. Raises `LedgerError`.
         """
@@ -120,16 +133,17 @@ class HighWater:
         if mark is None:
             with self._ledger.read() as tx:
                 posts = posts_of(tx)
-            self.raise_to(posts)
+            self.raise_to(posts, at=at)
         elif not os.access(self.path.parent, os.W_OK):
             raise _unusable(self.path, "written", PermissionError(13, "Permission denied"))
         return mark
 
-    def raise_to(self, posts: int, *, sending: bool = False) -> bool:
+    def raise_to(self, posts: int, *, sending: bool = False, at: float | None = None) -> bool:
         """Write the mark durably; return False, and keep it, if the ledger is behind it.
 
         ``sending``: for a POST that this process has just counted, whose number no other process
-        uses. Raises `LedgerError` if the mark cannot be written.
+        uses. ``at`` is the API's time, if it is known. Raises `LedgerError` if the mark cannot be
+        written.
         """
         folder = self.path.parent
         try:
@@ -143,13 +157,13 @@ class HighWater:
                 if not known or (sending and mark is not None and mine and mark.posts == posts):
                     return False
                 if mark is None or not mine or mark.posts < posts:
-                    self._write(posts)
+                    self._write(posts, at)
         except OSError as error:
             raise _unusable(self.path, "written", error) from None
         return True
 
-    def renew(self, posts: int) -> None:
-        """Overwrite the mark after recovery, whatever its count.
+    def renew(self, posts: int, at: float | None = None) -> None:
+        """Overwrite the mark after recovery, whatever its count; ``at`` is the API's time.
 
         The ledger's own count is right again. Raises `LedgerError`; the ledger is then ahead of its
         mark, which is harmless.
@@ -157,7 +171,7 @@ class HighWater:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._locked():
-                self._write(posts)
+                self._write(posts, at)
         except OSError as error:
             raise _unusable(self.path, "written", error) from None
 
@@ -173,11 +187,12 @@ class HighWater:
         finally:
             lock.release()
 
-    def _write(self, posts: int) -> None:
+    def _write(self, posts: int, at: float | None) -> None:
         value = {
             "incarnation": self._ledger.incarnation,
             "posts": posts,
             "written": time.time(),
+            "at": at,
             "ledger": self._ledger.location,  # for people
         }
         with replacing(self.path) as stream:

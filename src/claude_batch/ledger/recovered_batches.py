@@ -26,12 +26,15 @@ class Claim:
         """Number of answers to requests that are not in the ledger."""
 
 
-def begin(tx: Connection, workspace_id: int, now: float) -> float:
-    """Block sending for a workspace until recovery has ended; return when the block began."""
+def begin(tx: Connection, workspace_id: int, at: float) -> float:
+    """Block sending for a workspace until recovery has ended; return when the block began.
+
+    Both are the API's times.
+    """
     tx.execute(
         update(workspaces)
         .where(workspaces.c.id == workspace_id, workspaces.c.behind.is_(None))
-        .values(behind=now)
+        .values(behind=at)
     )
     return float(
         tx.execute(select(workspaces.c.behind).where(workspaces.c.id == workspace_id)).scalar_one()
@@ -81,6 +84,11 @@ def unknown_owner(tx: Connection, sendings: Mapping[str, int]) -> int | None:
         if len(owners) != 1:
             return None
     return owners.pop() if owners else None
+
+
+def has_request(tx: Connection, request_id: str) -> bool:
+    """Return whether the ledger has a request."""
+    return tx.scalar(select(requests.c.seq).where(requests.c.id == request_id)) is not None
 
 
 def adopt_forgotten(

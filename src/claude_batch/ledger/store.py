@@ -369,6 +369,15 @@ class Ledger:
         put_meta(tx, "former_incarnations", " ".join(sorted(self.incarnations)))
         put_meta(tx, "incarnation", new_incarnation())
 
+    def add_incarnation(self, tx: Connection, incarnation: str) -> None:
+        """Note an incarnation under which a copy of this ledger has sent, if it is not known.
+
+        This process calls `reopen` after the transaction has ended.
+        """
+        if incarnation not in self.incarnations:
+            former = self.incarnations - {self.incarnation} | {incarnation}
+            put_meta(tx, "former_incarnations", " ".join(sorted(former)))
+
     def has_moved(self, tx: Connection) -> bool:
         """Return whether another server holds the data than at the last call, and note it.
 

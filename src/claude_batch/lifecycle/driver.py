@@ -441,9 +441,10 @@ class Driver:
             yield None
             return
         try:
-            mark = self._high_water.look()
+            at = self._client.server_now()
+            mark = self._high_water.look(at)
             with self._ledger.write() as tx:
-                compare(tx, self._ledger, self._settings, mark, self.workspace_id)
+                compare(tx, self._ledger, self._settings, mark, self.workspace_id, at)
                 seat = Seat(self.workspace_id, submissions.take_seat(tx, self.workspace_id))
                 self._live.return_unsent(tx, seat)
                 unknown = note_interrupted(tx, self.workspace_id)

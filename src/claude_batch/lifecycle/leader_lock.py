@@ -56,16 +56,21 @@ def settle_interrupted(ledger: Ledger) -> None:
 
 
 def compare(
-    tx: Transaction, ledger: Ledger, settings: LedgerSettings, mark: Mark | None, workspace_id: int
+    tx: Transaction,
+    ledger: Ledger,
+    settings: LedgerSettings,
+    mark: Mark | None,
+    workspace_id: int,
+    at: float,
 ) -> None:
-    """Stop sending if the ledger may have forgotten a POST.
+    """Stop sending if the ledger may have forgotten a POST; ``at`` is the API's time.
 
     It has if it does not know what its mark, read before, counts, or if its server is another one.
     """
     moved = ledger.has_moved(tx)
     known = is_known(mark, ledger.incarnations, posts_of(tx))
     if moved or not known:
-        note_behind(tx, ledger.now())
+        note_behind(tx, at)
     if workspaces.workspace_row(tx, workspace_id).behind is not None:
         why = _MOVED if moved else _UNFINISHED if known else ""
         stop_behind(tx, ledger, settings, workspace_id, why)

@@ -486,7 +486,8 @@ class LiveCalls(DriverPart):
                     claimed.append((_Call(asked, *claim, now, self._failures), model, turn))
                 number = count_post(tx) if claimed else 0
                 self._keep_log(tx, seat)
-            if claimed and not self._high_water.raise_to(number, sending=True):
+            at = self._client.server_now()
+            if claimed and not self._high_water.raise_to(number, sending=True, at=at):
                 self._behind(seat, claimed)
                 return True
         except BaseException:
@@ -533,7 +534,7 @@ class LiveCalls(DriverPart):
         with self._ledger.write(seat) as tx:
             for call, _, _ in claimed:
                 self._put_back(tx, call)
-            note_behind(tx, self._ledger.now())
+            note_behind(tx, self._client.server_now())
             stop_behind(tx, self._ledger, self._settings, seat.workspace_id)
         self._changed()
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +34,14 @@ from claude_batch.ledger import (
     unknown_batches,
     workspaces,
 )
-from claude_batch.ledger.high_water import HighWater, Mark, is_known, note_behind, posts_of
+from claude_batch.ledger.high_water import (
+    HighWater,
+    Mark,
+    count_post,
+    is_known,
+    note_behind,
+    posts_of,
+)
 from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
@@ -67,7 +73,9 @@ _log = logging.getLogger(__name__)
 
 
 CLOCKS_APART = 60.0
-"""Seconds by which clocks may differ; batches created that much later are checked too."""
+"""Seconds by which clocks may differ; batches created that much later are checked too.
+
+The API's time is known to a second at best, and earlier versions recorded this machine's."""
 
 
 @dataclass(slots=True)
@@ -171,21 +179,32 @@ class _Recovery:
         with ledger.write() as tx:
             is_known_to_be_behind = bool(queries.behind(tx))
             moved = ledger.has_moved(tx)
-            if (
-                moved
-                or not is_known_to_be_behind
-                or not is_known(mark, ledger.incarnations, posts_of(tx))
-            ):
+            at = client.server_now()
+            is_counted = is_known(mark, ledger.incarnations, posts_of(tx))
+            if moved or mark is None or not is_known_to_be_behind or not is_counted:
                 # This ends with a new mark, which no longer shows what the other workspaces have
                 # forgotten. Those that are not behind after that were recovered before this one.
-                note_behind(tx, ledger.now())
-            self._behind = recovered_batches.begin(tx, workspace_id, self._ledger.now())
+                # Without a mark, a copy that was already behind may have been restored.
+                note_behind(tx, at, anew=mark is None)
+                if is_counted:
+                    # Else the mark would not show that a copy is behind which is restored before
+                    # this recovery has ended.
+                    count_post(tx)
+            posts = posts_of(tx)
+            if mark is not None:
+                # A backup from before a recovery does not know what the ledger was called after it.
+                ledger.add_incarnation(tx, mark.incarnation)
+            self._behind = recovered_batches.begin(tx, workspace_id, at)
+            self._begins = self._behind == at
             self._seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
             live_calls.interrupted(tx, workspace_id)
             # If one was accepted, it is found below like all forgotten batches.
             submissions.settle_interrupted(
                 tx, workspace_id, now=self._ledger.now(), note="the ledger was restored"
             )
+        ledger.reopen()
+        if is_counted:
+            self._high_water.raise_to(posts, at=at)
         self._collection = Collection(DriverContext.of(ledger, client, settings))
         self._prices = prices_of(settings.prices)
         self.found = Recovered()
@@ -197,8 +216,7 @@ class _Recovery:
             last = recovered_batches.last_server_time(tx, self._seat.workspace_id)
         since = 0.0 if last is None else last - self._settings.lookback
         latest, passed = self._latest_sending(mark)
-        # The server's clock is known to a second at best: its Date header has no fractions.
-        until = latest + self._client.clock_offset + self._settings.settling + CLOCKS_APART
+        until = latest + self._settings.settling + CLOCKS_APART
         listing = await walk(self._client, since=since)
         self.found.unlisted = self._unlisted(listing)
         with self._ledger.read() as tx:
@@ -221,15 +239,21 @@ class _Recovery:
     def _latest_sending(self, mark: Mark | None) -> tuple[float, float]:
         """Return when the last forgotten batch was sent at the latest, and the seconds since then.
 
+        By the API's clock, because this machine's may have been set since.
+
         The mark of a ledger in a file tells if it counts more than the ledger does. Otherwise
         another machine, or a process whose mark was replaced, may have sent until the ledger was
         found to be behind.
         """
         with self._ledger.read() as tx:
             is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
-        if mark is None or is_counted or on_server(self._ledger.location):
-            return self._behind, max(0.0, self._ledger.now() - self._behind)
-        return max(self._behind, mark.written), max(0.0, time.time() - mark.written)
+        sent = self._behind
+        if mark is not None and not is_counted and not on_server(self._ledger.location):
+            sent = mark.written + self._client.clock_offset if mark.at is None else mark.at
+        passed = self._client.server_now() - sent
+        if sent != self._behind or not self._begins:
+            passed += 1.0  # the Date header has whole seconds, so two processes differ by one
+        return max(self._behind, sent), max(0.0, passed)
 
     def _unlisted(self, listing: Listing) -> str:
         """Return why a list is no evidence; empty if it is."""
@@ -274,7 +298,7 @@ class _Recovery:
                         except UnreadableLine:
                             continue
                         parts = parse_custom_id(line.custom_id)
-                        if parts is not None and parts[1] in self._ledger.incarnations:
+                        if parts is not None and self._is_ours(parts[0], parts[1]):
                             sendings[parts[0]] = parts[2]
                             row = result_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
                             if row.cost != 0:
@@ -299,6 +323,18 @@ class _Recovery:
             self.found.open[remote.id] = f"{missing} of its results are missing"
             return
         await self._adopt(remote, sendings, costs)
+
+    def _is_ours(self, request_id: str, incarnation: str) -> bool:
+        """Return whether a line is of this ledger, perhaps as it was after another recovery."""
+        if incarnation in self._ledger.incarnations:
+            return True
+        with self._ledger.read() as tx:
+            if not recovered_batches.has_request(tx, request_id):
+                return False
+        with self._ledger.write(self._seat) as tx:
+            self._ledger.add_incarnation(tx, incarnation)
+        self._ledger.reopen()
+        return True
 
     async def _adopt(
         self, remote: RemoteBatch, sendings: dict[str, int], costs: dict[str, int | None]
@@ -347,7 +383,7 @@ class _Recovery:
                 workspaces.clear_halt(tx, self._seat.workspace_id)
             self._ledger.renew_incarnation(tx)
         self._ledger.reopen()
-        self._high_water.renew(posts)
+        self._high_water.renew(posts, self._client.server_now())
         self.found.done = True
 
 

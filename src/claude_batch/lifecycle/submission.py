@@ -401,9 +401,10 @@ class Submission(DriverPart):
             submissions.mark_armed(tx, upload.batch_id, self._ledger.now())
             number = count_post(tx)
         reach(CrashPoint.BEFORE_HIGH_WATER)
-        if not self._high_water.raise_to(number, sending=True):
+        at = self._client.server_now()
+        if not self._high_water.raise_to(number, sending=True, at=at):
             with self._ledger.write(seat) as tx:
-                note_behind(tx, self._ledger.now())
+                note_behind(tx, at)
                 stop_behind(tx, self._ledger, self._settings, seat.workspace_id)
             raise _NotArmed("another copy of this ledger has sent meanwhile")
         reach(CrashPoint.AFTER_ARMED)
