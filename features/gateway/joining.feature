@@ -90,6 +90,23 @@ Feature: Which call joins which request
       | F    | 200    | yes      | 1       |
     And the API has been sent 2 requests
 
+  Scenario: A retry takes its own request that nobody waits for, while an equal call waits
+    The timeouts of equal calls end one after the other.
+    Given a gateway over the sandbox with {"latency": 4}
+    When the gateway is called as follows
+      | call | prompt | stream | after | leaves | headers                          |
+      | A    | one    | no     |       | 1.5    |                                  |
+      | B    | one    | no     |       |        |                                  |
+      | C    | one    | no     | 1.8   |        | {"x-stainless-retry-count": "1"} |
+      | D    | one    | no     | 2     |        | {"x-stainless-retry-count": "1"} |
+    Then the calls have ended with
+      | call | status | end   | answered | request |
+      | A    | 200    | left  | no       | 1       |
+      | B    | 200    | whole | yes      | 2       |
+      | C    | 200    | whole | yes      | 1       |
+      | D    | 200    | whole | yes      | 2       |
+    And the API has been sent 2 requests
+
   Scenario: Retries of equal calls that went away join one request each
     Given a gateway over the sandbox with {"latency": 5}
     When the gateway is called as follows
