@@ -225,6 +225,20 @@ Feature: Which call joins which request
       | A    | one    | no     | sent   | {"claude-batch-on-disconnect": "drop"} |
     Then the API receives a cancellation of the batch
 
+  Scenario: A dropped call does not cancel its request once a retry at another gateway waits for it
+    The connection of the first try broke, and its gateway notices that later than the client.
+    Given a gateway over the sandbox with {"latency": 5, "on_disconnect": "drop"}
+    And another process serves a gateway of the same ledger
+    When the gateway is called as follows
+      | call | prompt | stream | leaves | after | at      | headers                          |
+      | A    | one    | no     | 3      |       |         |                                  |
+      | B    | one    | no     |        | 1.5   | another | {"x-stainless-retry-count": "1"} |
+    Then the calls have ended with
+      | call | status | end   | answered | request |
+      | A    | 200    | left  | no       | 1       |
+      | B    | 200    | whole | yes      | 1       |
+    And the API has been sent 1 request
+
   Scenario: Callers with different tokens share nothing
     Given a gateway over the sandbox with {"latency": 1.5, "hold": 30, "max_attempts": 1}
     And the gateway has tokens for ann and bob

@@ -179,7 +179,8 @@ async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended
         if token := row.get("token"):
             own = {"x-api-key": context.gateway_tokens[token]}
             row = {**row, "headers": json.dumps({**json.loads(row.get("headers") or "{}"), **own})}
-        calling = asyncio.create_task(call(context.gateway.url, row, ends[row["call"]]))
+        url = context.gateway_url if row.get("at") == "another" else context.gateway.url
+        calling = asyncio.create_task(call(url, row, ends[row["call"]]))
         leaves = row.get("leaves", "")
         if leaves == "sent":
             await asyncio.to_thread(until, is_sent)

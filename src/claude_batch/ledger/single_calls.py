@@ -246,6 +246,15 @@ def let_go(tx: Connection, seqs: Sequence[int], own: str) -> None:
         tx.execute(_LET_GO, [{"seq": seq, "own": own} for seq in seqs])
 
 
+def waited_for(tx: Connection, seqs: Collection[int], own: str) -> list[int]:
+    """Return those of these calls that no other process has taken over."""
+    found: list[int] = []
+    for some in in_chunks(seqs):
+        mine = calls.c.request_seq.in_(some), calls.c.process == own, calls.c.taken.is_(None)
+        found += tx.scalars(select(calls.c.request_seq).where(*mine))
+    return found
+
+
 def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
     """End calls whose callers have left as ``canceled``, provided they cannot have been sent.
 
