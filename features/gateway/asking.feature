@@ -47,6 +47,18 @@ Feature: What a call can ask for beside the Messages API
       | metric                                                                         | value |
       | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"} | 2     |
 
+  Scenario: A call that waits for a request which ends as it begins to wait gets the answer
+    Given a gateway over the sandbox with {"latency": 1}
+    And the gateway takes 3 seconds to look a request up
+    When the gateway is called as follows
+      | call | prompt | after | method | path                                | headers               |
+      | A    | one    |       |        | /v1/messages                        | {}                    |
+      | B    |        | 0.7   | GET    | /claude-batch/v1/requests/request-1 | {"prefer": "wait=2m"} |
+    Then the calls have ended with
+      | call | status | answered |
+      | A    | 200    | yes      |
+      | B    | 200    | yes      |
+
   Scenario: A request that is not wanted any more is cancelled
     Given a gateway over the sandbox with {"latency": 60, "cancel_latency": 0.1, "hold": 30}
     When the gateway is called as follows

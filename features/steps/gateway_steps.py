@@ -291,6 +291,19 @@ def _(context: Context) -> None:
     until(lambda: not gateway.calls and not len(gateway.exchanges) and not gateway.bodies.held)
 
 
+@given("the gateway takes {seconds:g} seconds to look a request up")
+def _(context: Context, seconds: float) -> None:
+    provider = context.gateway_provider
+    look = provider.stored_call
+
+    def slowly(seq: int) -> Any:
+        found = look(seq)
+        time.sleep(seconds)
+        return found
+
+    provider.stored_call = slowly
+
+
 @given("the gateway has tokens for {names}")
 def _(context: Context, names: str) -> None:
     path = context.tmp / "tokens"

@@ -178,8 +178,7 @@ class CallQueue:
         self._waiting.add(waiter, seconds=mode.max_wait)
         future.stored(call.seq)
         future.on_leave(self._gone, waiter)
-        # It may have ended meanwhile.
-        self._waiting.deliver()
+        self._waiting.deliver_ended(call.seq)
 
     def cancel(self, seq: int) -> Future[None]:
         """Cancel a call even if it is sent; its callers get that outcome. Raises `LedgerError`."""

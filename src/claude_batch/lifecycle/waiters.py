@@ -519,6 +519,16 @@ class Waiting:
                     cursor.after = (answer.finished, answer.seq)
                     self._resolve(answer)
 
+    def deliver_ended(self, seq: int) -> None:
+        """Deliver the answer of a request that may have ended before its waiter was added.
+
+        `deliver` reads each answer once, and may have read this one for other waiters.
+        """
+        with self.ledger.read() as tx:
+            answer = queries.answer_of(tx, seq)
+        if answer.state.is_final:
+            self._resolve(answer)
+
     def _with_news(self) -> list[tuple[str, _Cursor]]:
         """Return the runs with waiting callers that may have new answers, with their cursors."""
         waited_for = [(run_id, each) for run_id, each in self._cursors.items() if each.waiting]
