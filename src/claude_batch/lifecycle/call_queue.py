@@ -174,7 +174,9 @@ class CallQueue:
 
     def _add_watcher(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
         # The request stays, and its answer untaken, whatever this watcher does.
-        waiter = Waiter(future, call.seq, call.run_id, None, mode, keeps=True, acknowledges=True)
+        waiter = Waiter(
+            future, call.seq, call.run_id, None, mode, keeps=True, acknowledges=True, watches=True
+        )
         self._waiting.add(waiter, seconds=mode.max_wait)
         future.stored(call.seq)
         future.on_leave(self._gone, waiter)
@@ -294,7 +296,7 @@ class CallQueue:
             self._waiting.fail([waiter], lambda _: failure)
 
     def _give_up(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
-        if mode.on_timeout == "cancel":
+        if mode.on_timeout == "cancel" and not waiter.watches:
             with self._ledger.write() as tx:
                 cancellations.cancel_request(tx, waiter.seq, self._ledger.now())
             self._engine.wake()
