@@ -143,7 +143,8 @@ class MessagesRoute:
                 await orphan.wait_until_stored(_STORING)
             except TimeoutError:
                 orphan.future.leave("withdraw")
-            if not orphan.future.cancelled():
+            # Without either there is no orphan, or the ledger cannot be asked.
+            if not orphan.is_done or orphan.answer is not None:
                 exchanges.add(orphan)
                 return orphan
         found = exchanges.of_retry(digest, wishes.retries)
