@@ -225,6 +225,21 @@ Feature: Which call joins which request
       | A    | one    | no     | sent   | {"claude-batch-on-disconnect": "drop"} |
     Then the API receives a cancellation of the batch
 
+  Scenario: A retry at another gateway joins a request whose caller seems to wait still at the first
+    Given a gateway over the sandbox with {"latency": 5}
+    And another process serves a gateway of the same ledger
+    When the gateway is called as follows
+      | call | prompt | stream | after | at      | headers                          |
+      | A    | one    | no     |       |         |                                  |
+      | B    | one    | no     | 1.5   | another | {"x-stainless-retry-count": "1"} |
+      | C    | one    | no     | 2     | another | {"x-stainless-retry-count": "1"} |
+    Then the calls have ended with
+      | call | status | end   | answered | request |
+      | A    | 200    | whole | yes      | 1       |
+      | B    | 200    | whole | yes      | 1       |
+      | C    | 200    | whole | yes      | 2       |
+    And the API has been sent 2 requests
+
   Scenario: A dropped call does not cancel its request once a retry at another gateway waits for it
     The connection of the first try broke, and its gateway notices that later than the client.
     Given a gateway over the sandbox with {"latency": 5, "on_disconnect": "drop"}
