@@ -240,9 +240,9 @@ Feature: Which call joins which request
       | C    | 200    | whole | yes      | 2       |
     And the API has been sent 2 requests
 
-  Scenario: A dropped call does not cancel its request once a retry at another gateway waits for it
+  Scenario Outline: A call does not cancel its request once a retry at another gateway waits for it: <how>
     The connection of the first try broke, and its gateway notices that later than the client.
-    Given a gateway over the sandbox with {"latency": 5, "on_disconnect": "drop"}
+    Given a gateway over the sandbox with <settings>
     And another process serves a gateway of the same ledger
     When the gateway is called as follows
       | call | prompt | stream | leaves | after | at      | headers                          |
@@ -250,9 +250,14 @@ Feature: Which call joins which request
       | B    | one    | no     |        | 1.5   | another | {"x-stainless-retry-count": "1"} |
     Then the calls have ended with
       | call | status | end   | answered | request |
-      | A    | 200    | left  | no       | 1       |
+      | A    | 200    | <end> | no       | 1       |
       | B    | 200    | whole | yes      | 1       |
     And the API has been sent 1 request
+
+    Examples:
+      | how       | end     | settings                                                     |
+      | dropped   | left    | {"latency": 5, "on_disconnect": "drop"}                      |
+      | timed out | aborted | {"latency": 5, "on_timeout": "cancel", "max_wait": "2500ms"} |
 
   Scenario: Callers with different tokens share nothing
     Given a gateway over the sandbox with {"latency": 1.5, "hold": 30, "max_attempts": 1}

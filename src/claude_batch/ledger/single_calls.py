@@ -246,12 +246,12 @@ def let_go(tx: Connection, seqs: Sequence[int], own: str) -> None:
         tx.execute(_LET_GO, [{"seq": seq, "own": own} for seq in seqs])
 
 
-def waited_for(tx: Connection, seqs: Collection[int], own: str) -> list[int]:
-    """Return those of these calls that no other process has taken over."""
-    found: list[int] = []
+def taken_over(tx: Connection, seqs: Collection[int], own: str) -> set[int]:
+    """Return those of these calls that another process has taken over, because it waits now."""
+    found: set[int] = set()
     for some in in_chunks(seqs):
-        mine = calls.c.request_seq.in_(some), calls.c.process == own, calls.c.taken.is_(None)
-        found += tx.scalars(select(calls.c.request_seq).where(*mine))
+        others = calls.c.request_seq.in_(some), calls.c.process != own
+        found.update(tx.scalars(select(calls.c.request_seq).where(*others)))
     return found
 
 

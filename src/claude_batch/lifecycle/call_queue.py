@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from claude_batch.core.errors import ActorError, BudgetScope, EngineStoppedError, LedgerError
-from claude_batch.ledger import cancellations, queries, workspaces
+from claude_batch.ledger import cancellations, queries, single_calls, workspaces
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
@@ -298,7 +298,8 @@ class CallQueue:
     def _give_up(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
         if mode.on_timeout == "cancel" and not waiter.watches:
             with self._ledger.write() as tx:
-                cancellations.cancel_request(tx, waiter.seq, self._ledger.now())
+                if not single_calls.taken_over(tx, [waiter.seq], self._engine.process):
+                    cancellations.cancel_request(tx, waiter.seq, self._ledger.now())
             self._engine.wake()
         with self._ledger.read() as tx:
             batch_id = queries.batch_of(tx, waiter.seq)

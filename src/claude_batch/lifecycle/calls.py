@@ -217,9 +217,9 @@ class CallStore:
         single_calls.mark_taken(tx, self._taken, now, self._repeated)
         held_requests.remember_failures(tx, self._failed, now)
         single_calls.let_go(tx, self._let_go, self._process)
-        dropped = single_calls.waited_for(tx, self._dropped, self._process)
         single_calls.withdraw(tx, self._left, self._process)
-        for seq in dropped:
+        others = single_calls.taken_over(tx, self._dropped, self._process)
+        for seq in set(self._dropped) - others:
             cancellations.cancel_request(tx, seq, now)
 
     def _noted(self) -> None:
