@@ -30,6 +30,12 @@ Feature: Who may call the gateway, and how much
       | /messages            | {}                                                | 200    |                                               |               |
       | /v2/messages         | {}                                                | 404    | …nothing at '/v2/messages'…                   |               |
 
+  Scenario: A client that offers HTTP/2, as Java's does by default, is answered over HTTP/1.1
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
+    Then the gateway's responses to callers are as follows
+      | path         | headers                                                                                   | status | words |
+      | /v1/messages | {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMAAABk"} | 200    |       |
+
   Scenario: A method that a path does not have is refused
     Given a gateway over the sandbox
     Then the gateway's responses to methods are as follows

@@ -47,6 +47,47 @@ Feature: What a call can ask for beside the Messages API
       | metric                                                                         | value |
       | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"} | 2     |
 
+  Scenario: A call that waits for a request which ends as it begins to wait gets the answer
+    Given a gateway over the sandbox with {"latency": 1}
+    And the gateway takes 3 seconds to look a request up
+    When the gateway is called as follows
+      | call | prompt | after | method | path                                | headers               |
+      | A    | one    |       |        | /v1/messages                        | {}                    |
+      | B    |        | 0.7   | GET    | /claude-batch/v1/requests/request-1 | {"prefer": "wait=2m"} |
+    Then the calls have ended with
+      | call | status | answered |
+      | A    | 200    | yes      |
+      | B    | 200    | yes      |
+
+  Scenario: A program that looks at a request does not keep its answer from an equal call
+    The caller goes away while another program waits to see whether the request has ended.
+    Given a gateway over the sandbox with {"latency": 3}
+    When the gateway is called as follows
+      | call | prompt | leaves | after | method | path                                | headers               |
+      | A    | one    | 1.5    |       |        | /v1/messages                        | {}                    |
+      | B    |        |        | 0.7   | HEAD   | /claude-batch/v1/requests/request-1 | {"prefer": "wait=30"} |
+      | C    | one    |        | B     |        | /v1/messages                        | {}                    |
+    Then the calls have ended with
+      | call | status | end   | request |
+      | A    | 200    | left  | 1       |
+      | B    | 200    | whole | 1       |
+      | C    | 200    | whole | 1       |
+    And the API has been sent 1 request
+
+  Scenario: A program that looks at a request does not keep it for a caller that goes away
+    Given a gateway over the sandbox with {"linger": 3}
+    When the gateway is called as follows
+      | call | prompt | leaves | after | method | path                                | headers                  |
+      | A    | one    | 2      |       |        | /v1/messages                        | {}                    |
+      | B    |        |        | 0.7   | GET    | /claude-batch/v1/requests/request-1 | {"prefer": "wait=500ms"} |
+      | C    | two    |        | A     |        | /v1/messages                        | {}                       |
+    Then the calls have ended with
+      | call | status | end   | request |
+      | A    | 200    | left  | 1       |
+      | B    | 202    | whole | 1       |
+      | C    | 200    | whole | 2       |
+    And the API has been sent 1 request
+
   Scenario: A request that is not wanted any more is cancelled
     Given a gateway over the sandbox with {"latency": 60, "cancel_latency": 0.1, "hold": 30}
     When the gateway is called as follows

@@ -90,6 +90,23 @@ Feature: Which call joins which request
       | F    | 200    | yes      | 1       |
     And the API has been sent 2 requests
 
+  Scenario: A retry takes its own request that nobody waits for, while an equal call waits
+    The timeouts of equal calls end one after the other.
+    Given a gateway over the sandbox with {"latency": 4}
+    When the gateway is called as follows
+      | call | prompt | stream | after | leaves | headers                          |
+      | A    | one    | no     |       | 1.5    |                                  |
+      | B    | one    | no     |       |        |                                  |
+      | C    | one    | no     | 1.8   |        | {"x-stainless-retry-count": "1"} |
+      | D    | one    | no     | 2     |        | {"x-stainless-retry-count": "1"} |
+    Then the calls have ended with
+      | call | status | end   | answered | request |
+      | A    | 200    | left  | no       | 1       |
+      | B    | 200    | whole | yes      | 2       |
+      | C    | 200    | whole | yes      | 1       |
+      | D    | 200    | whole | yes      | 2       |
+    And the API has been sent 2 requests
+
   Scenario: Retries of equal calls that went away join one request each
     Given a gateway over the sandbox with {"latency": 5}
     When the gateway is called as follows
@@ -207,6 +224,40 @@ Feature: Which call joins which request
       | call | prompt | stream | leaves | headers                                |
       | A    | one    | no     | sent   | {"claude-batch-on-disconnect": "drop"} |
     Then the API receives a cancellation of the batch
+
+  Scenario: A retry at another gateway joins a request whose caller seems to wait still at the first
+    Given a gateway over the sandbox with {"latency": 5}
+    And another process serves a gateway of the same ledger
+    When the gateway is called as follows
+      | call | prompt | stream | after | at      | headers                          |
+      | A    | one    | no     |       |         |                                  |
+      | B    | one    | no     | 1.5   | another | {"x-stainless-retry-count": "1"} |
+      | C    | one    | no     | 2     | another | {"x-stainless-retry-count": "1"} |
+    Then the calls have ended with
+      | call | status | end   | answered | request |
+      | A    | 200    | whole | yes      | 1       |
+      | B    | 200    | whole | yes      | 1       |
+      | C    | 200    | whole | yes      | 2       |
+    And the API has been sent 2 requests
+
+  Scenario Outline: A call does not cancel its request once a retry at another gateway waits for it: <how>
+    The connection of the first try broke, and its gateway notices that later than the client.
+    Given a gateway over the sandbox with <settings>
+    And another process serves a gateway of the same ledger
+    When the gateway is called as follows
+      | call | prompt | stream | leaves | after | at      | headers                          |
+      | A    | one    | no     | 3      |       |         |                                  |
+      | B    | one    | no     |        | 1.5   | another | {"x-stainless-retry-count": "1"} |
+    Then the calls have ended with
+      | call | status | end   | answered | request |
+      | A    | 200    | <end> | no       | 1       |
+      | B    | 200    | whole | yes      | 1       |
+    And the API has been sent 1 request
+
+    Examples:
+      | how       | end     | settings                                                     |
+      | dropped   | left    | {"latency": 5, "on_disconnect": "drop"}                      |
+      | timed out | aborted | {"latency": 5, "on_timeout": "cancel", "max_wait": "2500ms"} |
 
   Scenario: Callers with different tokens share nothing
     Given a gateway over the sandbox with {"latency": 1.5, "hold": 30, "max_attempts": 1}

@@ -46,3 +46,21 @@ Feature: No statement of a run reads a large table from end to end
     Then the progress's cost is that of the run's report
     And the recorded statements with "results.cost IS NULL" ran at most 9 times
     And the recorded statements with "sum(results.cost)" and "results.batch_id IN" read results by ix_results_batch
+
+  Scenario: A client's retry reads of all calls only those that equal it
+    Given the ledger's statements are recorded
+    And a gateway over the sandbox
+    When the gateway is called as follows
+      | call | prompt | after | headers                          |
+      | A    | one    |       |                                  |
+      | B    | one    | A     | {"x-stainless-retry-count": "1"} |
+      | C    | two    | B     |                                  |
+      | D    | two    | C     |                                  |
+    Then the calls have ended with
+      | call | status | request |
+      | A    | 200    | 1       |
+      | B    | 200    | 1       |
+      | C    | 200    | 2       |
+      | D    | 200    | 3       |
+    And no recorded statement scans params, results, calls or digests
+    And the recorded statements with "calls.digest IN" read calls by ix_calls_digest

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from behave import then, when
+from behave import given, then, when
 from behave.runner import Context
 from gateway_steps import body_of
 from pages import page
@@ -191,6 +191,23 @@ def _memory(process: subprocess.Popen[bytes]) -> int:
 def _metrics(context: Context) -> str:
     with urllib.request.urlopen(context.gateway_url + "/metrics") as response:
         return response.read().decode()
+
+
+@given("another process serves a gateway of the same ledger")
+def _(context: Context) -> None:
+    """The calls of a table whose column `at` is "another" go there."""
+    settings = (
+        "--linger",
+        "300ms",
+        "--poll-interval",
+        "50ms",
+        "--hold",
+        "300ms",
+        "--ping",
+        "100ms",
+    )
+    words = ("gateway", "--port", "0", "--on-disconnect", "drop", *settings)
+    start_process(context, [sys.executable, "-m", "claude_batch", *words])
 
 
 # The page's commands

@@ -179,7 +179,8 @@ async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended
         if token := row.get("token"):
             own = {"x-api-key": context.gateway_tokens[token]}
             row = {**row, "headers": json.dumps({**json.loads(row.get("headers") or "{}"), **own})}
-        calling = asyncio.create_task(call(context.gateway.url, row, ends[row["call"]]))
+        url = context.gateway_url if row.get("at") == "another" else context.gateway.url
+        calling = asyncio.create_task(call(url, row, ends[row["call"]]))
         leaves = row.get("leaves", "")
         if leaves == "sent":
             await asyncio.to_thread(until, is_sent)
@@ -288,6 +289,19 @@ def _(context: Context, seconds: float) -> None:
 def _(context: Context) -> None:
     gateway = context.gateway.gateway
     until(lambda: not gateway.calls and not len(gateway.exchanges) and not gateway.bodies.held)
+
+
+@given("the gateway takes {seconds:g} seconds to look a request up")
+def _(context: Context, seconds: float) -> None:
+    provider = context.gateway_provider
+    look = provider.stored_call
+
+    def slowly(seq: int) -> Any:
+        found = look(seq)
+        time.sleep(seconds)
+        return found
+
+    provider.stored_call = slowly
 
 
 @given("the gateway has tokens for {names}")

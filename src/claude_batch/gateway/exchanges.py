@@ -197,6 +197,23 @@ class Exchange:
         """Call a function on the event loop once there is an outcome."""
         self._done.add_done_callback(lambda _: callback())
 
+    async def wait_until_stored(self, patience: float) -> None:
+        """Wait until its request is in the ledger, or its outcome is known.
+
+        Raises ``TimeoutError`` after ``patience`` seconds.
+        """
+        loop = asyncio.get_running_loop()
+        stored: asyncio.Future[None] = loop.create_future()
+
+        def is_stored() -> None:
+            if not stored.done():
+                stored.set_result(None)
+
+        self.future.on_stored(lambda: loop.call_soon_threadsafe(is_stored))
+        self.on_done(is_stored)
+        async with asyncio.timeout(patience):
+            await stored
+
     def join(self, call: HeldCall) -> None:
         """Let a call wait for the answer."""
         self._calls.add(call)
@@ -255,17 +272,14 @@ class Exchanges:
             await asyncio.sleep(_LOOK)
 
     def of_retry(self, digest: bytes, retries: int) -> Exchange | None:
-        """Return the exchange that a call's retry with this number joins, if there is one.
+        """Return the exchange that a call's retry with this number may join, if there is one.
 
         Several equal calls may be waiting. A retry is of one that has been tried less often. An
         exchange that an equally late retry has joined, or made from an orphan, belongs to another
         call.
         """
         earlier = [each for each in self._by_digest.get(digest, ()) if each.retries < retries]
-        found = max(earlier, key=lambda each: each.retries, default=None)
-        if found is not None:
-            found.retries = retries
-        return found
+        return max(earlier, key=lambda each: each.retries, default=None)
 
     def add(self, exchange: Exchange) -> None:
         """Let retries find an exchange."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import resource
 import socket
 import sys
@@ -161,6 +162,9 @@ _INCOMPLETE: Final = "ASGI callable returned without completing response."
 """What uvicorn logs for a response that the gateway aborts on purpose."""
 
 
+_UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+
+
 class _Protocol(HttpToolsProtocol):
     """uvicorn's protocol, which is writing for as long as a byte is not handed to the system.
 
@@ -171,6 +175,17 @@ class _Protocol(HttpToolsProtocol):
         """asyncio's callback for a new connection."""
         transport.set_write_buffer_limits(high=0)
         super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio's callback for received bytes.
+
+        Java's client offers HTTP/2 (``Upgrade: h2c``) with each call over HTTP/1.1. A server may
+        ignore that, but the parser would ignore the body. So it gets the header by another name.
+        """
+        if not self.cycle or self.cycle.response_complete:
+            head, end, rest = data.partition(b"\r\n\r\n")
+            data = _UPGRADE.sub(b"\r\nx-upgrade:", head) + end + rest
+        super().data_received(data)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

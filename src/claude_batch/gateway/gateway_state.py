@@ -131,6 +131,12 @@ class Gateway:
         self.provider.acknowledge(answer, taken=taken)
         self.metrics.answered(answer)
 
+    def hold(self, call: HeldCall) -> None:
+        """Add a call that waits; if the gateway has begun to end meanwhile, its wait is over."""
+        self.calls.add(call)
+        if self.is_ending:
+            call.wake()
+
     def end(self) -> None:
         """Refuse new calls, and end those that wait; their requests stay in the ledger."""
         self.is_ending = True

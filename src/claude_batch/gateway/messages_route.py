@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -55,6 +55,9 @@ _LARGE: Final = 256 * 1024
 _CLAUDE_CODE: Final = "claude-cli/"
 """Beginning of Claude Code's User-Agent."""
 
+_STORING: Final = 5.0
+"""Seconds in which the ledger says whether a retry takes over a request."""
+
 _UNBUFFERED: Final = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 """Headers that ask proxies to pass on each byte as it comes."""
 
@@ -94,34 +97,67 @@ class MessagesRoute:
             await gateway.exchanges.departure(digest)
         if gateway.is_ending:
             raise ending()
-        if wishes.key is None and wishes.retries:
-            found = gateway.exchanges.of_retry(digest, wishes.retries)
-            if found is not None:
-                gateway.metrics.joined("retry")
-                return found, asked.stream
-        future = gateway.provider.call(
-            asked.encoded,
-            actor=caller.actor,
-            key=wishes.key,
-            mode=wishes.mode,
-            failure_ttl=wishes.failure_ttl,
-            acknowledges=True,
-            apart=Alone(wishes.label) if wishes.has_budget else wishes.label,
-            tenant=caller.name,
-            new=wishes.new,
-            retries=wishes.retries,
-            keep=wishes.respond_async,
-        )
         departure = "drop" if wishes.mode.on_disconnect == "drop" else "withdraw"
-        exchange = Exchange(future, digest, departure, gateway.acknowledge, wishes.retries)
+
+        def ask(*, orphan_only: bool = False) -> Exchange:
+            future = gateway.provider.call(
+                asked.encoded,
+                actor=caller.actor,
+                key=wishes.key,
+                mode=wishes.mode,
+                failure_ttl=wishes.failure_ttl,
+                acknowledges=True,
+                apart=Alone(wishes.label) if wishes.has_budget else wishes.label,
+                tenant=caller.name,
+                new=wishes.new,
+                retries=wishes.retries,
+                keep=wishes.respond_async,
+                orphan_only=orphan_only,
+            )
+            return Exchange(future, digest, departure, gateway.acknowledge, wishes.retries)
+
+        if wishes.key is None and wishes.retries:
+            found = await self._tried(digest, wishes, ask)
+            if found is not None:
+                return found, asked.stream
+        exchange = ask()
         gateway.exchanges.add(exchange)
         return exchange, asked.stream
+
+    async def _tried(
+        self, digest: bytes, wishes: Wishes, ask: Callable[..., Exchange]
+    ) -> Exchange | None:
+        """Return the exchange that a retry joins if an equal call seems to wait.
+
+        That call may be another one. So a request that no caller waits for comes first: its answer
+        would be paid for and stay untaken. A ``new`` call is excepted, because such a request may
+        be older than its first try.
+        """
+        gateway = self._gateway
+        exchanges = gateway.exchanges
+        if exchanges.of_retry(digest, wishes.retries) is None:
+            return None
+        if not wishes.new:
+            orphan = ask(orphan_only=True)
+            try:
+                await orphan.wait_until_stored(_STORING)
+            except TimeoutError:
+                orphan.future.leave("withdraw")
+            # Without either there is no orphan, or the ledger cannot be asked.
+            if not orphan.is_done or orphan.answer is not None:
+                exchanges.add(orphan)
+                return orphan
+        found = exchanges.of_retry(digest, wishes.retries)
+        if found is not None:
+            found.retries = wishes.retries
+            gateway.metrics.joined("retry")
+        return found
 
     async def _hold(
         self, call: HeldCall, exchange: Exchange, stream: bool, headers: dict[str, str]
     ) -> None:
         gateway = self._gateway
-        gateway.calls.add(call)
+        gateway.hold(call)
         exchange.join(call)
         try:
             woken = await call.wait(gateway.settings.hold)
@@ -144,7 +180,7 @@ class MessagesRoute:
     async def _accept(self, call: HeldCall, exchange: Exchange, stream: bool, wait: float) -> None:
         """Answer a call that does not want to be held."""
         gateway = self._gateway
-        gateway.calls.add(call)
+        gateway.hold(call)
         exchange.join(call)
         try:
             request_id = await store(exchange, gateway.settings.hold)

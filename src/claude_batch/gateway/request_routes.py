@@ -62,17 +62,7 @@ async def store(exchange: Exchange, patience: float) -> str:
 
     Raises the error of a request that cannot be stored, and ``TimeoutError``.
     """
-    loop = asyncio.get_running_loop()
-    stored: asyncio.Future[None] = loop.create_future()
-
-    def is_stored() -> None:
-        if not stored.done():
-            stored.set_result(None)
-
-    exchange.future.on_stored(lambda: loop.call_soon_threadsafe(is_stored))
-    exchange.on_done(is_stored)
-    async with asyncio.timeout(patience):
-        await stored
+    await exchange.wait_until_stored(patience)
     request_id = request_id_of(exchange.future)
     if request_id is None:
         exchange.future.result()  # which raises why
@@ -118,7 +108,7 @@ class RequestRoute:
             return call
         future = gateway.provider.watch(call)
         future.on_loop().add_done_callback(lambda _: held.wake())
-        gateway.calls.add(held)
+        gateway.hold(held)
         try:
             await held.wait(seconds)
         finally:

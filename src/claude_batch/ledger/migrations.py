@@ -121,13 +121,19 @@ def from_5_to_6(tx: Connection) -> None:
     add_what_is_missing(tx)
 
 
+def from_6_to_7(tx: Connection) -> None:
+    """Add what version 7 adds, and calls whose answers were taken to an index."""
+    tx.exec_driver_sql("DROP INDEX ix_calls_digest")
+    add_what_is_missing(tx)
+
+
 STEPS: dict[int, Callable[[Connection], None]] = {
     1: from_1_to_2,
     2: from_2_to_3,
     3: from_3_to_4,
     4: add_what_is_missing,
     5: from_5_to_6,
-    6: add_what_is_missing,
+    6: from_6_to_7,
 }
 """The step from each version to the next."""
 

@@ -303,7 +303,7 @@ calls: Table = Table(
     # client's retry has received it.
     Column("process", String),
     Column("taken", Float),  # when the answer reached its caller
-    Index("ix_calls_digest", "digest", **_only("taken IS NULL")),
+    Index("ix_calls_digest", "digest", "taken"),
     Index("ix_calls_process", "process", **_only("taken IS NULL")),
 )
 """Single calls without a key: the waiting process, and whether the answer was taken."""

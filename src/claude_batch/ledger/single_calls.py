@@ -125,13 +125,12 @@ def other_processes(tx: Connection, own: str) -> list[str | None]:
     None stands for calls that were let go.
     """
     column = calls.c.process
-    return list(
-        tx.scalars(
-            select(column)
-            .where(calls.c.taken.is_(None), or_(column.is_(None), column < own, column > own))
-            .distinct()
-        )
-    )
+    untaken = select(column).where(calls.c.taken.is_(None))
+    # One by one, because each is a range of the index: this process may wait for many answers.
+    found: list[str | None] = list(tx.scalars(untaken.where(column.is_(None)).limit(1)))
+    for others in (column < own, column > own):
+        found += tx.scalars(untaken.where(others).distinct())
+    return found
 
 
 def orphans(
@@ -167,8 +166,7 @@ def tried(tx: Connection, digests: Collection[bytes], own: str, since: float) ->
     """Return the requests of these digests whose caller may have failed and repeats its call.
 
     Either another process seems to wait for the answer, or the answer was taken after ``since``.
-    A caller may have given up as the last byte was written. Reads all calls, because the index
-    holds only those that are not taken.
+    A caller may have given up as the last byte was written.
     """
     found: list[Tried] = []
     waits = and_(
@@ -178,24 +176,26 @@ def tried(tx: Connection, digests: Collection[bytes], own: str, since: float) ->
         ~requests.c.cancelled,
     )
     taken = and_(calls.c.taken > since, requests.c.state == RequestState.SUCCEEDED)
+    columns = (
+        requests.c.seq,
+        requests.c.run_id,
+        requests.c.lane_id,
+        runs.c.actor,
+        calls.c.digest,
+        calls.c.taken,
+        calls.c.process.is_(None),
+    )
     for some in in_chunks(digests):
-        rows = tx.execute(
-            select(
-                requests.c.seq,
-                requests.c.run_id,
-                requests.c.lane_id,
-                runs.c.actor,
-                calls.c.digest,
-                calls.c.taken,
-                calls.c.process.is_(None),
+        # One by one, because each is a range of the index.
+        for which in (waits, taken):
+            rows = tx.execute(
+                select(*columns)
+                .join(calls, calls.c.request_seq == requests.c.seq)
+                .join(runs, runs.c.id == requests.c.run_id)
+                .where(calls.c.digest.in_(some), which)
             )
-            .join(calls, calls.c.request_seq == requests.c.seq)
-            .join(runs, runs.c.id == requests.c.run_id)
-            .where(calls.c.digest.in_(some), or_(waits, taken))
-            .order_by(requests.c.seq)
-        )
-        found += [Tried(*row) for row in rows]
-    return found
+            found += [Tried(*row) for row in rows]
+    return sorted(found)
 
 
 def request_of_retry(found: Sequence[Tried], retries: int) -> Tried | None:
@@ -244,6 +244,15 @@ def let_go(tx: Connection, seqs: Sequence[int], own: str) -> None:
     """
     if seqs:
         tx.execute(_LET_GO, [{"seq": seq, "own": own} for seq in seqs])
+
+
+def taken_over(tx: Connection, seqs: Collection[int], own: str) -> set[int]:
+    """Return those of these calls that another process has taken over, because it waits now."""
+    found: set[int] = set()
+    for some in in_chunks(seqs):
+        others = calls.c.request_seq.in_(some), calls.c.process != own
+        found.update(tx.scalars(select(calls.c.request_seq).where(*others)))
+    return found
 
 
 def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from claude_batch.core.errors import ActorError, BudgetScope, EngineStoppedError, LedgerError
-from claude_batch.ledger import cancellations, queries, workspaces
+from claude_batch.ledger import cancellations, queries, single_calls, workspaces
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
@@ -174,12 +174,13 @@ class CallQueue:
 
     def _add_watcher(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
         # The request stays, and its answer untaken, whatever this watcher does.
-        waiter = Waiter(future, call.seq, call.run_id, None, mode, keeps=True, acknowledges=True)
+        waiter = Waiter(
+            future, call.seq, call.run_id, None, mode, keeps=True, acknowledges=True, watches=True
+        )
         self._waiting.add(waiter, seconds=mode.max_wait)
         future.stored(call.seq)
         future.on_leave(self._gone, waiter)
-        # It may have ended meanwhile.
-        self._waiting.deliver()
+        self._waiting.deliver_ended(call.seq)
 
     def cancel(self, seq: int) -> Future[None]:
         """Cancel a call even if it is sent; its callers get that outcome. Raises `LedgerError`."""
@@ -295,9 +296,10 @@ class CallQueue:
             self._waiting.fail([waiter], lambda _: failure)
 
     def _give_up(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
-        if mode.on_timeout == "cancel":
+        if mode.on_timeout == "cancel" and not waiter.watches:
             with self._ledger.write() as tx:
-                cancellations.cancel_request(tx, waiter.seq, self._ledger.now())
+                if not single_calls.taken_over(tx, [waiter.seq], self._engine.process):
+                    cancellations.cancel_request(tx, waiter.seq, self._ledger.now())
             self._engine.wake()
         with self._ledger.read() as tx:
             batch_id = queries.batch_of(tx, waiter.seq)

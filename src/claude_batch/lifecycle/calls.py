@@ -117,6 +117,8 @@ class _Flush:
     """Calls that get the failure of an earlier one."""
     rejoined: list[int] = field(default_factory=list[int])
     """Requests that the retry of a client's call has joined."""
+    unjoined: list[Call] = field(default_factory=list[Call])
+    """Calls that want an orphan only, and for which there is none."""
     unread: list[Call] = field(default_factory=list[Call])
     """Calls that are not stored, because a budget has to bound their documents first."""
     uncounted: list[Call] = field(default_factory=list[Call])
@@ -216,7 +218,8 @@ class CallStore:
         held_requests.remember_failures(tx, self._failed, now)
         single_calls.let_go(tx, self._let_go, self._process)
         single_calls.withdraw(tx, self._left, self._process)
-        for seq in self._dropped:
+        others = single_calls.taken_over(tx, self._dropped, self._process)
+        for seq in set(self._dropped) - others:
             cancellations.cancel_request(tx, seq, now)
 
     def _noted(self) -> None:
@@ -251,9 +254,11 @@ class CallStore:
                 if not call.options.joins_nothing
             ]
             orphans = self._orphans(tx, asking)
-            tried = self._tried(tx, [call for call in asking if call.options.retries])
+            tried = self._tried(tx, asking)
             for group, members in fresh.items():
                 new = self._take_over(tx, group, members, orphans, flush)
+                flush.unjoined += [call for call in new if call.options.orphan_only]
+                new = [call for call in new if not call.options.orphan_only]
                 new = self._rejoin(tx, group, new, tried, flush)
                 if new:
                     flush.waiting += self._store_group(tx, group, new, flush)
@@ -291,6 +296,8 @@ class CallStore:
             )
             if isinstance(outcome, Answer) and not delivered:
                 self.let_go(outcome.seq)
+        for call in flush.unjoined:
+            call.future.leave("drop")
         for call, failure in flush.repeated:
             call.future.joined = "failure"
             call.future.stored(failure.seq)
@@ -391,8 +398,9 @@ class CallStore:
         single_calls.take_over(tx, taken, self._process)
         return left
 
-    def _tried(self, tx: Transaction, retrying: Sequence[Call]) -> list[Tried]:
-        """Return the requests that these retries of clients' calls may join."""
+    def _tried(self, tx: Transaction, calls: Sequence[Call]) -> list[Tried]:
+        """Return the requests that the retries among these calls may join."""
+        retrying = [c for c in calls if c.options.retries and not c.options.orphan_only]
         if not retrying:
             return []
         since = self._ledger.now() - RETRY_WINDOW

@@ -60,6 +60,8 @@ class CallOptions:
     Its retries join it, or get its failure, but take no answer that another caller has."""
     retries: int = 0
     """Which retry of a client's call it is; 0 for a first try."""
+    orphan_only: bool = False
+    """Whether it makes no request of its own: without an orphan, its future is left unanswered."""
 
     @property
     def joins_nothing(self) -> bool:

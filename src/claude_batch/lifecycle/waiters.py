@@ -432,6 +432,8 @@ class Waiter(msgspec.Struct, eq=False, gc=False):
     """Whether the caller itself acknowledges the answer."""
     repeats: bool = False
     """Whether equal calls get the same failure again."""
+    watches: bool = False
+    """Whether it only looks at the answer of other callers, and decides nothing about it."""
     timeout: _Timeout | None = None
 
 
@@ -519,6 +521,16 @@ class Waiting:
                     cursor.after = (answer.finished, answer.seq)
                     self._resolve(answer)
 
+    def deliver_ended(self, seq: int) -> None:
+        """Deliver the answer of a request that may have ended before its waiter was added.
+
+        `deliver` reads each answer once, and may have read this one for other waiters.
+        """
+        with self.ledger.read() as tx:
+            answer = queries.answer_of(tx, seq)
+        if answer.state.is_final:
+            self._resolve(answer)
+
     def _with_news(self) -> list[tuple[str, _Cursor]]:
         """Return the runs with waiting callers that may have new answers, with their cursors."""
         waited_for = [(run_id, each) for run_id, each in self._cursors.items() if each.waiting]
@@ -544,6 +556,7 @@ class Waiting:
             waiter.future.settle(
                 answer, self.receipts, repeats=waiter.repeats, acknowledges=waiter.acknowledges
             )
+            and not waiter.watches
             for waiter in waiters
         ]
         if not any(settled):
@@ -577,6 +590,11 @@ class Waiting:
         if not mine:
             del self._by_seq[waiter.seq]
             on_last(waiter.seq)
+        elif waiter.watches:
+            return
+        elif all(other.watches for other in mine):
+            # It is not withdrawn, because they wait for its answer; an equal call may take it.
+            self.on_let_go(waiter.seq)
         elif waiter.keeps:
             # A later caller that leaves must not withdraw what this caller wanted to keep.
             for other in mine:

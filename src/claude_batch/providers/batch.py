@@ -261,6 +261,7 @@ class ClaudeBatchProvider(Opened):
         tenant: str = "",
         new: bool = False,
         retries: int = 0,
+        orphan_only: bool = False,
     ) -> CallFuture:
         """Queue encoded params: the entry point for integrations that need no actor.
 
@@ -271,8 +272,10 @@ class ClaudeBatchProvider(Opened):
         it. ``apart``: a run of its own, or the label of a run for such calls. Calls of different
         ``tenant`` share no request. With ``new``, the call takes over no earlier request.
         ``retries``: which retry of a client's call this is, so that it may join the request of the
-        try before, even with ``new``. Never blocks: the first call opens the ledger on a separate
-        thread. If ``encoded`` is a function, it also runs on a separate thread.
+        try before, even with ``new``. With ``orphan_only``, no request is made: unless the call
+        takes over one that nobody waits for, its future counts as left. Never blocks: the first
+        call opens the ledger on a separate thread. If ``encoded`` is a function, it also runs on a
+        separate thread.
         """
         options = CallOptions(
             actor=actor,
@@ -286,6 +289,7 @@ class ClaudeBatchProvider(Opened):
             tenant=tenant,
             new=new,
             retries=retries,
+            orphan_only=orphan_only,
         )
         return self._responder.store(encoded, options)
 
