@@ -55,6 +55,10 @@ class RestoreVerdict(Verdict):
         """Whether the ledger has all that was sent."""
         self._strangers: set[str] = set()
         """Requests that were stored after the copy was made, and sent."""
+        self._had_requests: dict[str, bool] = {}
+        """Whether something was stored in a workspace when it was recovered, by workspace.
+
+        If not, the answers to what was forgotten are only reported."""
         self._allowed = 0
         """What was accounted for when the ledger was whole again, which no budget can prevent."""
 
@@ -67,6 +71,7 @@ class RestoreVerdict(Verdict):
         for name, value in known.items():
             setattr(self, name, deepcopy(value))
         self.is_whole = False
+        self._had_requests.clear()
         self.reopen()
         # An upload that broke before its end was counted nowhere, and its numbers are given again.
         accepted = [i for remote in self._api.remotes if remote.ours for i in remote.ids]
@@ -81,6 +86,12 @@ class RestoreVerdict(Verdict):
         stored = {row["id"] for row in self.rows("SELECT id FROM requests")}
         self._strangers = self.sendings.keys() - stored - self.removed
         self.removed |= self._strangers
+
+    def recovered_one(self, workspace: str) -> None:
+        """The workspace of one key is said to be recovered."""
+        named = "SELECT name FROM workspaces w JOIN lanes l ON l.workspace_id = w.id"
+        stored = workspace in {row["name"] for row in self.rows(named)}
+        self._had_requests.setdefault(workspace, stored)
 
     def recovered(self) -> None:
         """The ledger is said to be recovered, for all keys."""
@@ -137,16 +148,9 @@ class RestoreVerdict(Verdict):
         return self.is_whole and not self.is_behind() and super().is_quiet()
 
     def conclude(self) -> None:
-        # Where nothing has ever been stored, the answers to what was forgotten are only reported.
-        with_lanes = {
-            row["name"]
-            for row in self.rows(
-                "SELECT name FROM workspaces w JOIN lanes l ON l.workspace_id = w.id"
-            )
-        }
         for remote in self.forgotten():
             requests = {identifier[:32] for identifier in remote.ids}
-            is_readable = not remote.deleted and remote.workspace in with_lanes
+            is_readable = not remote.deleted and self._had_requests.get(remote.workspace)
             if requests & self._strangers and is_readable:
                 self._say(f"{remote.id} was not found, which answers {requests}")
         super().conclude()
@@ -295,8 +299,10 @@ class RestoreMachine(LifecycleMachine):
             process.die()
             self.api.read_faults.clear()
         self.process = self._start()
-        if found is not None and (found.done or found.was_whole) and not found.elsewhere:
-            self.verdict.recovered()
+        if found is not None and (found.done or found.was_whole):
+            self.verdict.recovered_one(self.here)
+            if not found.elsewhere:
+                self.verdict.recovered()
 
     @rule()
     def take_other_key(self) -> None:
