@@ -8,6 +8,7 @@ batch that was ever ours.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -37,6 +38,7 @@ from claude_batch.ledger.schema import (
     verdicts,
     workspaces,
 )
+from claude_batch.ledger.store import now_in
 from claude_batch.ledger.uploaded_files import drop_run_files
 
 # Delivery -----------------------------------------------------------------------------------------
@@ -53,7 +55,7 @@ class Outstanding(NamedTuple):
     base_url: str
     """The API that the run uses; no other server has its batches."""
     delivered: float | None = None
-    """When its output was written, in seconds since the epoch."""
+    """When its output was written, in seconds since the epoch by this machine's clock."""
 
 
 # Counted from their index alone.
@@ -97,12 +99,12 @@ _OUTSTANDING = _outstanding()
 
 def outstanding_runs(tx: Connection) -> list[Outstanding]:
     """Return the runs that are unfinished, or whose output is not written yet; oldest first."""
-    return [_of_row(row) for row in tx.execute(_OUTSTANDING)]
+    return [_of_row(tx, row) for row in tx.execute(_OUTSTANDING)]
 
 
 def outstanding_run(tx: Connection, run_id: str) -> Outstanding:
     """Return one run that is known to exist, whether it is outstanding or not."""
-    return _of_row(tx.execute(_RUNS.where(runs.c.id == run_id)).one())
+    return _of_row(tx, tx.execute(_RUNS.where(runs.c.id == run_id)).one())
 
 
 def was_sent(tx: Connection, run_id: str) -> bool:
@@ -118,9 +120,12 @@ def was_sent(tx: Connection, run_id: str) -> bool:
     return tx.execute(query.limit(1)).first() is not None
 
 
-def _of_row(row: Any) -> Outstanding:
+def _of_row(tx: Connection, row: Any) -> Outstanding:
+    delivered: float | None = row.delivered
+    if delivered is not None:
+        delivered += time.time() - now_in(tx)
     address = row.base_url.rstrip("/")
-    return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, row.delivered)
+    return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, delivered)
 
 
 def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
