@@ -195,13 +195,13 @@ Feature: Which call joins which request
     And the API has been sent 2 requests
 
   Scenario: A new call joins nothing, and its retries join it
-    Given a gateway over the sandbox with {"latency": 4}
+    Given a gateway over the sandbox with {"latency": 8}
     When the gateway is called as follows
       | call | prompt | stream | leaves | after | headers                                                      |
-      | A    | one    | no     | 1      |       |                                                              |
+      | A    | one    | no     | sent   |       |                                                              |
       | B    | one    | no     |        | A     | {"claude-batch-new": "true"}                                 |
       | C    | one    | no     |        | A     | {"claude-batch-new": "true", "idempotency-key": "k"}         |
-      | D    | one    | no     | 1      | A     | {"claude-batch-new": "true"}                                 |
+      | D    | one    | no     | 3      | A     | {"claude-batch-new": "true"}                                 |
       | E    | one    | no     |        | D     | {"claude-batch-new": "true", "x-stainless-retry-count": "1"} |
       | F    | one    | no     |        | D     | {"claude-batch-new": "true", "x-stainless-retry-count": "1"} |
       | G    | one    | no     |        | E     | {"claude-batch-new": "true", "x-stainless-retry-count": "1"} |

@@ -83,7 +83,9 @@ def leave_out_the_last_line() -> None:
     from claude_batch.cli import run_delivery
 
     real: Any = run_delivery.write_output
-    run_delivery.write_output = lambda answers, *how: real(list(answers)[:-1], *how)
+    run_delivery.write_output = lambda answers, *how, **named: real(
+        list(answers)[:-1], *how, **named
+    )
 
 
 def run_every_tool_again(repeatable: bool = True) -> None:
