@@ -309,6 +309,7 @@ class LedgerReader:
         self._added = _Added()
         self._left: deque[BatchMark] = deque()
         self._walked = 0
+        self._pruned: str | None = None
         self._pace = _Pace()
         self._awake = threading.Event()
         self._ready = threading.Event()
@@ -490,11 +491,18 @@ class LedgerReader:
         if some:
             self._add(some)
         if is_at_end:
-            with self.ledger.read() as tx:
-                kept = page_queries.kept_runs(tx)
-            self._costs = self._costs.without_others(kept)
+            self._forget_pruned_runs()
         # What was collected meanwhile may stand before the place at which a longer walk went on.
         return is_whole and is_at_end
+
+    def _forget_pruned_runs(self) -> None:
+        with self.ledger.read() as tx:
+            pruned = page_queries.last_pruning(tx)
+            if pruned == self._pruned:
+                return  # reading all runs takes long
+            kept = page_queries.kept_runs(tx)
+        self._costs = self._costs.without_others(kept)
+        self._pruned = pruned
 
     def _add(self, marks: list[BatchMark]) -> None:
         with self.ledger.read() as tx:

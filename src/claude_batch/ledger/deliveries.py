@@ -18,7 +18,7 @@ from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.budgets import forget_run
 from claude_batch.ledger.charges import keep_run
 from claude_batch.ledger.held_requests import is_held
-from claude_batch.ledger.portable_sql import count_rows
+from claude_batch.ledger.portable_sql import count_rows, put_meta
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -38,8 +38,11 @@ from claude_batch.ledger.schema import (
     verdicts,
     workspaces,
 )
-from claude_batch.ledger.store import now_in
+from claude_batch.ledger.store import next_stamp, now_in
 from claude_batch.ledger.uploaded_files import drop_run_files
+
+PRUNED = "pruned"
+"""Metadata: the stamp of the last transaction that began to remove a run."""
 
 # Delivery -----------------------------------------------------------------------------------------
 
@@ -306,6 +309,7 @@ def begin_pruning(tx: Connection, run_id: str, process: str) -> str | None:
         keep_run(tx, run_id)
         values = {"stored": None, "digest": None, "process": process}
         tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
+        put_meta(tx, PRUNED, next_stamp(tx))
     return why
 
 

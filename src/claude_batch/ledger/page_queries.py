@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Integer, and_, case, cast, func, or_, select
 
 from claude_batch.core.states import UNDER_WAY, UNSUCCESSFUL, BatchState, RequestState
 from claude_batch.ledger.cost_sums import DAY
+from claude_batch.ledger.deliveries import PRUNED
 from claude_batch.ledger.portable_sql import meta_value
 from claude_batch.ledger.schema import (
     OF_ANSWER,
@@ -89,6 +90,11 @@ def actors(tx: Connection, after: str, limit: int) -> list[ActorRuns]:
 def halted_workspaces(tx: Connection) -> list[Record]:
     """Return the workspaces in which sending has stopped."""
     return list(tx.execute(select(workspaces).where(workspaces.c.halted.is_not(None))))
+
+
+def last_pruning(tx: Connection) -> str | None:
+    """Return what differs after each removal of a run; None before the first."""
+    return meta_value(tx, PRUNED)
 
 
 def kept_runs(tx: Connection) -> set[str]:
