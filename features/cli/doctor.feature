@@ -91,7 +91,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
 
     Examples:
       | files      | mode | ledger        | check   |
-      | ledger.db  | 644  | ledger.db     | access: |
+      | ledger.db  | 644  | ledger.db     |         |
       | ledger.db  | 600  | ledger.db     | ledger: |
       | state      | 755  | ledger.db     | mark:   |
       | state      | 700  | state/none.db | ledger: |
