@@ -151,6 +151,20 @@ Feature: Polling looks as often as it is worth
     Then there is no error
     And the API was called at most 8 times by POST /v1/messages/batches/*/cancel
 
+  Scenario: A cancelled batch that is gone is lost, too
+    Given an API that takes 3600 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "action": {"type": "error", "status": 404}},
+                 {"route": "cancel", "action": {"type": "error", "status": 404}}]}
+      """
+    And a batch provider with {"poll_interval": 0.2, "not_found_after": 0.5}
+    When a run of 2 prompts is submitted
+    And the run is cancelled
+    And the results are read in order
+    Then 0 results are answers and 2 are errors
+    And result 1 failed with MissingResultError
+
   Scenario: A batch that is shared with a live run is not cancelled at the API
     Given an API that takes 1 seconds for a batch
     And a batch provider with {"drive": false}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -408,13 +407,13 @@ class Polling(DriverPart):
     async def _look_after_refusal(
         self, seat: Seat, row: Any, error: ApiError | Unreachable
     ) -> None:
-        """Check a batch that could not be cancelled, perhaps because it has just ended."""
-        if isinstance(error, ApiError):
-            with contextlib.suppress(ApiError, Unreachable):
-                remote = await self._client.retrieve(row.remote_id)
-                if remote.processing_status == "ended":
-                    self._note(seat, [(row, remote)])
-                    return
+        """Check a batch that could not be cancelled, perhaps because it has ended or is gone."""
+        remote = await self._retrieve(seat, row)
+        if remote is None:
+            return
+        if remote.processing_status == "ended":
+            self._note(seat, [(row, remote)])
+            return
         now = self._ledger.now()
         with self._ledger.write(seat) as tx:
             collected_batches.checked(
@@ -422,6 +421,5 @@ class Polling(DriverPart):
                 row.id,
                 state=BatchState(row.state),
                 next_check=now + self._wait(row, now),
-                not_found_since=row.not_found_since,
                 note=str(error),
             )
