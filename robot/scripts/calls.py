@@ -91,7 +91,7 @@ def main(path: str, prompts: str, out: str, known_by: str) -> int:
             print(f"halted: {error}", file=sys.stderr)
             return 4
     for error in ended:
-        if isinstance(error, (cb.BatchTimeoutError, cb.EngineStoppedError)):
+        if isinstance(error, cb.BatchTimeoutError | cb.BudgetExceededError | cb.EngineStoppedError):
             print(f"parked: {error}", file=sys.stderr)
             return 3
         if isinstance(error, BaseException):
