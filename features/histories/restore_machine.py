@@ -55,6 +55,8 @@ class RestoreVerdict(Verdict):
         """Whether the ledger has all that was sent."""
         self._strangers: set[str] = set()
         """Requests that were stored after the copy was made, and sent."""
+        self._ever_strangers: set[str] = set()
+        """Those of all copies so far, of which a later copy does not know that it lacks them."""
         self._had_requests: dict[str, bool] = {}
         """Whether something was stored in a workspace when it was recovered, by workspace.
 
@@ -84,7 +86,8 @@ class RestoreVerdict(Verdict):
         for request, sent in self.sendings.items():
             self.ordered.update((request, n) for n, remote in sent.items() if remote.deleted)
         stored = {row["id"] for row in self.rows("SELECT id FROM requests")}
-        self._strangers = self.sendings.keys() - stored - self.removed
+        self._strangers = self.sendings.keys() - stored - (self.removed - self._ever_strangers)
+        self._ever_strangers |= self._strangers
         self.removed |= self._strangers
 
     def recovered_one(self, workspace: str) -> None:
