@@ -510,7 +510,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: run actor.yaml asks.jsonl more.jsonl
     Then the command line exits with 0
 
-  Scenario: Without a mark that tells when the last batch was sent, a recovery waits until it must be listed
+  Scenario: Without a mark that shows when the last batch was sent, a recovery waits until it must be listed
     Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
     When a command runs: run actor.yaml asks.jsonl
     And the high-water marks are lost

@@ -6,7 +6,6 @@ ledger, which a command that reads must not create, or a provider.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import gc
 import logging
@@ -299,6 +298,10 @@ def _check_spelling(name: str) -> None:
         for variable in os.environ
         if variable.startswith(ENVIRONMENT_PREFIX)
     ]
+    if not others:
+        return
+    import difflib  # late, because each command comes here and few environments have a variable
+
     if difflib.get_close_matches(name, others, n=1, cutoff=0.8):
         from claude_batch.core.batch_processing import check_environment
 

@@ -498,7 +498,7 @@ def check_stored_output(run: Run, output: str | None, ledger: str) -> None:
 
 
 _MOMENT = 2.0
-"""Seconds by which a file system's clock may be ahead of the ledger's."""
+"""Seconds by which a file system's clock may be ahead of this machine's."""
 
 
 def check_unchanged(left: Outstanding) -> None:

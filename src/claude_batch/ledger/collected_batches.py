@@ -74,15 +74,11 @@ def at_the_api(tx: Connection, workspace_id: int) -> list[Record]:
 
 
 def any_check_due(tx: Connection, workspace_id: int, now: float) -> bool:
-    """Return whether a batch of `at_the_api` is due for a check, without reading them all.
-
-    A check is also due if it is planned further ahead than any interval: the clock has jumped back.
-    """
-    checked, longest = batches.c.next_check, batches.c.max_poll_interval
+    """Return whether a batch of `at_the_api` is due for a check, without reading them all."""
     due = (
         select(batches.c.id)
         .join(lanes, _of_workspace(workspace_id))
-        .where(batches.c.state.in_(OPEN_AT_API), or_(checked <= now, checked > now + longest + 1))
+        .where(batches.c.state.in_(OPEN_AT_API), _is_due(now))
     )
     return tx.scalar(due.limit(1)) is not None
 

@@ -219,7 +219,7 @@ class JudgeThreads:
         judging.add_done_callback(lambda _: goes_on.set())
         patience = SHORT_JUDGING if hanging else LONGEST_JUDGING
         self._waited_for = goes_on
-        if not goes_on.wait(patience if self._may_wait else 0.0) and not self._has_warned:
+        if self._may_wait and not goes_on.wait(patience) and not self._has_warned:
             self._has_warned = True
             _log.warning(
                 "a function that checks answers has not returned for %g s; other answers are "

@@ -33,6 +33,9 @@ _log = logging.getLogger(__name__)
 FOREIGN_LINES = 1000
 """Number of foreign lines after which a batch counts as foreign without further reading."""
 
+CLOCKS_APART = 60.0
+"""Seconds by which two clocks may differ. The API's is known to a second at best."""
+
 
 async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
     """Yield lists of whole lines, without their ends; the last line needs no newline."""
@@ -312,16 +315,23 @@ class Polling(DriverPart):
                     return None
         except Unreachable as error:
             note = str(error)
+        self._check_later(seat, row, note, not_found_since=missing)
+        return None
+
+    def _check_later(
+        self, seat: Seat, row: Any, note: str, *, not_found_since: float | None = None
+    ) -> None:
+        """Leave a batch in its state until its next check, with the reason as its note."""
+        now = self._ledger.now()
         with self._ledger.write(seat) as tx:
             collected_batches.checked(
                 tx,
                 row.id,
                 state=BatchState(row.state),
                 next_check=now + self._wait(row, now),
-                not_found_since=missing,
+                not_found_since=not_found_since,
                 note=note,
             )
-        return None
 
     async def _sees(self, seat: Seat) -> bool:
         """Return whether another batch of the same workspace is visible."""
@@ -413,13 +423,5 @@ class Polling(DriverPart):
             return
         if remote.processing_status == "ended":
             self._note(seat, [(row, remote)])
-            return
-        now = self._ledger.now()
-        with self._ledger.write(seat) as tx:
-            collected_batches.checked(
-                tx,
-                row.id,
-                state=BatchState(row.state),
-                next_check=now + self._wait(row, now),
-                note=str(error),
-            )
+        else:
+            self._check_later(seat, row, str(error))

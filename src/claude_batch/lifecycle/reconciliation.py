@@ -21,6 +21,7 @@ from claude_batch.ledger import batch_contents, unknown_batches
 from claude_batch.ledger.store import Record, Seat, Transaction
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.lifecycle.polling import (
+    CLOCKS_APART,
     Listing,
     Proof,
     absence,
@@ -40,10 +41,6 @@ SILENT_SENDINGS = 3
 """Sendings in a row, neither accepted nor refused, after which a batch is split in two.
 
 If the batch has a single request, sending halts instead."""
-
-CLOCKS_APART = 60.0
-"""Seconds that a batch may seem to be created in the future before the clocks count as different.
-"""
 
 COMPLETE_FETCHES = 3
 """Fetches without a readable ``custom_id`` before a candidate counts as impossible to judge.

@@ -54,6 +54,7 @@ from claude_batch.lifecycle.collection import (
 from claude_batch.lifecycle.doors import contact_faults
 from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.polling import (
+    CLOCKS_APART,
     FOREIGN_LINES,
     Listing,
     Polling,
@@ -70,12 +71,6 @@ from claude_batch.wire.retry_policy import SENDING
 # Recovery -----------------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
-
-
-CLOCKS_APART = 60.0
-"""Seconds by which clocks may differ; batches created that much later are checked too.
-
-The API's time is known to a second at best, and earlier versions recorded this machine's."""
 
 
 @dataclass(slots=True)
@@ -216,6 +211,7 @@ class _Recovery:
             last = recovered_batches.last_server_time(tx, self._seat.workspace_id)
         since = 0.0 if last is None else last - self._settings.lookback
         latest, passed = self._latest_sending(mark)
+        # Earlier versions recorded the sending by this machine's clock.
         until = latest + self._settings.settling + CLOCKS_APART
         listing = await walk(self._client, since=since)
         self.found.unlisted = self._unlisted(listing)
