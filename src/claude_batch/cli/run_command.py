@@ -576,8 +576,9 @@ def _without_output(
     from claude_batch.cli.run_delivery import check_sources
 
     for request in requests:
-        documents = documents_of(request.documents)
-        check_sources(output, folder, (str(each.source) for each in documents if each.is_path))
+        if request.documents:  # most have none, and each look at the disk takes time
+            documents = documents_of(request.documents)
+            check_sources(output, folder, (str(each.source) for each in documents if each.is_path))
         yield request
 
 
