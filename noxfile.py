@@ -150,11 +150,17 @@ def emptied(folder: Path) -> Path:
     return folder
 
 
-def features(session: nox.Session, start: Iterable[str], *options: str, **more: str) -> None:
-    """Play features in a pool of workers, which writes its results under `build/junit`."""
+def features(
+    session: nox.Session, start: Iterable[str], *options: str, tags: str | None = None, **more: str
+) -> None:
+    """Play features in a pool of workers, which writes its results under `build/junit`.
+
+    Without `tags`, the scenarios that need no more than the extra `test`. `more` are variables.
+    """
     results = emptied(BUILD / "junit" / session.name)
     path = os.pathsep.join([session.bin, os.environ.get("PATH", "")])
     command = ["python", *start, "features/pool.py", "--results", str(results), *options]
+    command += [] if tags is None else ["--tags", tags]
     command += session.posargs
     session.run(*command, env={**environment(session, **more), "PATH": path})
 
@@ -230,7 +236,7 @@ def on_another_python(version: str, path: str) -> None:
     @nox.session(name=f"unit_tests-{version}", python=path, default=False)
     def unit_tests_elsewhere(session: nox.Session) -> None:
         session.install(".[test]")
-        features(session, [], "--tags", "@every_python and not @slow")
+        features(session, [], tags="@every_python and not @slow")
 
     unit_tests_elsewhere.__doc__ = (
         f"On Python {version}: the features that depend on the Python, tagged @every_python."
@@ -249,7 +255,7 @@ def postgres_tests(session: nox.Session) -> None:
     """
     session.install(".[test]")
     tags = "not @file_ledger" if session.posargs else "@both_backends"
-    features(session, [], "--tags", "", "--on-postgres", tags)
+    features(session, [], "--on-postgres", tags, tags="")
 
 
 @nox.session(default=False)

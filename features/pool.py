@@ -249,7 +249,8 @@ def quicken_coverage() -> None:
         return
     collector.short_stack = lambda: ""
     current = sys.modules["coverage"].Coverage.current
-    sys.modules["coverage.control"].apply_patches = lambda *_: None
+    control: Any = sys.modules["coverage.control"]
+    control.apply_patches = lambda *_: None
     measurements: list[Any] = [current()]
 
     def save_only_the_own() -> None:
@@ -298,6 +299,12 @@ def reasons(results: Path) -> Iterator[str]:
         for case in tree_of(report).iter("testcase"):
             for reason in (*case.iter("failure"), *case.iter("error")):
                 yield f"{case.get('name')}\n{reason.text}\n"
+
+
+def count_played(results: Path) -> int:
+    """How many scenarios were played: tags that are misspelled select none."""
+    cases = (case for report in results.rglob("*.xml") for case in tree_of(report).iter("testcase"))
+    return sum(case.find("skipped") is None for case in cases)
 
 
 def plays(wanted: Sequence[str], tags: str, on_server: str) -> list[Play]:
@@ -381,7 +388,11 @@ def main() -> int:
         save_times(ended, failed, file)
     if failed:
         print(f"features failed: {', '.join(played.play.name for played in failed)}")
-    return 1 if failed else 0
+        return 1
+    if not count_played(options.results):
+        print("no scenario was played: check --tags and the names of the features")
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
