@@ -145,7 +145,7 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
     When a command runs on a terminal with a cursor: run actor.yaml asks.jsonl -o out.jsonl --budget 20 --max-attempts 4
     Then the terminal has drawn right above a table
       | line                                                                    |
-      | ━ 0 of 3 requests done                                                  |
+      | ━ 0 of 3 requests done, cost so far \$0\.00 of \$20                      |
       | ━ 2 of 3 requests done, cost so far \$0\.\d+ of \$20, about [0-3]s left |
     And the terminal shows "is stored: 3 requests"
     And the terminal shows "waiting for: 1 batch at the API"

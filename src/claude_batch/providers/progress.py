@@ -581,12 +581,12 @@ def progress_words(progress: Progress) -> list[str]:
 
 def _cost_and_time(progress: Progress) -> list[str]:
     words: list[str] = []
-    if progress.cost or progress.unpriced:
+    if progress.cost or progress.unpriced or progress.budget is not None:
         unpriced = " plus unpriced answers" if progress.unpriced else ""
         of = "" if progress.budget is None else f" of {write_usd(progress.budget)}"
         words.append(f"cost so far {dollars(progress.cost)}{of}{unpriced}")
     if progress.expected_end is not None:
-        words.append(f"about {roughly(progress.expected_end - time.time())} left")
+        words.append(f"about {roughly(max(1, progress.expected_end - time.time()))} left")
     if progress.failures:
         failed = [f"{count:,} {kind}" for kind, count in progress.failures.items()]
         words.append(f"failed: {', '.join(failed)}")
@@ -607,6 +607,8 @@ def _bar(progress: Progress) -> Table:
     from rich.table import Table
 
     line = Table.grid(padding=(0, 1))
+    line.add_column()
+    line.add_column(overflow="fold")
     total = None if progress.total is None else max(1, progress.total)
     line.add_row(
         ProgressBar(total=total, completed=progress.completed, width=BAR_WIDTH),
@@ -623,7 +625,8 @@ def ago(then: float | None, now: float) -> str:
 def _next(batch: BatchStatus, now: float) -> str:
     if batch.next_check is None or batch.state is BatchState.COLLECTED:
         return ""
-    return f"in {roughly(batch.next_check - now)}"
+    left = batch.next_check - now
+    return f"in {roughly(max(1, left))}" if left > 0 else "now"
 
 
 def run_details(
@@ -635,7 +638,7 @@ def run_details(
     now = time.time()
     lines = [
         f"{status.run_id} {status.state}: {counts_line(status)}",
-        f"asked {ago(status.created, now)} ago of {status.actor}",
+        f"actor {status.actor}, submitted {ago(status.created, now)} ago",
     ]
     if status.label is not None:
         lines.append(f"label: {status.label}")
