@@ -1,4 +1,4 @@
-"""What a call asks for beside the Messages API: headers, or a prefix of the path."""
+"""Options of a call beyond the Messages API: headers, or a prefix of the path."""
 
 from __future__ import annotations
 
