@@ -34,7 +34,7 @@ _MOST_MODES: Final = 1000
 
 
 class Wishes(NamedTuple):
-    """What one call asks for."""
+    """The options of one call beyond the Messages API."""
 
     mode: BatchProcessingMode
     label: str | None
