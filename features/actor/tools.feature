@@ -7,7 +7,7 @@ Feature: Python functions as tools of a model
       | population, population | two tools are called 'population'                   |
       | named "a b"            | 'a b' is not a valid name for a tool                         |
       | waiting "soon"         | tool population: timeout: 'soon' is not a duration  |
-      | waiting "0s"           | tool population: timeout: it is more than 0 seconds |
+      | waiting "0s"           | tool population: timeout: it must be more than 0s |
       | a number               | 5 is not a function, so it cannot be a tool            |
       | a definition           | is not a function, so it cannot be a tool; a definition alone belongs into `options.tools` |
       | piecemeal              | tool piecemeal: it is an asynchronous generator; return a list instead |

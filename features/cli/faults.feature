@@ -242,7 +242,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
     When a command runs: budget 5
     Then the command line exits with 2 and says
       """
-      5 is no RUN. Set a budget with RUN and USD, --actor NAME USD, or --daily USD
+      5 is an amount, and RUN is missing. Set a budget with RUN and USD, --actor NAME USD, or --daily USD
       """
 
   Scenario: Another environment variable may hold the key
@@ -281,7 +281,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
     When a command runs: run actor.yaml asks.jsonl --skip-invalid
     Then the command line exits with 2 and says
       """
-      asks.jsonl: the input has no requests; all 1 items were skipped. Nothing was sent
+      asks.jsonl: the input has no requests; 1 item was skipped. Nothing was sent
       """
     And the command line has sent nothing
 

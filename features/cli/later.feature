@@ -524,7 +524,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: run actor.yaml asks.jsonl -o out.jsonl --ledger my.db --max-wait 0.1s
     Then the command line exits with 3 and says
       """
-      run-1a00000000 was to write out.jsonl too; this run has that path now. 2 requests have no result yet, and may still be sent and paid for, unless you run: claude-batch cancel run-1a00000000 --ledger my.db. Its answers: claude-batch results run-1a00000000 --ledger my.db -o OUT
+      run-1a00000000 was to write to out.jsonl too; only this run writes to it now. 2 requests have no result yet, and may still be sent and paid for, unless you run: claude-batch cancel run-1a00000000 --ledger my.db. Its answers: claude-batch results run-1a00000000 --ledger my.db -o OUT
       """
     When a command repeats every <verb> --ledger my.db until it exits with 0
     Then the command line has written 2 answers in order to "out.jsonl"
@@ -560,7 +560,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: run actor.yaml typo.jsonl -o out.jsonl
     Then the command line exits with 2 and says
       """
-      out.jsonl: is written by run-1b00000000 now, which was asked for later. The results are kept. Write them with: claude-batch results run-1a00000000 -o OUT
+      out.jsonl: now belongs to run-1b00000000, a later run that writes to it. The results are kept. Write them with: claude-batch results run-1a00000000 -o OUT
       """
     And the command line has written 1 answers in order to "out.jsonl"
 
@@ -579,7 +579,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: resume
     Then the command line exits with 0 and says
       """
-      run-1a00000000 is not written: a later run has its place. Its answers: claude-batch results run-1a00000000 -o OUT
+      run-1a00000000 is not written, because a later run writes to the same place. Its answers: claude-batch results run-1a00000000 -o OUT
       """
     And the command line prints nothing but errors
     And the command line has written 1 answers in order to "out.jsonl"
@@ -597,13 +597,13 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: submit actor.yaml asks.jsonl --results-dir kept
     Then the command line exits with 0 and says
       """
-      run-1a00000000 was to write kept too; this run has that path now. 2 requests have no result yet
+      run-1a00000000 was to write to kept too; only this run writes to it now. 2 requests have no result yet
       """
     When the API's clock goes 2 hours on
     And a command runs: resume
     Then the command line exits with 0 and says
       """
-      run-1a00000000 is not written: a later run has its place. Its answers: claude-batch results run-1a00000000 -o OUT
+      run-1a00000000 is not written, because a later run writes to the same place. Its answers: claude-batch results run-1a00000000 -o OUT
       """
     And the command line prints nothing but errors
     And the folder "kept" has the files 000001.json, raw/results.jsonl, summary.json
@@ -624,7 +624,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: retry run-1a00000000
     Then the command line exits with 1 and says
       """
-      run-1a00000000 is not written: a later run has its place. Its answers: claude-batch results run-1a00000000 -o OUT
+      run-1a00000000 is not written, because a later run writes to the same place. Its answers: claude-batch results run-1a00000000 -o OUT
       """
     And the command line has written 1 answers in order to "out.jsonl"
 

@@ -139,7 +139,7 @@ Feature: The command line's own surface: help, version, validation, display
     Then the table of a run shows words as follows
       | run             | words                                                     | shown |
       | with 25 batches | run-abcdefghij running: 990 succeeded, 10 packed of 1,000 | yes   |
-      | with 25 batches | asked 3h 26m ago of tests/asker                           | yes   |
+      | with 25 batches | actor tests/asker, submitted 3h 26m ago                   | yes   |
       | with 25 batches | label: [bold]mine                                         | yes   |
       | with 25 batches | output: /tmp/out.jsonl (not written yet)                  | yes   |
       | with 25 batches | waiting for: 1 batch                                      | yes   |

@@ -56,7 +56,7 @@ Feature: A setting comes from the nearest place that names it
       |                                       | {"poll_interval": "10ms"}   | poll_interval: …greater than or equal        |
       |                                       | {"max_poll_interval": "1s"} | poll_interval: …max_poll_interval            |
       | {"CLAUDE_BATCH_RETRY_ON": "overload"} |                             | CLAUDE_BATCH_RETRY_ON: …(did you mean overloaded_error?) |
-      |                                       | {"retry_on": ["529", "401"]} | retry_on: …authentication_error is the account's fault |
+      |                                       | {"retry_on": ["529", "401"]} | retry_on: …authentication_error concerns the account   |
       |                                       | {"retry_on": 5}             | retry_on: …5 is not a list of error types    |
 
   Scenario: Types of errors are named in any place, by type or status

@@ -118,13 +118,13 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: budget
     Then the command line prints
       """
-      today (UTC): budget $1, spent $0.000176, reserved $0.000000, left
+      today (UTC): budget $1, spent $0.000176, reserved $0.00, left
       """
     When a command's ledger is replaced by "copy.db"
     And a command runs: budget
     Then the command line prints
       """
-      today (UTC): budget $1, spent $0.000128, reserved $0.000000, left
+      today (UTC): budget $1, spent $0.000128, reserved $0.00, left
       """
     When a command waits 0.2 seconds
     And a command runs: ledger recover
@@ -132,7 +132,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: budget
     Then the command line prints
       """
-      today (UTC): budget $1, spent $0.000176, reserved $0.000000, left
+      today (UTC): budget $1, spent $0.000176, reserved $0.00, left
       """
     When a command runs: run actor.yaml more.jsonl -o more.out --daily-budget 0.0002
     Then the command line exits with 3 and says

@@ -32,7 +32,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: budget RUN
     Then the command line prints
       """
-      RUN: budget $1, spent $0.006060, reserved $0.000000, left $0.9939
+      RUN: budget $1, spent $0.006060, reserved $0.00, left $0.9939
       """
 
   Scenario: A single call that no budget has room for is refused, and another is not
@@ -399,7 +399,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And a command runs: budget
     Then the command line prints
       """
-      actor local/command-line: budget $1, spent $0.001010, reserved $0.000000, left
+      actor local/command-line: budget $1, spent $0.001010, reserved $0.00, left
       """
 
   Scenario Outline: A PDF that takes a second to be bounded blocks no event loop: <how> <settings>
@@ -465,7 +465,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And a command runs: budget RUN
     Then the command line prints
       """
-      budget $0.01, spent $0.007515, reserved $0.000000
+      budget $0.01, spent $0.007515, reserved $0.00
       """
 
   Scenario Outline: A budget that was removed does not come back with the same flag: <flag>
@@ -592,7 +592,7 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: budget RUN
     Then the command line prints
       """
-      spent $0.000505, reserved $0.000000, in doubt $0.00
+      spent $0.000505, reserved $0.00, in doubt $0.00
       """
     When a command runs: unknown RUN --resubmit
     And a command runs: resume RUN
@@ -683,8 +683,8 @@ Feature: What a run, an actor or a day may cost is never passed
     When a command runs: budget
     Then the command line prints
       """
-      actor local/command-line: budget $1, spent $0.004510, reserved $0.000000, left
-      today (UTC): budget $2, spent $0.004510, reserved $0.000000, left
+      actor local/command-line: budget $1, spent $0.004510, reserved $0.00, left
+      today (UTC): budget $2, spent $0.004510, reserved $0.00, left
       """
 
   Scenario: What a removed run has cost in a batch stays spent when the rest of the batch is counted
@@ -743,13 +743,13 @@ Feature: What a run, an actor or a day may cost is never passed
     And a command runs: budget RUN
     Then the command line prints
       """
-      spent $0.000000, reserved $0.000000, in doubt $0.00
+      spent $0.00, reserved $0.00, in doubt $0.00
       """
     When a command runs: cost RUN --prices own.yaml
     And a command runs: budget RUN
     Then the command line prints
       """
-      spent $0.001010, reserved $0.000000, left
+      spent $0.001010, reserved $0.00, left
       """
 
   Scenario: A run that was packed before its budget keeps it in mind when its batch is parted

@@ -70,7 +70,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
     And a command runs: ledger copy ledger.db
     Then the command line exits with 0 and says
       """
-      the outcome of 1 batch is unknown, and nothing of that is sent again before it is known
+      the outcome of 1 batch is unknown; nothing is sent again before it is known
       """
 
   Scenario Outline: A move that is killed is finished by the same command; never are two ledgers used: <where>

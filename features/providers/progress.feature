@@ -38,14 +38,15 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
 
   Scenario: An end is expected where past batches tell one
     Then the end of a run is expected as follows
-      | what                                    | batches submitted ago | more to send | past batches took | ends in |
-      | the median                              | 0                     | no           | 10, 20, 90        | 20      |
-      | of those that took longer than this one | 50                    | no           | 10, 20, 90        | 40      |
-      | the latest of several                   | 0, 15                 | no           | 10, 20, 30        | 20      |
-      | with what is to be sent                 | 15                    | yes          | 10, 20, 30        | 20      |
-      | nothing waits                           |                       | no           | 10                | 0       |
-      | no batch has ended yet                  | 5                     | no           |                   | never   |
-      | it takes longer than any                | 100                   | no           | 10, 20, 90        | never   |
+      | what                                    | batches submitted ago | more to send | one after another | past batches took | ends in |
+      | the median                              | 0                     | no           | 0                 | 10, 20, 90        | 20      |
+      | of those that took longer than this one | 50                    | no           | 0                 | 10, 20, 90        | 40      |
+      | the latest of several                   | 0, 15                 | no           | 0                 | 10, 20, 30        | 20      |
+      | with what is to be sent                 | 15                    | yes          | 0                 | 10, 20, 30        | 20      |
+      | more than may be sent at once           | 15                    | no           | 3                 | 10, 20, 30        | 70      |
+      | nothing waits                           |                       | no           | 0                 | 10                | 0       |
+      | no batch has ended yet                  | 5                     | no           | 0                 |                   | never   |
+      | it takes longer than any                | 100                   | no           | 0                 | 10, 20, 90        | never   |
 
   Scenario Outline: Each state says what is waited for and what would change it: <state>
     Given an API that takes 3600 seconds for a batch
@@ -145,7 +146,7 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
     When a command runs on a terminal with a cursor: run actor.yaml asks.jsonl -o out.jsonl --budget 20 --max-attempts 4
     Then the terminal has drawn right above a table
       | line                                                                    |
-      | ━ 0 of 3 requests done                                                  |
+      | ━ 0 of 3 requests done, cost so far \$0\.00 of \$20                      |
       | ━ 2 of 3 requests done, cost so far \$0\.\d+ of \$20, about [0-3]s left |
     And the terminal shows "is stored: 3 requests"
     And the terminal shows "waiting for: 1 batch at the API"

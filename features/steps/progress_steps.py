@@ -206,10 +206,17 @@ def _numbers(text: str) -> list[float]:
 
 
 @rule("the end of a run is expected")
-def _(what: str, batches_submitted_ago: str, more_to_send: bool, past_batches_took: str) -> object:
+def _(
+    what: str,
+    batches_submitted_ago: str,
+    more_to_send: bool,
+    one_after_another: int,
+    past_batches_took: str,
+) -> object:
     now = 1_000_000.0
     submitted = [now - ago for ago in _numbers(batches_submitted_ago)]
-    end = expected_end(submitted, waits=more_to_send, took=_numbers(past_batches_took), now=now)
+    took = _numbers(past_batches_took)
+    end = expected_end(submitted, waits=more_to_send, took=took, now=now, rounds=one_after_another)
     return {"ends_in": "never" if end is None else end - now}
 
 

@@ -127,7 +127,7 @@ class Tool(Generic[_P, _R]):
         except ValueError as error:
             raise ActorConfigurationError(f"tool {self.name}: timeout: {error}") from None
         if not self.timeout:
-            raise ActorConfigurationError(f"tool {self.name}: timeout: it is more than 0 seconds")
+            raise ActorConfigurationError(f"tool {self.name}: timeout: it must be more than 0s")
         self._description = description
         update_wrapper(self, function)
 

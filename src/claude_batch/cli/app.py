@@ -114,7 +114,9 @@ def group() -> None:
 @click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion_command(context: click.Context, shell: str) -> None:
-    """Print the script that completes this command in bash (4.4 or later), zsh or fish.
+    """Print the script for completion in bash, zsh or fish.
+
+    Completion in bash needs version 4.4 or later.
 
     \b
     bash  claude-batch completion bash > ~/.local/share/bash-completion/completions/claude-batch

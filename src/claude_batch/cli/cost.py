@@ -223,10 +223,10 @@ def budget_command(
     prices: str | None,
     ledger: str | None,
 ) -> None:
-    """Set what a run may cost, in dollars, or show all budgets; needs no key.
+    """Set what a run may cost, or show all budgets; needs no key.
 
-    USD is the whole budget, including what was spent before; `none` removes it. Held requests that
-    now fit are sent by the process that drives the ledger (`claude-batch resume`).
+    USD is the whole budget in dollars, including what was spent before; `none` removes it. Held
+    requests that now fit are sent by the process that drives the ledger (`claude-batch resume`).
     """
     from claude_batch.ledger.store import Ledger
     from claude_batch.providers.cost_report import budget_statuses
@@ -240,7 +240,8 @@ def budget_command(
             )
     if run_id is not None and amount is None and _is_sum(run_id):
         raise click.UsageError(
-            f"{run_id} is no RUN. Set a budget with RUN and USD, --actor NAME USD, or --daily USD"
+            f"{run_id} is an amount, and RUN is missing. Set a budget with RUN and USD, "
+            "--actor NAME USD, or --daily USD"
         )
     location = default_ledger(ledger)
     if run_id is not None or daily is None:

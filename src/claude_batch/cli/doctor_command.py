@@ -82,10 +82,11 @@ def doctor_command(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Check the ledger, the disk, the clock, the versions, the way to the API and the key.
+    """Check the installation, and the way to the API.
 
-    Needs no key, and changes nothing. Only --live needs a key and costs something: at most the
-    amount that it prints first.
+    Checks the ledger, the disk, the clock, the versions, the connection and, if one is set, the
+    key. Changes nothing. Only --live needs a key and costs something: at most the amount that it
+    prints first.
     """
     given = click.get_current_context().get_parameter_source
     for name in () if live else ("yes", "model", "wait", "output"):

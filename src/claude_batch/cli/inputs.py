@@ -181,7 +181,8 @@ class Inputs:
 
     def nothing(self) -> str:
         """Return the message for an input without any valid request."""
-        left = f"; all {self.skipped:,} items were skipped" if self.skipped else ""
+        skipped = count_of(self.skipped, "item was", "items were")
+        left = f"; {skipped} skipped" if self.skipped else ""
         return f"{' '.join(map(_name, self._inputs))}: the input has no requests{left}"
 
     def _key(self, path: str, line: int) -> str:

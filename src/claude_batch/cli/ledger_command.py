@@ -41,14 +41,17 @@ if TYPE_CHECKING:
 
 @click.group("ledger")
 def ledger_group() -> None:
-    """Maintain the ledger: show, backup, copy, recover, confirm-key, prune."""
+    """Show, back up, move, recover or prune the ledger."""
 
 
 @ledger_group.command("show")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("ledger")
 def show_command(as_json: bool, ledger: str | None) -> None:
-    """Show what the ledger contains, and whether it is behind its mark; needs no key."""
+    """Show what the ledger contains; needs no key.
+
+    Also reports whether it is behind its high-water mark, so that it must be recovered.
+    """
     from claude_batch.cli.status_report import worker_line
     from claude_batch.providers.ledger_care import facts_of
 
@@ -79,10 +82,10 @@ def show_command(as_json: bool, ledger: str | None) -> None:
 @click.argument("file", required=False, metavar="[FILE]", shell_complete=complete_files)
 @option("ledger")
 def backup_command(file: str | None, ledger: str | None) -> None:
-    """Copy the ledger to FILE, also while other processes write to it; never overwrites a file.
+    """Copy the ledger to FILE; never overwrites a file.
 
-    Without FILE the copy is beside the ledger, with the time in its name. A restored copy sends
-    nothing before `claude-batch ledger recover`.
+    Other processes may write to the ledger meanwhile. Without FILE the copy is beside the ledger,
+    with the time in its name. A restored copy sends nothing before `claude-batch ledger recover`.
     """
     with existing_ledger(ledger) as store:
         moment = time.strftime(".%Y%m%d-%H%M%S")
@@ -105,11 +108,12 @@ def backup_command(file: str | None, ledger: str | None) -> None:
 @click.argument("file", metavar="FILE", shell_complete=complete_files)
 @click.argument("url", metavar="[URL]", required=False)
 def copy_command(file: str, url: str | None) -> None:
-    """Move the ledger in FILE to PostgreSQL; from then on only the one there is used.
+    """Move the ledger in FILE to PostgreSQL.
 
-    Without URL, which other users of the machine can read, it goes where CLAUDE_BATCH_LEDGER names.
-    End other programs that use FILE before. FILE stays as it is, but every command refuses it.
-    After an interruption, repeat the command.
+    From then on only the ledger on the server is used: FILE stays as it is, but every command
+    refuses it. Without URL, the ledger is moved to the URL in CLAUDE_BATCH_LEDGER; other users of
+    the machine can read the arguments of a command. End other programs that use FILE before. After
+    an interruption, repeat the command.
     """
     from claude_batch.ledger.transfer import move_ledger
 
@@ -123,8 +127,8 @@ def copy_command(file: str, url: str | None) -> None:
     if moved.unknown:
         those = count_of(moved.unknown, "batch is", "batches are")
         say(
-            f"the outcome of {those} unknown, and nothing of that is sent again before it is "
-            "known. Any command that drives the new ledger finds out"
+            f"the outcome of {those} unknown; nothing is sent again before it is known. Any "
+            "command that drives the new ledger finds it out"
         )
     if moved.lost_calls:
         say(
@@ -147,10 +151,11 @@ def copy_command(file: str, url: str | None) -> None:
 )
 @provider_options
 def recover_command(force: bool, even_if_whole: bool, options: ProviderOptions) -> None:
-    """Recover a restored or copied ledger, so that it can send again.
+    """Recover a restored or copied ledger.
 
-    Batches that the ledger has forgotten are searched for at the API, with your key, and their
-    results are collected. Nothing is sent. Other processes must not use the ledger meanwhile.
+    After that it can send again. Batches that the ledger has forgotten are searched for at the API,
+    with your key, and their results are collected. Nothing is sent. Other processes must not use
+    the ledger meanwhile.
 
     A ledger that has every sending that its high-water mark counts is left as it is.
     """
@@ -176,10 +181,11 @@ def recover_command(force: bool, even_if_whole: bool, options: ProviderOptions) 
 def prune_command(
     runs: tuple[str, ...], older_than: float, dry_run: bool, options: ProviderOptions
 ) -> None:
-    """Remove finished and delivered runs, and the files that were uploaded for them alone.
+    """Remove finished and delivered runs.
 
-    Runs that are unfinished, not delivered or unknown are kept. A removed run is forgotten: the
-    same requests make a new run, which is billed, and its costs disappear from the reports.
+    Files that were uploaded for these runs alone are deleted at the API. Runs that are unfinished,
+    not delivered or unknown are kept. A removed run is forgotten: the same requests make a new run,
+    which is billed, and its costs disappear from the reports.
     """
     source = click.get_current_context().get_parameter_source("older_than")
     if runs and source is not ParameterSource.DEFAULT:
@@ -224,7 +230,7 @@ def prune_command(
 @run_argument
 @provider_options
 def confirm_key_command(run_id: str, options: ProviderOptions) -> None:
-    """Confirm that your new key belongs to the workspace that RUN was sent in.
+    """Confirm that a new key belongs to the workspace of RUN.
 
     This is only needed if the API does not report the workspace of a key. Be sure: with a key of
     another workspace the batches of RUN are not found, and their requests are sent again.

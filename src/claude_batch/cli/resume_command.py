@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 @run_argument
 @provider_options
 def cancel_command(run_id: str, options: ProviderOptions) -> None:
-    """Withdraw unsent requests, and cancel the batches that contain only requests of this run."""
+    """Cancel a run: withdraw unsent requests, cancel its batches.
+
+    A batch that also contains requests of other runs is not cancelled. Results that exist are kept.
+    """
     from claude_batch.cli.run_delivery import parkable
 
     require_ledger(options.location)
@@ -128,10 +131,10 @@ def _why_uncancelled(status: RunStatus, unasked: int) -> str:
 @optional_run_argument
 @provider_options
 def resume_command(run_id: str | None, options: ProviderOptions) -> None:
-    """Continue a run, or all unfinished runs, and write the output of each.
+    """Continue a run, or all unfinished runs; write the output.
 
-    The output is written to the file that the run was started with, else to standard output. If
-    several runs have no file, messages on standard error say which lines are whose.
+    The output of each run is written to the file that the run was started with, else to standard
+    output. If several runs have no file, messages on standard error say which lines are whose.
     """
     from claude_batch.cli.run_delivery import Printed, check_unchanged, parkable, wait_and_deliver
 
@@ -228,7 +231,7 @@ def _check_output(
 @click.command("advance", epilog=EXIT_CODES)
 @provider_options
 def advance_command(options: ProviderOptions) -> None:
-    """Make one pass over everything that is due, then exit; for cron.
+    """Make one pass over all work that is due; for cron.
 
     The output of each run that is then complete is written to the file that it was started with.
     If nothing is due, or there is no ledger yet, the command reports it and exits with 0. If a run
@@ -306,13 +309,14 @@ def advance_command(options: ProviderOptions) -> None:
 )
 @provider_options
 def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) -> None:
-    """Send the failed requests of a run again, wait, and write its whole output again.
+    """Send the failed requests of a run again, and wait for them.
 
-    If the output was changed since it was written, nothing is sent: give that file another name.
-    Requests that succeeded are not sent again, and keep their place. Requests that were cancelled
-    with their run are sent only with `--only canceled`. Requests without a result may have been
-    paid for: `--only missing` first fetches the results again, free of charge. It sends only what
-    is still missing, which may then be paid for twice.
+    The whole output of the run is then written again. If the output was changed since it was
+    written, nothing is sent: give that file another name. Requests that succeeded are not sent
+    again, and keep their place. Requests that were cancelled with their run are sent only with
+    `--only canceled`. Requests without a result may have been paid for: `--only missing` first
+    fetches the results again, free of charge. It sends only what is still missing, which may then
+    be paid for twice.
     """
     from claude_batch.cli.run_delivery import (
         check_stored_output,
@@ -431,11 +435,12 @@ def _billed_lines(status: RunStatus) -> list[str]:
 def unknown_command(
     run_id: str | None, resubmit: bool, give_up: bool, as_json: bool, ledger: str | None
 ) -> None:
-    """Show requests that the API may or may not have accepted; needs no key.
+    """Show requests whose acceptance is unknown; needs no key.
 
-    The process that drives the ledger looks for them in the API's list of batches. They are
-    usually decided within `--settling`; if another client's batch looks alike, when that batch has
-    ended. To decide at once for a RUN, use --resubmit or --give-up.
+    The API may or may not have accepted them: its answer was lost. The process that drives the
+    ledger looks for them in the API's list of batches. They are usually
+    decided within `--settling`; if another client's batch looks alike, when that batch has ended.
+    To decide at once for a RUN, use --resubmit or --give-up.
     """
     from claude_batch.providers.reruns import decide_unknown, unknown_sendings
     from claude_batch.providers.status import find_run_id, status_of

@@ -1,4 +1,4 @@
-"""`claude-batch run`, `submit` and `estimate`: what they ask for, what it costs, and a stored run.
+"""`claude-batch run`, `submit` and `estimate`: the requests, their estimated cost, and the run.
 
 `claude_batch.cli.inputs` reads INPUT. It is imported late, so that help does without it.
 """
@@ -209,11 +209,13 @@ def _input_options(command: _F) -> _F:
 @run_options
 @provider_options
 def estimate_command(asked: Asked, offline: bool, as_json: bool, options: ProviderOptions) -> None:
-    """Estimate what `run` with the same ACTOR and INPUT would cost; nothing is stored or sent.
+    """Estimate what a run would cost; nothing is stored or sent.
+
+    ACTOR and INPUT are those of `run`.
 
     The API counts the input tokens of a few requests, free of charge. Without a key, or with
     --offline, they are estimated from earlier answers of the model, else from their size. Output
-    tokens are always estimated so. Savings by --reuse and --dedupe are not included.
+    tokens are always estimated. Savings by --reuse and --dedupe are not included.
     """
     from claude_batch.actor.request import RequestEncoders
     from claude_batch.core.batch_processing import resolve_mode
@@ -393,9 +395,9 @@ def _asking(command: _F) -> _F:
     "--sandbox", is_flag=True, help="Try the run in a temporary sandbox: nothing is sent or billed."
 )
 def run_command(**given: Any) -> None:
-    """Send every prompt of INPUT, wait, and write the answers in input order.
+    """Send every prompt of INPUT, wait, and write the answers.
 
-    ACTOR is a YAML file. --model replaces it.
+    The answers are in input order. ACTOR is a YAML file; --model replaces it.
 
     \b
     INPUT is one or more of these; documents cannot be mixed with prompts:
@@ -408,7 +410,7 @@ def run_command(**given: Any) -> None:
     A quoted pattern such as 'a/*.pdf' stands for several files.
 
     The same command continues an unfinished run. If the run has finished, it writes the answers
-    again at no cost, and sends only the requests again that failed for a temporary reason.
+    again at no cost, and sends only those requests again that failed for a temporary reason.
     """
     raise SystemExit(_ask(**given, wait=True))
 
@@ -416,9 +418,9 @@ def run_command(**given: Any) -> None:
 @click.command("submit", epilog=EXIT_CODES)
 @_asking
 def submit_command(**given: Any) -> None:
-    """Like run, but exit as soon as the API has accepted the batches; prints the run's id.
+    """Like run, but exit as soon as the batches are accepted.
 
-    Use `resume` later to wait for the run and to write OUT.
+    Prints the run's id. Use `resume` later to wait for the run and to write OUT.
     """
     raise SystemExit(_ask(**given, wait=False))
 
@@ -524,7 +526,7 @@ def _unsent_if_refused(provider: ClaudeBatchProvider) -> Generator[None]:
 
 def _displaced_line(run: Displaced, place: str, options: ProviderOptions) -> str:
     """Return the line about an earlier run that would have replaced this run's output."""
-    line = f"{run.run_id} was to write {place} too; this run has that path now"
+    line = f"{run.run_id} was to write to {place} too; only this run writes to it now"
     if run.unfinished:
         have = count_of(run.unfinished, "request has", "requests have")
         line += (
@@ -554,7 +556,7 @@ def storing() -> Generator[Callable[[int], None]]:
         if now - shown < LINES_APART:
             return
         shown = now
-        words = f"{count:,} requests are stored so far"
+        words = f"{count_of(count, 'request is', 'requests are')} stored so far"
         if sys.stderr is None or not sys.stderr.isatty():
             say(words)
         elif status is not None:
@@ -629,7 +631,7 @@ def _store(
         raise BadInput(inputs.nothing()) from None
     on_kept(run.id)
     if inputs.skipped:
-        say(f"skipped {inputs.skipped:,} of {inputs.count:,} items")
+        say(f"skipped {inputs.skipped:,} of {count_of(inputs.count, 'item')}")
     status = run.status()
     # For a run that was submitted before, the provider has reported what it holds and retries.
     if status.created >= inputs.begun:

@@ -329,7 +329,10 @@ def deliver(
     form, folder = run.forms() if forms is None else forms
     if form == "none":
         again = options.command("results", run.id)
-        say(f"{run.id} is not written: a later run has its place. Its answers: {again} -o OUT")
+        say(
+            f"{run.id} is not written, because a later run writes to the same place. Its answers: "
+            f"{again} -o OUT"
+        )
         return
     whole = True
 
@@ -362,7 +365,7 @@ def _check_own_places(run: Run, *places: str | None) -> None:
             continue
         taker = run.output_taker(os.path.abspath(place))
         if taker is not None:
-            raise BadOutput(f"{place}: is written by {taker} now, which was asked for later")
+            raise BadOutput(f"{place}: now belongs to {taker}, a later run that writes to it")
 
 
 def _write_folder(provider: ClaudeBatchProvider, run: Run, folder: str) -> None:

@@ -1,4 +1,4 @@
-"""`claude-batch gateway`, `dashboard` and `worker`: what runs until Ctrl-C.
+"""`claude-batch gateway`, `dashboard` and `worker`: commands that run until Ctrl-C.
 
 The worker drives a ledger for others, and takes over from one that died. Its HTTP probes are for an
 orchestrator such as Kubernetes: ``/healthz`` says whether the process serves, and ``/readyz``
@@ -137,11 +137,12 @@ def gateway_command(
     allow_origin: tuple[str, ...],
     **fields: Any,
 ) -> None:
-    """Serve the Messages API on this machine, and answer each call from batches at half the price.
+    """Serve the Messages API locally, and answer it from batches.
 
-    Set ANTHROPIC_BASE_URL to the printed address in any program that uses Claude. Calls wait until
-    their batch has ended, and connections are kept alive meanwhile. Requests that were sent go on
-    if a program or the gateway ends, and the same call gets its answer later.
+    Each call costs half the price. Set ANTHROPIC_BASE_URL to the printed address in any program
+    that uses Claude. Calls wait until their batch has ended, and connections are kept alive
+    meanwhile. Requests that were sent go on if a program or the gateway ends, and the same call
+    gets its answer later.
     """
     if new_token is not None:
         from claude_batch.gateway.access import add_token
@@ -216,11 +217,10 @@ def dashboard_command(
     allow_actions: bool,
     no_open: bool,
 ) -> None:
-    """Show the ledger in a browser: runs, requests, costs, and what waits for you.
+    """Show the ledger in a browser: runs, requests and costs.
 
     The pages only read the ledger, and change as it does; with --allow-actions they also change
-    runs and budgets. Ctrl-C ends the command; the runs are
-    not affected.
+    runs and budgets. Ctrl-C ends the command; the runs are not affected.
     """
     # click takes an empty variable for one that is not set, and the pages would ask for no token.
     if token == "" or (token is None and os.environ.get(TOKEN_VARIABLE) == ""):
@@ -305,11 +305,11 @@ def worker_command(
     concurrency: int | None,
     schema: str | None,
 ) -> None:
-    """Send and collect what others store in the ledger, until Ctrl-C or SIGTERM.
+    """Send and collect the requests that other programs store.
 
-    Start as many as you like, on as many machines as reach the ledger: one of them drives each
-    workspace, and another takes over within 15 seconds of its death. The ledger has to be on
-    PostgreSQL for more than one machine.
+    Ends with Ctrl-C or SIGTERM. Start as many as you like, on as many machines as reach the ledger:
+    one of them drives each workspace, and another takes over within 15 seconds of its death. The
+    ledger has to be on PostgreSQL for more than one machine.
     """
     from claude_batch.actor.tools import offer_tools
     from claude_batch.cli.run_delivery import parkable
@@ -336,7 +336,7 @@ def worker_command(
                     engine.check()
                     engine.change_after(engine.version).result()
         except KeyboardInterrupt:
-            say("the worker has ended; others, or the next one, go on with what it left")
+            say("the worker has ended; another worker, or the next one, continues its runs")
 
 
 @contextlib.contextmanager

@@ -186,10 +186,10 @@ def _refetch(run: Run, options: ProviderOptions) -> None:
 def export_command(
     run_id: str, output: str | None, form: Format | None, ledger: str | None
 ) -> None:
-    """Write the results of a run so far, also if it is unfinished; needs no key.
+    """Write the results of a run so far; needs no key.
 
-    Unlike `results`, this does not mark the run as delivered: its own output is still written
-    later.
+    The run may be unfinished. Unlike `results`, this does not mark the run as delivered: its own
+    output is still written later.
     """
     from claude_batch.cli.run_delivery import (
         check_writable,

@@ -1,4 +1,4 @@
-"""What `claude-batch status` shows, once or as the ledger changes."""
+"""The output of `claude-batch status`, once or as the ledger changes."""
 
 from __future__ import annotations
 

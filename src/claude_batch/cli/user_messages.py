@@ -1,4 +1,4 @@
-"""What a command tells its user: messages that are safe for a terminal, errors, and exit codes.
+"""Messages of a command to its user, safe for a terminal; errors and exit codes.
 
 Exit codes, and the errors that map to them, are covered by the version number's guarantees.
 """

@@ -1,4 +1,4 @@
-"""What an answer carries beside its text: token usage, as the API reports it, and citations."""
+"""Parts of an answer beside its text: token usage, as the API reports it, and citations."""
 
 from __future__ import annotations
 

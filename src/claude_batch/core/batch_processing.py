@@ -77,7 +77,7 @@ Dollars = Annotated[
 """Dollars, as `claude_batch.core.quantities` reads them."""
 
 ACCOUNT_TYPES = ("authentication_error", "billing_error", "permission_error")
-"""Error types that are the account's fault. Sending halts, and nothing has to be retried."""
+"""Error types that concern the account. Sending halts, and nothing has to be retried."""
 
 
 def _read_retry_on(value: object) -> str | None:
@@ -94,7 +94,7 @@ def _read_retry_on(value: object) -> str | None:
     for word in sorted(found):
         if word in ACCOUNT_TYPES:
             raise ValueError(
-                f"{word} is the account's fault: sending halts, and its requests are not failed"
+                f"{word} concerns the account: sending halts, and no request fails; leave it out"
             )
         if word not in STATUS_OF_TYPE:
             known = sorted(STATUS_OF_TYPE.keys() - set(ACCOUNT_TYPES))
@@ -173,7 +173,7 @@ class BatchProcessingMode(BaseModel):
     ] = None
     """Further types of errors that are retried, or their HTTP statuses, such as
     ``[not_found_error, 413]``. Only errors for which nothing is billed count, and never those that
-    are the account's fault."""
+    concern the account."""
     mode: Annotated[
         Literal["batch", "live", "auto"],
         Flag("Use batches, the live API at full price, or the live API if few requests wait"),

@@ -8,21 +8,21 @@
     ├── InvalidRequestError         a request that was refused before anything was sent
     │   ├── KeyConflictError        the same key was used for other params or headers
     │   └── PreflightError          the API refuses what a run's requests have in common
-    ├── AccountHaltedError          sending stopped for a reason of the account
-    ├── BudgetExceededError         no budget has room for it
+    ├── AccountHaltedError          sending stopped because of the key or the account
+    ├── BudgetExceededError         the request does not fit into a budget
     ├── BatchTimeoutError           max_wait passed; the batches may still end
-    ├── BatchRequestError           the API's own outcome: errored, expired, canceled
-    ├── MissingResultError          a batch ended without this request's line
-    ├── SubmissionUnknownError      it cannot be known whether the API took the request
-    ├── AnswerError                 an answer came, and is none to rely on
-    │   ├── MalformedAnswerError        it breaks the API's own format
-    │   ├── OutputValidationError       it is not of the shape that was asked for
+    ├── BatchRequestError           the result is errored, expired or canceled
+    ├── MissingResultError          the batch ended without a result for the request
+    ├── SubmissionUnknownError      it is unknown whether the API accepted the request
+    ├── AnswerError                 an answer arrived and was billed, but is not reliable
+    │   ├── MalformedAnswerError        it is not in a documented format
+    │   ├── OutputValidationError       it does not match the requested format
     │   ├── AnswerRefusedError          the model declined
-    │   ├── ContextWindowExceededError  it ends where the model's context window does
-    │   └── ConversationStoppedError    its conversation could not go on to its end
-    │       ├── TurnLimitError              max_turns passed
-    │       └── ToolInterruptedError        a tool may have done its work, and told nobody
-    ├── MiddlewareError             the user's middleware failed at a request or its response
+    │   ├── ContextWindowExceededError  it filled the model's context window
+    │   └── ConversationStoppedError    its conversation could not continue
+    │       ├── TurnLimitError              max_turns is reached
+    │       └── ToolInterruptedError        a tool may have run, but its result is lost
+    ├── MiddlewareError             a middleware failed at a request or its response
     ├── LiveRequestError            a live (not batched) call failed
     ├── RunNotFoundError            the ledger has no such run, or several
     ├── LedgerError                 the ledger cannot be opened, read or written

@@ -230,6 +230,8 @@ def write_usd(nano: int) -> str:
 
 def dollars(nano: int) -> str:
     """Return ``$1.23``, or as many digits as a small sum needs; exact sums are in --json."""
+    if not nano:
+        return "$0.00"
     sum_ = abs(nano)
     places = 2 if sum_ >= 10_000_000_000 else 4 if sum_ >= 10_000_000 else 6
     return f"{'-' if nano < 0 else ''}${decimal_usd(sum_, places, separator=',')}"

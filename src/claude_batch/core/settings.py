@@ -222,7 +222,8 @@ class ProviderSettings:
     ledger: Annotated[
         str | None, Flag("The ledger; by default in your data directory", metavar="PATH|URL")
     ] = None
-    """A path, or a URL of SQLite. Default: ``ledger.db`` in the user's data directory."""
+    """A path, or a URL of SQLite or PostgreSQL. Default: ``ledger.db`` in the user's data
+    directory."""
     base_url: Annotated[
         str | None, Flag("The API; by default the value of ANTHROPIC_BASE_URL", metavar="URL")
     ] = None

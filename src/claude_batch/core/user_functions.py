@@ -166,9 +166,9 @@ def _classification(found: Any) -> Disposition:
 
 def _pause(found: Any) -> float:
     if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        raise ValueError(f"it returned {found!r}, which is no number of seconds")
+        raise ValueError(f"it returned {found!r}, which is not a number of seconds")
     if not 0 <= found <= LONGEST_PAUSE:
-        raise ValueError(f"it returned {found!r} seconds; {LONGEST_PAUSE:g} is the most")
+        raise ValueError(f"it returned {found!r} seconds; at most {LONGEST_PAUSE:g} is allowed")
     return float(found)
 
 

@@ -18,7 +18,7 @@ SHORTEST_TOKEN: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardSettings:
-    """Where the dashboard listens, whom it admits, and what its pages may change."""
+    """Settings of a dashboard: its address, who may log in, and what its pages may change."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT

@@ -106,7 +106,7 @@ def attention_of(snapshot: Snapshot) -> list[Attention]:
                 f"{what} without a result" if each.lost else f"{what}, perhaps sent",
                 f"{each.reason}. "
                 + (
-                    "They may have been paid for, and are not sent again by themselves."
+                    "They may have been paid for, and are not sent again automatically."
                     if each.lost
                     else "The API's list of batches usually decides it. Sent again, they may be "
                     "paid for twice."

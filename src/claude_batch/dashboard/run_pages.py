@@ -68,7 +68,7 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
             failed = page_queries.failed_requests(tx, status.run_id, _SAMPLE, failed=status.failed)
         took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
     bar = bar_of(status.counts, status.total)
-    end = run_end(status, took)
+    end = run_end(status, took, row.parallel_batches)
     return {
         "snapshot": snapshot,
         "status": status,

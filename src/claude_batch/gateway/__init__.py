@@ -23,7 +23,7 @@ LARGEST_BODIES: Final = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """Where the gateway listens, how it keeps callers waiting, and whom it admits."""
+    """Settings of a gateway: its address, how long callers wait, and which calls it admits."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT

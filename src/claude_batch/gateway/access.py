@@ -58,7 +58,8 @@ def add_token(path: Path, name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise ActorConfigurationError(
-            f"{name!r} is no name for a token: use up to 64 letters, digits, '.', '_' and '-'"
+            f"{name!r} is not a valid name for a token: use up to 64 letters, digits, '.', '_' "
+            "and '-'"
         )
     text = ""
     if path.exists():

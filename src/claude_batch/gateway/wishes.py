@@ -1,4 +1,4 @@
-"""What a call asks for beside the Messages API: headers, or a prefix of the path."""
+"""Options of a call beyond the Messages API: headers, or a prefix of the path."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_MODES: Final = 1000
 
 
 class Wishes(NamedTuple):
-    """What one call asks for."""
+    """The options of one call beyond the Messages API."""
 
     mode: BatchProcessingMode
     label: str | None

@@ -1,7 +1,7 @@
-"""An Airflow operator that asks a run, and leaves its worker while the batches are in progress.
+"""An Airflow operator that submits a run, and defers while its batches are in progress.
 
-`ClaudeBatchOperator` stores and sends a run in its worker, and defers. `ClaudeBatchTrigger` looks
-at the run from time to time, in the triggerer. Then a worker writes the results. Workers and
+`ClaudeBatchOperator` stores and sends a run in its worker, and defers. `ClaudeBatchTrigger` checks
+the run at intervals, in the triggerer. Then a worker writes the results. Workers and
 triggerer share a ledger: a file on one machine, or PostgreSQL. Needs the extra ``airflow``.
 """
 
@@ -157,7 +157,7 @@ class ClaudeBatchOperator(BaseOperator):
         if status.failed and not self.allow_failures:
             raise AirflowException(
                 f"{count_of(status.failed, 'request')} of {run.id} failed; {_kept(run.id)} "
-                "A further attempt asks those again that failed for a passing reason"
+                "Another attempt sends those again that failed for a temporary reason"
             )
         return value
 
@@ -274,9 +274,7 @@ class ClaudeBatchTrigger(BaseTrigger):
         except LedgerError as error:
             if not error.passes:
                 return {"error": str(error)}
-            _log.warning(
-                "%s is looked at again in %g s: %s", self.run_id, self.poll_interval, error
-            )
+            _log.warning("%s is checked again in %g s: %s", self.run_id, self.poll_interval, error)
             return None
         if status.finished:
             return {"error": None}
@@ -296,7 +294,7 @@ def run_key(context: Context) -> str:
 
 
 def _kept(run_id: str) -> str:
-    return f"what was answered is kept: claude-batch status {run_id}."
+    return f"the answers so far are kept; see: claude-batch status {run_id}."
 
 
 def _provider(

@@ -1,7 +1,7 @@
 """Tasks by which procrastinate's workers send and collect what a ledger holds.
 
-The queue of jobs decides which worker works, and when. What is true stays in the ledger, whose
-lease and epoch exclude a worker that goes on after another one took its place. So jobs may be lost,
+The queue of jobs decides which worker works, and when. The state stays in the ledger, whose lease
+and epoch exclude a worker that continues after another one took its place. So jobs may be lost,
 stall or run twice: `claude_batch:sweep` defers again what the ledger needs, and nothing is sent
 twice. Needs the extra ``procrastinate``.
 """

@@ -359,8 +359,8 @@ def _check_ours(found: int) -> None:
     if not found:
         # On one machine a lock proves that a process lives. On several it is only a heartbeat.
         raise LedgerError(
-            "this process gave no sign of life for so long that another one has removed the "
-            "requests that it was storing; none of them was sent. Repeat the command",
+            "this process sent no heartbeat for so long that another process removed the requests "
+            "that it was storing; none of them was sent. Repeat the command",
             fault="busy",
         )
 

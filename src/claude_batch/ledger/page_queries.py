@@ -1,6 +1,6 @@
 """Queries of pages that people look at: bounded, paged by key, never a walk of the whole ledger.
 
-What needs a walk, the sums over results, is read a batch at a time, so that a reader can keep it.
+Sums over results need a walk. They are read one batch at a time, so that a reader can keep them.
 """
 
 from __future__ import annotations

@@ -369,7 +369,7 @@ def forget_cancellation(tx: Connection, which: Condition) -> int:
 
 
 def expire(tx: Connection, which: Condition) -> int:
-    """End queued requests as expired: they did not run before the deadline."""
+    """End queued requests as expired: they did not run before the margin of the deadline."""
     return _change(tx, which, state=RequestState.EXPIRED, finished=next_stamp(tx))
 
 

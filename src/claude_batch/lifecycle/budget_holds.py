@@ -1,4 +1,4 @@
-"""What a budget holds of a run: why its queued requests wait, and the error that says so."""
+"""Runs that a budget holds: why their queued requests wait, and the error for their callers."""
 
 from __future__ import annotations
 

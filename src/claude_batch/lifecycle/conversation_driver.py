@@ -579,8 +579,8 @@ class ConversationLoop:
                 looking.cancel()  # no effect if it is done
             if not looking.done():
                 _log.warning(
-                    "a function that checks answers has not returned for %g s, and is left; the "
-                    "answers are checked again by the next process",
+                    "a function that checks answers has not returned for %g s, and is abandoned; "
+                    "the answers are checked again by the next process",
                     LAST_LOOK,
                     extra={"for_people": True},
                 )

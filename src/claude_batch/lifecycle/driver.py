@@ -285,8 +285,8 @@ class Driver:
                     await self._drive(seat)
                 except* ServerChanged:
                     _log.warning(
-                        "another server has the ledger %s now, which is compared before anything "
-                        "is sent",
+                        "the ledger %s is on another server now; it is checked for lost sendings "
+                        "before anything is sent",
                         self._ledger.location,
                     )
                 except* Deposed:

@@ -1,4 +1,4 @@
-"""What the parts of a workspace's driver share, and how each of them stops sending."""
+"""The context that the parts of a workspace's driver share, and how a part stops sending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine notices: changes of the ledger, and calls in small groups.
+"""Notices of the engine: changes of the ledger, and calls in small groups.
 
 The changes are halts, and runs that are held, go on or finish. A driver of this or another process,
 or the user, writes them. `Noticing` reports them as events, and reads nothing if no observer is

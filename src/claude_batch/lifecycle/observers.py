@@ -183,7 +183,7 @@ class _Outlet:
             # The process ends and no thread can start; this thread may have a running loop.
             if inspect.iscoroutine(taking):
                 taking.close()
-            raise RuntimeError("the process ends; what is asynchronous is not begun any more")
+            raise RuntimeError("the process is ending; asynchronous calls are not started any more")
 
     def _hand_over_all(self, source: Source) -> None:
         try:
@@ -192,7 +192,7 @@ class _Outlet:
                     return
                 self._hand_over(event)
         except Exception as error:
-            self._blame(error, "what was to be read for it")
+            self._blame(error, "events that are read from the ledger")
 
     def _blame(self, error: BaseException, what: str) -> None:
         kind = type(error).__name__

@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What `ClaudeBatchProvider.prune` has removed, or would remove."""
+    """The result of `ClaudeBatchProvider.prune`: what was removed, or would be."""
 
     runs: list[str]
     """Ids of the removed runs."""

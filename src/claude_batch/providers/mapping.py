@@ -137,7 +137,7 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
     who = request_name(answer.key, answer.position)
     batch = f" in batch {answer.batch_id}" if answer.batch_id else ""
     if answer.via == "live":
-        batch = " asked live"
+        batch = " sent live"
     if answer.state is RequestState.ERRORED and answer.raw is not None:
         error = decode_line(answer.raw).error
         assert error is not None

@@ -204,7 +204,7 @@ Prepared = ActorRequest | InvalidRequestError | Refusal
 """A request to encode, or what prevents it."""
 
 NOTHING_SENT = "nothing was sent for it"
-LOST_WITH_IT = "the answer was billed and is lost, because a live answer is in no ledger"
+LOST_WITH_IT = "the answer was billed and is lost, because no ledger stores a live answer"
 
 REQUESTS_AT_ONCE = 64
 """Number of a run's requests that one thread receives together."""

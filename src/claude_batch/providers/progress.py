@@ -36,7 +36,7 @@ from claude_batch.core.quantities import (
     usd,
     write_usd,
 )
-from claude_batch.core.states import OPEN_AT_API, BatchState, RequestState, RunState
+from claude_batch.core.states import IN_FLIGHT, OPEN_AT_API, BatchState, RequestState, RunState
 from claude_batch.core.terminal import ColumnKind, Rows, cell, visible
 from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.live_calls import groups_live_calls
@@ -140,10 +140,11 @@ class ProgressReader:
             self._failed = status.failed
             self._failures = cost_sums.failures(tx, self._run_id)
         budget = budgets.amounts(tx, self._run_id, status.actor).get("run")
-        took: list[float] = []
+        end: float | None = None
         if status.state is RunState.RUNNING:
             row = queries.run_row(tx, self._run_id)
             took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
+            end = run_end(status, took, row.parallel_batches)
         outcomes = {str(state): n for state, n in status.counts.items() if state.is_final}
         completed = sum(outcomes.values())
         cost = sum(cost for cost, _ in self._costs.values())
@@ -158,7 +159,7 @@ class ProgressReader:
             budget=budget,
             expected_cost=cost if completed == status.total and not unpriced else None,
             failures=self._failures,
-            expected_end=run_end(status, took),
+            expected_end=end,
         )
 
     def _expected_cost(self, status: RunStatus, cost: int, completed: int) -> int | None:
@@ -185,8 +186,11 @@ class ProgressReader:
         return cost + self._estimate * left // status.total
 
 
-def run_end(status: RunStatus, took: Sequence[float]) -> float | None:
-    """Return when a run may end, from the seconds that past batches took, or None."""
+def run_end(status: RunStatus, took: Sequence[float], parallel_batches: int | None) -> float | None:
+    """Return when a run may end, from the seconds that past batches took, or None.
+
+    If ``parallel_batches`` limits the run, its further batches are expected one after another.
+    """
     if status.state is not RunState.RUNNING:
         return None
     states = [batch.state for batch in status.batches]
@@ -199,17 +203,31 @@ def run_end(status: RunStatus, took: Sequence[float]) -> float | None:
         for batch in status.batches
         if batch.state in OPEN_AT_API and batch.submitted is not None
     ]
-    waits = "queued" in status.counts or BatchState.PACKED in states
-    return expected_end(at_api, waits=waits, took=took, now=time.time())
+    queued = status.counts.get(RequestState.QUEUED, 0)
+    rounds, has_room = 0, True
+    if queued and parallel_batches is not None and status.batches:
+        size = max(1, *(batch.requests for batch in status.batches))
+        under_way = sum(state in IN_FLIGHT or state is BatchState.PACKED for state in states)
+        room = max(0, parallel_batches - under_way)
+        rounds = math.ceil(max(0, math.ceil(queued / size) - room) / parallel_batches)
+        has_room = room > 0
+    waits = BatchState.PACKED in states or (queued > 0 and has_room)
+    return expected_end(at_api, waits=waits, took=took, now=time.time(), rounds=rounds)
 
 
 def expected_end(
-    submitted: Iterable[float], *, waits: bool, took: Sequence[float], now: float
+    submitted: Iterable[float],
+    *,
+    waits: bool,
+    took: Sequence[float],
+    now: float,
+    rounds: int = 0,
 ) -> float | None:
     """Return when the last batch may end, from the seconds that past ones took, or None.
 
     A batch is expected to take the median of those that took longer than its present age.
     ``waits``: whether more is still to be sent, for which a batch from now on is expected.
+    ``rounds``: how many more batches follow one after another, once these have ended.
     """
     ends: list[float] = [now]
     starts = list(submitted) + ([now] if waits else [])
@@ -218,7 +236,9 @@ def expected_end(
         if not longer:
             return None
         ends.append(start + median(longer))
-    return max(ends)
+    if not rounds:
+        return max(ends)
+    return max(ends) + rounds * median(took) if took else None
 
 
 # Reports ------------------------------------------------------------------------------------------
@@ -581,12 +601,12 @@ def progress_words(progress: Progress) -> list[str]:
 
 def _cost_and_time(progress: Progress) -> list[str]:
     words: list[str] = []
-    if progress.cost or progress.unpriced:
+    if progress.cost or progress.unpriced or progress.budget is not None:
         unpriced = " plus unpriced answers" if progress.unpriced else ""
         of = "" if progress.budget is None else f" of {write_usd(progress.budget)}"
         words.append(f"cost so far {dollars(progress.cost)}{of}{unpriced}")
     if progress.expected_end is not None:
-        words.append(f"about {roughly(progress.expected_end - time.time())} left")
+        words.append(f"about {roughly(max(1, progress.expected_end - time.time()))} left")
     if progress.failures:
         failed = [f"{count:,} {kind}" for kind, count in progress.failures.items()]
         words.append(f"failed: {', '.join(failed)}")
@@ -607,6 +627,8 @@ def _bar(progress: Progress) -> Table:
     from rich.table import Table
 
     line = Table.grid(padding=(0, 1))
+    line.add_column()
+    line.add_column(overflow="fold")
     total = None if progress.total is None else max(1, progress.total)
     line.add_row(
         ProgressBar(total=total, completed=progress.completed, width=BAR_WIDTH),
@@ -623,7 +645,8 @@ def ago(then: float | None, now: float) -> str:
 def _next(batch: BatchStatus, now: float) -> str:
     if batch.next_check is None or batch.state is BatchState.COLLECTED:
         return ""
-    return f"in {roughly(batch.next_check - now)}"
+    left = batch.next_check - now
+    return f"in {roughly(max(1, left))}" if left > 0 else "now"
 
 
 def run_details(
@@ -635,7 +658,7 @@ def run_details(
     now = time.time()
     lines = [
         f"{status.run_id} {status.state}: {counts_line(status)}",
-        f"asked {ago(status.created, now)} ago of {status.actor}",
+        f"actor {status.actor}, submitted {ago(status.created, now)} ago",
     ]
     if status.label is not None:
         lines.append(f"label: {status.label}")

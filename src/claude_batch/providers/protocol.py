@@ -16,7 +16,7 @@ from claude_batch.actor.response import ActorResponse, ActorResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderCapabilities:
-    """What a caller can expect of a provider."""
+    """The capabilities of a provider that a caller may rely on."""
 
     batch: bool = False
     """Requests travel in batches: half the price, and up to 24 hours of latency."""
@@ -48,7 +48,7 @@ class Provider(Protocol):
 
     @property
     def capabilities(self) -> ProviderCapabilities:
-        """What a caller can expect of this provider."""
+        """The capabilities of this provider that a caller may rely on."""
         ...
 
     async def respond(

@@ -1,4 +1,4 @@
-"""Requests that failed or may be lost: how they are sent again, and what is said of it."""
+"""Send failed and lost requests again, and report what a rerun does."""
 
 from __future__ import annotations
 

@@ -563,7 +563,7 @@ class Run(Closing):
             return
         if (taker := self.output_taker(self.results_dir)) is not None:
             _log.warning(
-                "%s writes no files to %s, which is written by %s now, which was asked for later; "
+                "%s writes no files to %s, which now belongs to %s, a later run that writes to it; "
                 "give it another folder with set_results_dir()",
                 self.id,
                 self.results_dir,

@@ -144,7 +144,9 @@ def keeps_places(ledger: Ledger, process: str | None) -> bool:
 def warn_of_displaced(displaced: Iterable[Displaced], run_id: str) -> None:
     """Log from which runs a run has taken the output."""
     for each in displaced:
-        _log.warning("%s was to write %s too; %s has it now", each.run_id, each.place, run_id)
+        _log.warning(
+            "%s was to write to %s too; only %s writes to it now", each.run_id, each.place, run_id
+        )
 
 
 class RunWriter:

@@ -487,7 +487,7 @@ def _probe_words(workspace: Any, now: float) -> str:
     if workspace.next_probe is None:
         return f"halted for {age}, until you run `{workspaces.remedy_of(workspace.halt_reason)}`"
     left = workspace.next_probe - now
-    when = f"in {roughly(left)}" if left > 0 else "next"
+    when = f"in {roughly(max(1, left))}" if left > 0 else "next"
     return f"halted for {age}; the driver tries one request {when}"
 
 
@@ -497,7 +497,7 @@ def _at_api_words(at_api: list[BatchStatus], now: float) -> str:
     words = f"{count} at the API for {age} (most end within an hour, all within 24 hours)"
     checks = [batch.next_check for batch in at_api if batch.next_check is not None]
     if checks and (left := min(checks) - now) > 0:
-        words += f"; next check in {roughly(left)}"
+        words += f"; next check in {roughly(max(1, left))}"
     return words
 
 
@@ -516,7 +516,7 @@ def _missing_words(incomplete: list[BatchStatus], now: float) -> str:
     )
     checks = [batch.next_check for batch in incomplete if batch.next_check is not None]
     if checks and (left := min(checks) - now) > 0:
-        words += f", next in {roughly(left)}"
+        words += f", next in {roughly(max(1, left))}"
     return words
 
 

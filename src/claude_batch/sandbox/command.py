@@ -144,11 +144,11 @@ def _setting(name: str, *, show_default: bool = True, **more: Any) -> Callable[[
 @click.option("--no-workspace-header", is_flag=True,
               help="Do not send anthropic-workspace-id.")  # fmt: skip
 def sandbox(*, faults: Path | None, no_workspace_header: bool, **fields: Any) -> None:
-    """Serve a local imitation of the Message Batches API, with faults on demand.
+    """Serve a local imitation of the Message Batches API.
 
-    Prints one line, "sandbox listening on http://127.0.0.1:PORT", and serves until it is
-    interrupted. Point ANTHROPIC_BASE_URL at that address; any key that does not contain "invalid"
-    is taken.
+    It can refuse, delay, drop and contradict on demand. Prints one line, "sandbox listening on
+    http://127.0.0.1:PORT", and serves until it is interrupted. Point ANTHROPIC_BASE_URL at that
+    address; any key that does not contain "invalid" is taken.
     """
     settings = SandboxSettings(
         faults=None if faults is None else read_plan(faults),

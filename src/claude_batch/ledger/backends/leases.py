@@ -1,10 +1,11 @@
-"""Processes, leader seats and claims, on several machines: rows that are renewed, and expire.
+"""Processes, leader locks and claims, on several machines: rows that are renewed, and expire.
 
-The operating system cannot tell of a process on another machine. A process therefore renews its row
-every `heartbeat` seconds, and is taken for dead when it has not for `take_over`. Who sees its pid
-end, on Linux, need not wait. A lease only saves work: if a process that was taken for dead goes on,
-the epoch and the token of its seat exclude its writes, and its POSTs are excluded by the arm
-window, which is shorter than the lease.
+The operating system does not report whether a process on another machine lives. A process therefore
+renews its row every `heartbeat` seconds. If it has not done so for `take_over` seconds, the others
+treat it as dead. On Linux, a process of the same machine that sees the pid end does not wait. A
+lease only saves work: if a process that was treated as dead continues, the epoch and the token of
+its seat exclude its writes, and its POSTs are excluded by the arm window, which is shorter than the
+lease.
 """
 
 from __future__ import annotations
@@ -323,7 +324,7 @@ class Leases:
                 self._say_left(error)
 
     def _say_left(self, error: object) -> None:
-        _log.info("the seat is free only after %g s: %s", self._settings.take_over, error)
+        _log.info("the leader lock is free only after %g s: %s", self._settings.take_over, error)
 
     def is_alive(self, process: str) -> bool:
         """Return whether a process has renewed its row lately, and was not seen to have ended."""
