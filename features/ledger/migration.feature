@@ -16,6 +16,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       | 4       |
       | 5       |
       | 6       |
+      | 7       |
 
   Scenario: What budgets have counted of a ledger of version 3 is still counted
     Given a ledger of schema version 3 with a run in it
@@ -43,7 +44,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
     When a command runs: status --ledger old.db
     Then the command line exits with 0 and says
       """
-      was migrated from schema version 1 to 7
+      was migrated from schema version 1 to 8
       old.db.v1.backup is a copy of the old file
       """
 

@@ -11,7 +11,7 @@ Feature: A ledger of an older version on PostgreSQL is brought to this one, and 
     When a command runs: status
     Then the command line exits with 0 and says
       """
-      was migrated from schema version 6 to 7
+      was migrated from schema version 6 to 8
       """
     And the server's ledger has the tables, columns and indexes of a new one
     And the run is still in the server's ledger, and can be sent
@@ -25,7 +25,7 @@ Feature: A ledger of an older version on PostgreSQL is brought to this one, and 
       """
     And the command line says
       """
-      (process 7 on elsewhere); end it first: this claude-batch brings it from schema version 6 to 7
+      (process 7 on elsewhere); end it first: this claude-batch brings it from schema version 6 to 8
       """
     And the server's ledger is still of schema version 6
 

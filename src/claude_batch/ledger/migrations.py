@@ -127,6 +127,12 @@ def from_6_to_7(tx: Connection) -> None:
     add_what_is_missing(tx)
 
 
+def from_7_to_8(tx: Connection) -> None:
+    """Add what version 8 adds, and to an index what later ledgers of version 7 have in it."""
+    tx.exec_driver_sql("DROP INDEX ix_calls_digest")
+    add_what_is_missing(tx)
+
+
 STEPS: dict[int, Callable[[Connection], None]] = {
     1: from_1_to_2,
     2: from_2_to_3,
@@ -134,6 +140,7 @@ STEPS: dict[int, Callable[[Connection], None]] = {
     4: add_what_is_missing,
     5: from_5_to_6,
     6: from_6_to_7,
+    7: from_7_to_8,
 }
 """The step from each version to the next."""
 
