@@ -370,6 +370,27 @@ Feature: A ledger on PostgreSQL
     When a command runs: run actor.yaml more.jsonl -o more-out.jsonl --poll-interval 0.1s
     Then the command line exits with 0
 
+  Scenario: A recovery that a standby's promotion interrupts blames no other process, and is repeated
+    Given a proxy before the PostgreSQL server
+    And a command's file "prompts.jsonl" of 3 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o first.jsonl
+    Given a standby of it
+    And the standby has everything and is detached
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "nth": 2, "action": {"type": "delay", "seconds": 3}}]}
+      """
+    When a command recovers the ledger while the standby takes the server's place
+    Then the command line exits with 3 and says
+      """
+      another server has the ledger
+      """
+    When a command runs until it need not be repeated: ledger recover --settling 1ms
+    Then the command line exits with 0 and says
+      """
+      the ledger is recovered and may send again
+      """
+
   Scenario: A worker that keeps driving while a standby takes its server's place sends nothing before the ledger is recovered
     Given a proxy before the PostgreSQL server
     And two workers: --health 0

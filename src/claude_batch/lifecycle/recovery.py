@@ -42,7 +42,7 @@ from claude_batch.ledger.high_water import (
     note_behind,
     posts_of,
 )
-from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Ledger, Seat, ServerChanged, Transaction
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
     COMPLETE_FETCHES,
@@ -150,6 +150,12 @@ async def recover(
         with ledger.every_seat(ids, "recovery must be alone with the ledger"):
             try:
                 return await _Recovery(ledger, client, settings, here).run(force)
+            except ServerChanged:
+                raise LedgerError(
+                    f"another server has the ledger {ledger.location} now, and may have forgotten "
+                    "what was found. Repeat `claude-batch ledger recover`",
+                    fault="busy",
+                ) from None
             except Deposed:
                 raise LedgerError(
                     f"another process has taken over the ledger {ledger.location}, because this "
