@@ -139,9 +139,11 @@ class RestoreVerdict(Verdict):
         return max(super().allowed(), self._allowed)
 
     def _billed(self) -> int:
-        # What strangers have cost counts for the day alone: their actor is not known.
+        # What strangers have cost counts for the day alone: their actor is not known. What was
+        # deleted after the copy was made can be found nowhere.
+        gone = {remote.id for remote in self.forgotten() if remote.deleted}
         return super()._billed() - COST * sum(
-            outcome == "succeeded" and identifier[:32] in self._strangers
+            outcome == "succeeded" and (remote.id in gone or identifier[:32] in self._strangers)
             for remote in self._api.remotes
             if remote.ours
             for identifier, outcome in remote.outcomes.items()
@@ -151,10 +153,14 @@ class RestoreVerdict(Verdict):
         return self.is_whole and not self.is_behind() and super().is_quiet()
 
     def conclude(self) -> None:
+        named = "SELECT value FROM meta WHERE name IN ('incarnation', 'former_incarnations')"
+        known = {word for row in self.rows(named) for word in row["value"].split()}
         for remote in self.forgotten():
             requests = {identifier[:32] for identifier in remote.ids}
             is_readable = not remote.deleted and self._had_requests.get(remote.workspace)
-            if requests & self._strangers and is_readable:
+            # One that was given after the copy, and that no mark has, names nobody's ledger.
+            is_ours = any(parts[1] in known for parts in map(parse_custom_id, remote.ids) if parts)
+            if requests & self._strangers and is_readable and is_ours:
                 self._say(f"{remote.id} was not found, which answers {requests}")
         super().conclude()
 
@@ -223,8 +229,6 @@ class RestoreMachine(LifecycleMachine):
     def _restore(self, pick: int, mark: str) -> None:
         """The ledger is replaced by an earlier copy; so may be its mark, or be lost."""
         copy = self.copies[pick % len(self.copies)]
-        if mark == "restored" and copy.is_behind:
-            mark = "kept"  # nothing would show that its recovery was not interrupted just now
         of_ledger = self._mark
         self._end_all()
         self.verdict.close()

@@ -311,7 +311,8 @@ def _(context: Context, words: str) -> None:
         os.chmod(folder, 0o777)  # the server's programs run as its own user
         dump = Path(folder) / "ledger.dump"
         context.postgres.dump(dump, "claude_batch")
-        command(context, words)
+        for each in words.split(", then: "):
+            command(context, each)
         context.postgres.restore(dump)
 
 
