@@ -121,7 +121,13 @@ Feature: Who may call the gateway, and how much
       | 985    | 0      | 400    |
       | 985    | 300000 | 400    |
       | 100000 | 0      | 400    |
-    And the gateway's ledger holds 2 requests
+    And the gateway's responses to values of stream are as follows
+      | stream  | status | type              |
+      | true    | 200    | text/event-stream |
+      | null    | 200    | application/json  |
+      | "false" | 400    | application/json  |
+      | 1       | 400    | application/json  |
+    And the gateway's ledger holds 4 requests
 
   Scenario: A gateway whose engine has stopped says that it must start again
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
