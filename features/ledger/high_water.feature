@@ -685,36 +685,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the API has taken 1 batches, and processed no request twice
 
   Scenario: A backup from within a recovery, restored together with its mark, finds what was sent after it
-    Given the API has the faults
-      """
-      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
-      """
-    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
-    And the API has no faults any more
-    And a command's ledger may send at once
-    And a command runs: ledger recover --even-if-whole
-    Then the command line exits with 3
-    When a command runs: ledger backup copy.db
-    And the high-water marks are kept aside
-    And a command waits 0.2 seconds
-    And a command runs: ledger recover
-    Then the command line exits with 0
-    When the API's clock goes 1 hours on
-    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
-    Then the command line exits with 0
-    When a command's ledger is replaced by "copy.db"
-    And the high-water marks are put back
-    And a command runs: ledger recover
-    And a command waits 0.2 seconds
-    And a command runs: ledger recover
-    Then the command line exits with 0
-    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
-    Then the command line exits with 0
-    And the command line has written 3 answers in order to "out.jsonl"
-    And the API has taken 1 batches, and processed no request twice
-
-  Scenario: A backup from within a recovery, restored together with its mark, waits on order for what processes
-    Given a command's API with {"latency": 3600}
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
     And the API has the faults
       """
       {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
@@ -726,7 +697,38 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line exits with 3
     When a command runs: ledger backup copy.db
     And the high-water marks are kept aside
-    And a command waits 0.2 seconds
+    And the API's clock goes 1 hours on
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When the API's clock goes 1 hours on
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And the high-water marks are put back
+    And a command runs: ledger recover
+    And the API's clock goes 1 hours on
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+
+  Scenario: A backup from within a recovery, restored together with its mark, waits on order for what processes
+    Given a command's API with {"latency": 3600}
+    And a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: ledger recover --even-if-whole
+    Then the command line exits with 3
+    When a command runs: ledger backup copy.db
+    And the high-water marks are kept aside
+    And the API's clock goes 1 hours on
     And a command runs: ledger recover
     Then the command line exits with 0
     When the API's clock goes 1 hours on

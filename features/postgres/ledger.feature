@@ -374,11 +374,11 @@ Feature: A ledger on PostgreSQL
     Given a command's file "prompts.jsonl" of 3 prompts
     When a command runs: run actor.yaml prompts.jsonl -o first.jsonl
     And a command's environment has CLAUDE_BATCH_STATE_DIR = one
-    And a command runs: ledger recover --even-if-whole --settling 2s
+    And a command runs: ledger recover --even-if-whole --settling 15m
     Then the command line exits with 3
     When a command's environment has CLAUDE_BATCH_STATE_DIR = another
-    And a command waits 2.5 seconds
-    And a command runs: ledger recover --settling 2s
+    And the API's clock goes 1 hours on
+    And a command runs: ledger recover --settling 15m
     Then the command line exits with 0 and says
       """
       the ledger is recovered and may send again
@@ -394,19 +394,19 @@ Feature: A ledger on PostgreSQL
     When a command runs: submit actor.yaml prompts.jsonl -o first.jsonl
     And the API has no faults any more
     And a command's ledger may send at once
-    And a command runs: ledger recover --even-if-whole --settling 2s
+    And a command runs: ledger recover --even-if-whole --settling 15m
     Then the command line exits with 3
-    When a command waits 2.5 seconds
+    When the API's clock goes 1 hours on
     And the API's clock goes 1 hours on
-    And the ledger's schema is dumped, and restored after a command runs: ledger recover --settling 2s, then: submit actor.yaml prompts.jsonl -o first.jsonl
+    And the ledger's schema is dumped, and restored after a command runs: ledger recover --settling 15m, then: submit actor.yaml prompts.jsonl -o first.jsonl
     Then the command line exits with 0
-    When a command runs: ledger recover --settling 2s
+    When a command runs: ledger recover --settling 15m
     Then the command line exits with 3 and says
       """
       cannot be recovered: it is still processing
       """
     When the API's clock goes 2 hours on
-    And a command runs: ledger recover --settling 2s
+    And a command runs: ledger recover --settling 15m
     Then the command line exits with 0
     When a command runs: resume
     Then the command line exits with 0

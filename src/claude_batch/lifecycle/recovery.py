@@ -150,8 +150,8 @@ async def recover(
                 return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_seat(ids, "recovery must be alone with the ledger"):
             try:
-                recovery = _Recovery(ledger, client, settings, here)
-                return await recovery.run(force, anew=even_if_whole)
+                recovery = _Recovery(ledger, client, settings, here, is_copy=even_if_whole)
+                return await recovery.run(force)
             except ServerChanged:
                 raise LedgerError(
                     f"another server has the ledger {ledger.location} now, and may have forgotten "
@@ -172,9 +172,17 @@ _AGAIN = "What was found is kept; repeat `claude-batch ledger recover`"
 
 class _Recovery:
     def __init__(
-        self, ledger: Ledger, client: BatchesClient, settings: LedgerSettings, workspace_id: int
+        self,
+        ledger: Ledger,
+        client: BatchesClient,
+        settings: LedgerSettings,
+        workspace_id: int,
+        *,
+        is_copy: bool,
     ) -> None:
+        """Begin or continue a recovery; ``is_copy`` if its mark may have been restored too."""
         self._ledger = ledger
+        self._is_copy = is_copy
         self._client = client
         self._settings = settings
         self._high_water = HighWater(ledger)
@@ -214,8 +222,7 @@ class _Recovery:
         self._prices = prices_of(settings.prices)
         self.found = Recovered()
 
-    async def run(self, force: bool, *, anew: bool) -> Recovered:
-        """Recover as far as possible now; ``anew`` if a copy may have been restored again."""
+    async def run(self, force: bool) -> Recovered:
         mark = self._high_water.read()
         await self._collect_known()
         with self._ledger.read() as tx:
@@ -239,7 +246,7 @@ class _Recovery:
         )
         later = [batch for batch in forgotten if (batch.created or since) > until]
         has_sent_again = await self._any_is_ours(later)
-        if has_sent_again or (later and anew):
+        if has_sent_again or (later and self._is_copy):
             self._begin_anew(everywhere=has_sent_again)
             later, passed = [], 0.0
         for batch in forgotten[: len(forgotten) - len(later)]:
