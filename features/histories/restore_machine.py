@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import ledgers_on_postgres
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -206,7 +208,10 @@ class RestoreMachine(LifecycleMachine):
     def back_up(self) -> None:
         self.copied += 1
         path = self.path.with_name(f"copy-{self.copied}.db")
-        self.process.ledger.backup(path)
+        if ledgers_on_postgres.VARIABLE in os.environ:
+            ledgers_on_postgres.dump(self.path, path)
+        else:
+            self.process.ledger.backup(path)
         mark = self._mark.read_bytes() if self._mark.exists() else None
         known, is_behind = self.verdict.known(), self.verdict.is_behind()
         copy = Copy(path, mark, is_behind, known, list(self.runs), list(self.calls))
@@ -232,9 +237,12 @@ class RestoreMachine(LifecycleMachine):
         of_ledger = self._mark
         self._end_all()
         self.verdict.close()
-        for end in ("", "-wal", "-shm"):
-            Path(f"{self.path}{end}").unlink(missing_ok=True)
-        shutil.copyfile(copy.path, self.path)
+        if ledgers_on_postgres.VARIABLE in os.environ:
+            ledgers_on_postgres.restore(self.path, copy.path)
+        else:
+            for end in ("", "-wal", "-shm"):
+                Path(f"{self.path}{end}").unlink(missing_ok=True)
+            shutil.copyfile(copy.path, self.path)
         if mark == "lost" or (mark == "restored" and copy.mark is None):
             of_ledger.unlink(missing_ok=True)
         elif mark == "restored" and copy.mark is not None:
