@@ -188,6 +188,15 @@ Feature: Who may call the gateway, and how much
       is that of the gateway itself; unset ANTHROPIC_BASE_URL where the gateway starts
       """
 
+  Scenario: A batch of a caller's own does not stop a ledger that is said to be alone in its workspace
+    Given a gateway over the sandbox with {"latency": 0, "hold": 30, "exclusive_workspace": true}
+    And the gateway has tokens for ann
+    Then the official SDK's calls of the gateway return as follows
+      | call                    | arguments                                                                                                                                        | field      | value            |
+      | messages.create         | {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "one"}]}                                                 | role       | assistant        |
+      | messages.batches.create | {"requests": [{"custom_id": "one", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "one"}]}}]} | error.type | permission_error |
+      | messages.create         | {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "two"}]}                                                 | role       | assistant        |
+
   Scenario: Callers with tokens see no batches of the ledger, which hold the calls of all names
     Given a gateway over the sandbox with {"hold": 30}
     And the gateway has tokens for ann and bob
