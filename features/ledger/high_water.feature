@@ -806,6 +806,25 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       | field  | value           |
       | reason | "ledger_behind" |
 
+  Scenario Outline: A process sends nothing more from a file that is not the ledger's any more: <trouble>
+    Given a command's file "many.jsonl" of 60 prompts
+    When a command runs: run actor.yaml more.jsonl
+    And a command runs: ledger backup older.db
+    And a command runs: run actor.yaml many.jsonl
+    Given a batch provider
+    When "hello" is asked with the key "k"
+    And a ledger has trouble: <trouble>
+    And "good-bye" is asked with the key "l"
+    Then every call fails with LedgerError
+    And the ledger error says "<words>"
+    And the API has taken 3 batches, and processed no request twice
+
+    Examples:
+      | trouble                          | words                                   |
+      | its file is removed              | was removed or replaced by another file |
+      | its file is replaced by a copy   | was removed or replaced by another file |
+      | an older copy is written over it | away together with its -wal file        |
+
   Scenario: A backup never overwrites, and may be made while others write
     When a command runs: submit actor.yaml asks.jsonl
     And a command runs: ledger backup
