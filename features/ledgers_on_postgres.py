@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import postgres_server
+import psycopg
+from sqlalchemy import make_url
 
 from claude_batch.core.settings import without_password
 from claude_batch.ledger import store
@@ -69,6 +71,22 @@ def rows(location: str, query: str) -> list[Any]:
         return []
     finally:
         backend.close()
+
+
+def dump(location: str | Path, target: Path) -> None:
+    """Copy a ledger to a file."""
+    schema = str(make_url(url_of(str(location))).query["schema"])
+    options = ("--format=custom", f"--schema={schema}", f"--file={target}")
+    postgres_server.run_client("pg_dump", *options, os.environ[VARIABLE])
+
+
+def restore(location: str | Path, source: Path) -> None:
+    """Put a ledger's copy in its place."""
+    schema = str(make_url(url_of(str(location))).query["schema"])
+    with psycopg.connect(os.environ[VARIABLE], autocommit=True) as connection:
+        connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+    options = ("--single-transaction", f"--dbname={os.environ[VARIABLE]}")
+    postgres_server.run_client("pg_restore", *options, str(source))
 
 
 def begin() -> None:

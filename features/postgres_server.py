@@ -352,6 +352,11 @@ def _program(name: str) -> str:
     return str(Path(spec.submodule_search_locations[0]) / "pginstall" / "bin" / name)
 
 
+def run_client(program: str, *arguments: str) -> None:
+    """Run a program of PostgreSQL that uses a server."""
+    subprocess.run([_program(program), *arguments], check=True, capture_output=True)
+
+
 def free_port() -> int:
     with socket.socket() as found:
         found.bind((HOST, 0))

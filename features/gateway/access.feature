@@ -121,7 +121,13 @@ Feature: Who may call the gateway, and how much
       | 985    | 0      | 400    |
       | 985    | 300000 | 400    |
       | 100000 | 0      | 400    |
-    And the gateway's ledger holds 2 requests
+    And the gateway's responses to values of stream are as follows
+      | stream  | status | type              |
+      | true    | 200    | text/event-stream |
+      | null    | 200    | application/json  |
+      | "false" | 400    | application/json  |
+      | 1       | 400    | application/json  |
+    And the gateway's ledger holds 4 requests
 
   Scenario: A gateway whose engine has stopped says that it must start again
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
@@ -181,6 +187,15 @@ Feature: Who may call the gateway, and how much
       """
       is that of the gateway itself; unset ANTHROPIC_BASE_URL where the gateway starts
       """
+
+  Scenario: A batch of a caller's own does not stop a ledger that is said to be alone in its workspace
+    Given a gateway over the sandbox with {"latency": 0, "hold": 30, "exclusive_workspace": true}
+    And the gateway has tokens for ann
+    Then the official SDK's calls of the gateway return as follows
+      | call                    | arguments                                                                                                                                        | field      | value            |
+      | messages.create         | {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "one"}]}                                                 | role       | assistant        |
+      | messages.batches.create | {"requests": [{"custom_id": "one", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "one"}]}}]} | error.type | permission_error |
+      | messages.create         | {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "two"}]}                                                 | role       | assistant        |
 
   Scenario: Callers with tokens see no batches of the ledger, which hold the calls of all names
     Given a gateway over the sandbox with {"hold": 30}

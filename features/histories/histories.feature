@@ -15,6 +15,7 @@ Feature: Random histories keep the promises
     When random histories with live calls are played
     Then none of them breaks a promise
 
+  @both_backends
   Scenario: Random histories with restored copies keep the promises
     When random histories with restored copies are played
     Then none of them breaks a promise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import ledgers_on_postgres
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -139,9 +141,11 @@ class RestoreVerdict(Verdict):
         return max(super().allowed(), self._allowed)
 
     def _billed(self) -> int:
-        # What strangers have cost counts for the day alone: their actor is not known.
+        # What strangers have cost counts for the day alone: their actor is not known. What was
+        # deleted after the copy was made can be found nowhere.
+        gone = {remote.id for remote in self.forgotten() if remote.deleted}
         return super()._billed() - COST * sum(
-            outcome == "succeeded" and identifier[:32] in self._strangers
+            outcome == "succeeded" and (remote.id in gone or identifier[:32] in self._strangers)
             for remote in self._api.remotes
             if remote.ours
             for identifier, outcome in remote.outcomes.items()
@@ -151,10 +155,14 @@ class RestoreVerdict(Verdict):
         return self.is_whole and not self.is_behind() and super().is_quiet()
 
     def conclude(self) -> None:
+        named = "SELECT value FROM meta WHERE name IN ('incarnation', 'former_incarnations')"
+        known = {word for row in self.rows(named) for word in row["value"].split()}
         for remote in self.forgotten():
             requests = {identifier[:32] for identifier in remote.ids}
             is_readable = not remote.deleted and self._had_requests.get(remote.workspace)
-            if requests & self._strangers and is_readable:
+            # One that was given after the copy, and that no mark has, names nobody's ledger.
+            is_ours = any(parts[1] in known for parts in map(parse_custom_id, remote.ids) if parts)
+            if requests & self._strangers and is_readable and is_ours:
                 self._say(f"{remote.id} was not found, which answers {requests}")
         super().conclude()
 
@@ -200,7 +208,10 @@ class RestoreMachine(LifecycleMachine):
     def back_up(self) -> None:
         self.copied += 1
         path = self.path.with_name(f"copy-{self.copied}.db")
-        self.process.ledger.backup(path)
+        if ledgers_on_postgres.VARIABLE in os.environ:
+            ledgers_on_postgres.dump(self.path, path)
+        else:
+            self.process.ledger.backup(path)
         mark = self._mark.read_bytes() if self._mark.exists() else None
         known, is_behind = self.verdict.known(), self.verdict.is_behind()
         copy = Copy(path, mark, is_behind, known, list(self.runs), list(self.calls))
@@ -223,14 +234,15 @@ class RestoreMachine(LifecycleMachine):
     def _restore(self, pick: int, mark: str) -> None:
         """The ledger is replaced by an earlier copy; so may be its mark, or be lost."""
         copy = self.copies[pick % len(self.copies)]
-        if mark == "restored" and copy.is_behind:
-            mark = "kept"  # nothing would show that its recovery was not interrupted just now
         of_ledger = self._mark
         self._end_all()
         self.verdict.close()
-        for end in ("", "-wal", "-shm"):
-            Path(f"{self.path}{end}").unlink(missing_ok=True)
-        shutil.copyfile(copy.path, self.path)
+        if ledgers_on_postgres.VARIABLE in os.environ:
+            ledgers_on_postgres.restore(self.path, copy.path)
+        else:
+            for end in ("", "-wal", "-shm"):
+                Path(f"{self.path}{end}").unlink(missing_ok=True)
+            shutil.copyfile(copy.path, self.path)
         if mark == "lost" or (mark == "restored" and copy.mark is None):
             of_ledger.unlink(missing_ok=True)
         elif mark == "restored" and copy.mark is not None:

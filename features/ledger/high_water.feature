@@ -684,6 +684,71 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       """
     And the API has taken 1 batches, and processed no request twice
 
+  Scenario: A backup from within a recovery, restored together with its mark, finds what was sent after it
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: ledger recover --even-if-whole
+    Then the command line exits with 3
+    When a command runs: ledger backup copy.db
+    And the high-water marks are kept aside
+    And the API's clock goes 1 hours on
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When the API's clock goes 1 hours on
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And the high-water marks are put back
+    And a command runs: ledger recover
+    And the API's clock goes 1 hours on
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+
+  Scenario: A backup from within a recovery, restored together with its mark, waits on order for what processes
+    Given a command's API with {"latency": 3600}
+    And a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: ledger recover --even-if-whole
+    Then the command line exits with 3
+    When a command runs: ledger backup copy.db
+    And the high-water marks are kept aside
+    And the API's clock goes 1 hours on
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When the API's clock goes 1 hours on
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And the high-water marks are put back
+    And a command runs: ledger recover --even-if-whole
+    Then the command line exits with 3 and says
+      """
+      cannot be recovered: it is still processing
+      """
+    When the API's clock goes 2 hours on
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+
   Scenario: Where the mark cannot be written nothing is sent
     Given a command's environment has CLAUDE_BATCH_STATE_DIR = asks.jsonl/state
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
@@ -740,6 +805,25 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the error's fields are
       | field  | value           |
       | reason | "ledger_behind" |
+
+  Scenario Outline: A process sends nothing more from a file that is not the ledger's any more: <trouble>
+    Given a command's file "many.jsonl" of 60 prompts
+    When a command runs: run actor.yaml more.jsonl
+    And a command runs: ledger backup older.db
+    And a command runs: run actor.yaml many.jsonl
+    Given a batch provider
+    When "hello" is asked with the key "k"
+    And a ledger has trouble: <trouble>
+    And "good-bye" is asked with the key "l"
+    Then every call fails with LedgerError
+    And the ledger error says "<words>"
+    And the API has taken 3 batches, and processed no request twice
+
+    Examples:
+      | trouble                          | words                                   |
+      | its file is removed              | was removed or replaced by another file |
+      | its file is replaced by a copy   | was removed or replaced by another file |
+      | an older copy is written over it | away together with its -wal file        |
 
   Scenario: A backup never overwrites, and may be made while others write
     When a command runs: submit actor.yaml asks.jsonl

@@ -407,6 +407,15 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | made after settling           | {"count": 4, "created": 2000}                | no   |
       | of an age that cannot be read | {"count": 4}                                 | yes  |
 
+  Scenario: A list of batches that is not in the API's order is read to its end
+    Then a list of batches is read back to a time as follows
+      | order                            | pages                         | since | read |
+      | newest first                     | [[900, 800], [300, 200], [90]] | 500   | 2    |
+      | newest first, seconds apart      | [[900, 901], [300, 310], [90]] | 500   | 2    |
+      | oldest first                     | [[90, 200], [300, 800], [900]] | 500   | 3    |
+      | oldest first, a batch to a page  | [[600], [800], [300], [900]]  | 500   | 4    |
+      | nothing is older                 | [[900, 800], [700, 600], [590]] | 500 | 3    |
+
   Scenario: What candidates decide
     Then candidates decide as follows
       | states        | settled | decision   |

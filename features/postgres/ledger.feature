@@ -370,6 +370,69 @@ Feature: A ledger on PostgreSQL
     When a command runs: run actor.yaml more.jsonl -o more-out.jsonl --poll-interval 0.1s
     Then the command line exits with 0
 
+  Scenario: A recovery is continued in another container, which has no high-water mark
+    Given a command's file "prompts.jsonl" of 3 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o first.jsonl
+    And a command's environment has CLAUDE_BATCH_STATE_DIR = one
+    And a command runs: ledger recover --even-if-whole --settling 15m
+    Then the command line exits with 3
+    When a command's environment has CLAUDE_BATCH_STATE_DIR = another
+    And the API's clock goes 1 hours on
+    And a command runs: ledger recover --settling 15m
+    Then the command line exits with 0 and says
+      """
+      the ledger is recovered and may send again
+      """
+
+  Scenario: A schema that was dumped within a recovery finds what was sent after it
+    Given a command's file "prompts.jsonl" of 3 prompts
+    And a command's API with {"latency": 3600}
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml prompts.jsonl -o first.jsonl
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: ledger recover --even-if-whole --settling 15m
+    Then the command line exits with 3
+    When the API's clock goes 1 hours on
+    And the API's clock goes 1 hours on
+    And the ledger's schema is dumped, and restored after a command runs: ledger recover --settling 15m, then: submit actor.yaml prompts.jsonl -o first.jsonl
+    Then the command line exits with 0
+    When a command runs: ledger recover --settling 15m
+    Then the command line exits with 3 and says
+      """
+      cannot be recovered: it is still processing
+      """
+    When the API's clock goes 2 hours on
+    And a command runs: ledger recover --settling 15m
+    Then the command line exits with 0
+    When a command runs: resume
+    Then the command line exits with 0
+    And the API has processed each of 3 requests once
+
+  Scenario: A recovery that a standby's promotion interrupts blames no other process, and is repeated
+    Given a proxy before the PostgreSQL server
+    And a command's file "prompts.jsonl" of 3 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o first.jsonl
+    Given a standby of it
+    And the standby has everything and is detached
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "nth": 2, "action": {"type": "delay", "seconds": 3}}]}
+      """
+    When a command recovers the ledger while the standby takes the server's place
+    Then the command line exits with 3 and says
+      """
+      another server has the ledger
+      """
+    When a command runs until it need not be repeated: ledger recover --settling 1ms
+    Then the command line exits with 0 and says
+      """
+      the ledger is recovered and may send again
+      """
+
   Scenario: A worker that keeps driving while a standby takes its server's place sends nothing before the ledger is recovered
     Given a proxy before the PostgreSQL server
     And two workers: --health 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sqlite3
 import time
 import urllib.request
@@ -60,7 +61,7 @@ def replaced() -> None:
     copy.replace(ledger_file())
 
 
-TROUBLES: dict[str, Callable[[], None]] = {
+TROUBLES: dict[str, Callable[[], object]] = {
     "its pages are overwritten": lambda: overwrite(ledger_file(), "pages"),
     "its header is overwritten": lambda: overwrite(ledger_file(), "its header is overwritten"),
     "an index of it is gone": sql(
@@ -77,6 +78,7 @@ TROUBLES: dict[str, Callable[[], None]] = {
     "it waits for its recovery": sql("UPDATE workspaces SET behind = 1"),
     "its file is removed": lambda: ledger_file().unlink(),
     "its file is replaced by a copy": replaced,
+    "an older copy is written over it": lambda: shutil.copyfile("older.db", ledger_file()),
     "it was moved": sql("INSERT INTO meta (name, value) VALUES ('moved_to', 'elsewhere')"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import resource
 import socket
 import stat
@@ -121,6 +122,14 @@ def _(context: Context, levels: int, bytes: int) -> dict[str, int]:
     asked = body_of("deep" + "x" * bytes, stream=False)
     nested = b', "metadata": {"user_id": ' + b"[" * (levels - 2) + b"]" * (levels - 2) + b"}}"
     return {"status": _ask(context, "/v1/messages", {}, asked[:-1] + nested).status_code}
+
+
+@rule("the gateway's responses to values of stream are")
+def _(context: Context, stream: Any) -> dict[str, Any]:
+    body = json.dumps({**json.loads(body_of("one", stream=False)), "stream": stream}).encode()
+    response = _ask(context, "/v1/messages", {}, body)
+    kind = response.headers["content-type"].partition(";")[0]
+    return {"status": response.status_code, "type": kind}
 
 
 @when("the gateway gets a byte of a body every {pause:g} seconds, for at least {seconds:g} second")

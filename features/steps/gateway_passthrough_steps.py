@@ -30,7 +30,7 @@ def _(context: Context, call: str, arguments: str, field: str) -> Any:
         returned = make(client, call, arguments)
         found = field_of(returned, field)
     for ending, name in (("files.upload", "{file}"), ("batches.create", "{batch}")):
-        if call.endswith(ending):
+        if call.endswith(ending) and hasattr(returned, "id"):
             names[name] = returned.id
             names.setdefault(name.replace("{", "{first "), returned.id)
     for name, value in names.items():

@@ -176,9 +176,19 @@ def _(context: Context, count: int, why: str, words: str) -> None:
 
 def _meanwhile(context: Context, fault: Callable[[], object], words: str) -> None:
     """Run a command, and do something as soon as the API has its batch, which takes seconds."""
+    _once(
+        context,
+        lambda: any(call["route"] == "create" for call in context.api.log()),
+        fault,
+        words,
+    )
 
+
+def _once(
+    context: Context, has_begun: Callable[[], bool], fault: Callable[[], object], words: str
+) -> None:
     def wait() -> None:
-        while not any(call["route"] == "create" for call in context.api.log()):
+        while not has_begun():
             time.sleep(0.05)
         fault()
 
@@ -301,12 +311,28 @@ def _(context: Context, words: str) -> None:
         os.chmod(folder, 0o777)  # the server's programs run as its own user
         dump = Path(folder) / "ledger.dump"
         context.postgres.dump(dump, "claude_batch")
-        command(context, words)
+        for each in words.split(", then: "):
+            command(context, each)
         context.postgres.restore(dump)
 
 
 @when("the standby takes the place of the server within an instant")
 def _(context: Context) -> None:
+    _change_servers(context)
+
+
+@when("a command recovers the ledger while the standby takes the server's place")
+def _(context: Context) -> None:
+    begun = "SELECT 1 FROM claude_batch.workspaces WHERE behind IS NOT NULL"
+    _once(
+        context,
+        lambda: bool(context.postgres.execute(begun)),
+        lambda: _change_servers(context),
+        "ledger recover --even-if-whole --settling 1ms",
+    )
+
+
+def _change_servers(context: Context) -> None:
     # No statement meets the change: connections that are idle are replaced.
     old = context.postgres
     context.standby.promote()

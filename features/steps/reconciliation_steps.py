@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import anthropic
 from behave import given, then, when
@@ -22,8 +23,9 @@ from claude_batch.core.states import CandidateState
 from claude_batch.ledger import schema, submissions, workspaces
 from claude_batch.ledger.store import Ledger, Seat
 from claude_batch.lifecycle.packer import pack_due
+from claude_batch.lifecycle.polling import walk
 from claude_batch.lifecycle.reconciliation import decide, may_be_ours
-from claude_batch.wire.batches_client import RemoteBatch, RequestCounts
+from claude_batch.wire.batches_client import BatchPage, RemoteBatch, RequestCounts
 
 
 @given("an API whose batches count nothing for {blind:g} seconds and take {latency:g}")
@@ -230,3 +232,28 @@ def _(what: str, batch: dict[str, Any]) -> bool:
 def _(states: str, settled: bool) -> object:
     found = [CandidateState(word.strip()) for word in states.split(",") if word.strip()]
     return decide(found, settled=settled)
+
+
+@rule("a list of batches is read back to a time")
+def _(order: str, pages: list[list[float]], since: float) -> int:
+    """Return how many pages are read, back to second ``since``."""
+    begun = datetime(2026, 11, 21, 10, tzinfo=UTC)
+    answers = [
+        BatchPage(
+            [
+                RemoteBatch(
+                    id=f"msgbatch_{number}_{place}",
+                    processing_status="ended",
+                    created_at=(begun + timedelta(seconds=created)).isoformat(),
+                )
+                for place, created in enumerate(page)
+            ],
+            has_more=number < len(pages) - 1,
+            last_id=str(number),
+        )
+        for number, page in enumerate(pages)
+    ]
+    client = mock.Mock(workspace=None)
+    client.list_page = mock.AsyncMock(side_effect=answers)
+    asyncio.run(walk(client, since=begun.timestamp() + since))
+    return client.list_page.await_count

@@ -106,6 +106,14 @@ class Passthrough:
             raise Refusal(
                 400, "invalid_request_error", f"{refused} has other than ASCII characters"
             )
+        creates = path == BATCHES and scope["method"] == "POST"
+        if creates and self._gateway.provider.settings.exclusive_workspace:
+            raise Refusal(
+                403,
+                "permission_error",
+                "the gateway's ledger is set as the only one that creates batches in its workspace "
+                "(exclusive_workspace); send messages instead",
+            )
         caller: Caller = scope["state"]["caller"]
         if caller.name and (batch := _BATCH.match(path)) is not None:
             await self._check_batch(batch[1])

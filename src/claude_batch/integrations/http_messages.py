@@ -71,7 +71,10 @@ def read_call(
         params = _BODY.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequestError(f"the body is not a JSON object: {error}") from None
-    stream = bool(params.pop("stream", False))
+    stream = params.pop("stream", None)
+    if not isinstance(stream, bool | None):
+        # A client cannot read an answer of the other form, which is paid for.
+        raise InvalidRequestError("`stream` is neither true nor false")
     betas = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",")]
     encoded = encode_params(
         params,
@@ -80,7 +83,7 @@ def read_call(
         api_version=headers.get("anthropic-version"),
         user_profile=headers.get("anthropic-user-profile-id", user_profile),
     )
-    return MessagesCall(encoded, stream)
+    return MessagesCall(encoded, bool(stream))
 
 
 def read_failure_ttl(headers: Mapping[str, str], default: float) -> float:

@@ -26,16 +26,13 @@ class Claim:
         """Number of answers to requests that are not in the ledger."""
 
 
-def begin(tx: Connection, workspace_id: int, at: float) -> float:
+def begin(tx: Connection, workspace_id: int, at: float, *, anew: bool = False) -> float:
     """Block sending for a workspace until recovery has ended; return when the block began.
 
-    Both are the API's times.
+    Both are the API's times. ``anew`` replaces the time of an earlier block.
     """
-    tx.execute(
-        update(workspaces)
-        .where(workspaces.c.id == workspace_id, workspaces.c.behind.is_(None))
-        .values(behind=at)
-    )
+    blocked = update(workspaces).where(workspaces.c.id == workspace_id).values(behind=at)
+    tx.execute(blocked if anew else blocked.where(workspaces.c.behind.is_(None)))
     return float(
         tx.execute(select(workspaces.c.behind).where(workspaces.c.id == workspace_id)).scalar_one()
     )

@@ -269,6 +269,8 @@ class Ledger:
                 self._check_place({row.name: row.value for row in facts})
                 raise self._changed("migrated or recovered", "written")
             if seat is not None:
+                # First, because a server that has forgotten the seat has another epoch, too.
+                self.check_server(connection)
                 # Locked where rows can be: read plainly, an epoch would not exclude a transaction
                 # that raises it meanwhile.
                 epoch = connection.scalar(
@@ -278,7 +280,6 @@ class Ledger:
                 )
                 if epoch != seat.epoch:
                     raise Deposed
-                self.check_server(connection)
             yield connection
 
     @contextmanager

@@ -514,6 +514,8 @@ class Driver:
         """Pack what is due and send one batch; return the seconds until the next pass."""
         if self._hold.is_held:
             return LONGEST_SLEEP
+        if not self._is_in_place(seat):
+            return LONGEST_SLEEP
         now = self._ledger.now()
         with self._ledger.read() as tx:
             # Checked here too, because a driver that waits for a batch writes nothing.
@@ -557,6 +559,22 @@ class Driver:
         if self._submission.key_refused:
             raise _KeyRefused
         return 0.0
+
+    def _is_in_place(self, seat: Seat) -> bool:
+        """Return whether the ledger's file is still the one that this process has opened.
+
+        If not, nothing more is sent from it, but what it waits for is collected first. Then raises
+        `LedgerError`, so that another process can drive the new file.
+        """
+        try:
+            self._ledger.check_place()
+        except LedgerError:
+            with self._ledger.read() as tx:
+                due = collected_batches.next_check_of(tx, seat.workspace_id, self._ledger.now())
+            if due is None and not self._live.under_way:
+                raise
+            return False
+        return True
 
     def _release_held(self, seat: Seat) -> None:
         """Release requests that waited for other requests."""

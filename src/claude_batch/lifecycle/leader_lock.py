@@ -70,7 +70,8 @@ def compare(
     moved = ledger.has_moved(tx)
     known = is_known(mark, ledger.incarnations, posts_of(tx))
     if moved or not known:
-        note_behind(tx, at)
+        # A copy that was made within a recovery has forgotten what was sent after it, too.
+        note_behind(tx, at, anew=moved)
     if workspaces.workspace_row(tx, workspace_id).behind is not None:
         why = _MOVED if moved else _UNFINISHED if known else ""
         stop_behind(tx, ledger, settings, workspace_id, why)

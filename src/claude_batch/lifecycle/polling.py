@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+import math
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -157,17 +159,16 @@ async def walk(
     *,
     since: float | None = None,
     lookback: float = 0.0,
-    wanted: Collection[str] = (),
 ) -> Listing:
     """Read the list from the newest batch back to batches created before ``since``.
 
-    ``since`` is server time; without it, the walk goes back ``lookback`` seconds from now. The walk
-    searches for batches in ``wanted`` until the list ends. Raises `ApiError` or `Unreachable`,
+    ``since`` is server time; without it, the walk goes back ``lookback`` seconds from now. A list
+    that is not in this order is read to its end. Raises `ApiError` or `Unreachable`,
     because an incomplete walk is no evidence.
     """
     seen: dict[str, RemoteBatch] = {}
-    missing = set(wanted)
     unreadable = 0
+    is_ordered, last = True, math.inf
     page = await client.list_page()
     server_time = client.server_now()
     bound = server_time - lookback if since is None else since
@@ -175,10 +176,12 @@ async def walk(
         before = len(seen)
         seen |= {batch.id: batch for batch in page.data}
         unreadable += page.unreadable
-        missing -= seen.keys()
         dated = [created for batch in page.data if (created := batch.created) is not None]
-        reached = bool(dated) and min(dated) < bound
-        if (reached and not missing) or not page.has_more:
+        # A proxy may list in another order than the API. Then any page may have a new batch.
+        is_ordered = is_ordered and all(b <= a + CLOCKS_APART for a, b in pairwise([last, *dated]))
+        last = dated[-1] if dated else last
+        reached = is_ordered and bool(dated) and min(dated) < bound
+        if reached or not page.has_more:
             return Listing(seen, server_time, client.workspace, unreadable)
         if len(seen) == before or page.last_id is None:
             break

@@ -12,6 +12,7 @@ stored idempotently, and one transaction fills each batch from the states at tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ from claude_batch.ledger.high_water import (
     note_behind,
     posts_of,
 )
-from claude_batch.ledger.store import Deposed, Ledger, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Ledger, Seat, ServerChanged, Transaction
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
     COMPLETE_FETCHES,
@@ -149,7 +150,14 @@ async def recover(
                 return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_seat(ids, "recovery must be alone with the ledger"):
             try:
-                return await _Recovery(ledger, client, settings, here).run(force)
+                recovery = _Recovery(ledger, client, settings, here, is_copy=even_if_whole)
+                return await recovery.run(force)
+            except ServerChanged:
+                raise LedgerError(
+                    f"another server has the ledger {ledger.location} now, and may have forgotten "
+                    "what was found. Repeat `claude-batch ledger recover`",
+                    fault="busy",
+                ) from None
             except Deposed:
                 raise LedgerError(
                     f"another process has taken over the ledger {ledger.location}, because this "
@@ -164,9 +172,17 @@ _AGAIN = "What was found is kept; repeat `claude-batch ledger recover`"
 
 class _Recovery:
     def __init__(
-        self, ledger: Ledger, client: BatchesClient, settings: LedgerSettings, workspace_id: int
+        self,
+        ledger: Ledger,
+        client: BatchesClient,
+        settings: LedgerSettings,
+        workspace_id: int,
+        *,
+        is_copy: bool,
     ) -> None:
+        """Begin or continue a recovery; ``is_copy`` if its mark may have been restored too."""
         self._ledger = ledger
+        self._is_copy = is_copy
         self._client = client
         self._settings = settings
         self._high_water = HighWater(ledger)
@@ -176,11 +192,13 @@ class _Recovery:
             moved = ledger.has_moved(tx)
             at = client.server_now()
             is_counted = is_known(mark, ledger.incarnations, posts_of(tx))
-            if moved or mark is None or not is_known_to_be_behind or not is_counted:
+            # Without a mark, a copy of a file that was already behind may have been restored. A
+            # server shows that by itself, and its next process may have no mark.
+            anew = moved or (mark is None and not on_server(ledger.location))
+            if anew or not is_known_to_be_behind or not is_counted:
                 # This ends with a new mark, which no longer shows what the other workspaces have
                 # forgotten. Those that are not behind after that were recovered before this one.
-                # Without a mark, a copy that was already behind may have been restored.
-                note_behind(tx, at, anew=mark is None)
+                note_behind(tx, at, anew=anew)
                 if is_counted:
                     # Else the mark would not show that a copy is behind which is restored before
                     # this recovery has ended.
@@ -217,13 +235,21 @@ class _Recovery:
         self.found.unlisted = self._unlisted(listing)
         with self._ledger.read() as tx:
             known = unknown_batches.known_remote_ids(tx, self._seat.workspace_id, listing.ids)
-        forgotten = [
-            batch
-            for batch in listing.batches.values()
-            if batch.id not in known and since <= (batch.created or since) <= until
-        ]
         # The oldest first: a later batch holds what an earlier one did not answer.
-        for batch in sorted(forgotten, key=lambda batch: batch.created or 0.0):
+        forgotten = sorted(
+            (
+                batch
+                for batch in listing.batches.values()
+                if batch.id not in known and (batch.created or since) >= since
+            ),
+            key=lambda batch: batch.created or 0.0,
+        )
+        later = [batch for batch in forgotten if (batch.created or since) > until]
+        has_sent_again = await self._any_is_ours(later)
+        if has_sent_again or (later and self._is_copy):
+            self._begin_anew(everywhere=has_sent_again)
+            later, passed = [], 0.0
+        for batch in forgotten[: len(forgotten) - len(later)]:
             await self._judge(batch)
         self.found.wait = max(0.0, self._settings.settling - passed)
         if force or not (self.found.open or self.found.wait or self.found.unlisted):
@@ -231,6 +257,34 @@ class _Recovery:
         with self._ledger.read() as tx:
             self.found.elsewhere = queries.behind(tx)
         return self.found
+
+    async def _any_is_ours(self, later: list[RemoteBatch]) -> bool:
+        """Return whether one of the batches that this recovery need not know is the ledger's.
+
+        A copy from within the recovery was then restored together with its mark, after the ledger
+        had sent again. What still processes cannot be told from the batches of others.
+        """
+        for remote in later:
+            if remote.processing_status == "ended":
+                with contextlib.suppress(ApiError, Unreachable):
+                    sendings, _, _ = await self._answers_in(remote)
+                    if sendings:
+                        return True
+        return False
+
+    def _begin_anew(self, *, everywhere: bool) -> None:
+        """Expect sendings until now, in this workspace or in those of all keys."""
+        mark = self._high_water.read()
+        at = self._client.server_now()
+        with self._ledger.write(self._seat) as tx:
+            if everywhere:
+                note_behind(tx, at, anew=True)
+            else:
+                recovered_batches.begin(tx, self._seat.workspace_id, at, anew=True)
+            is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
+            posts = count_post(tx) if is_counted else 0
+        if is_counted:
+            self._high_water.raise_to(posts, at=at)
 
     def _latest_sending(self, mark: Mark | None) -> tuple[float, float]:
         """Return when the last forgotten batch was sent at the latest, and the seconds since then.
@@ -281,30 +335,8 @@ class _Recovery:
         if remote.processing_status != "ended":
             self.found.open[remote.id] = "it is still processing"
             return
-        sendings: dict[str, int] = {}
-        costs: dict[str, int | None] = {}
-        at = remote.ended or self._ledger.now()
-        others = 0
         try:
-            async with self._client.results(remote.id) as chunks:
-                async for lines in split_lines(chunks):
-                    for raw in lines:
-                        try:
-                            line = decode_line(raw)
-                        except UnreadableLine:
-                            continue
-                        parts = parse_custom_id(line.custom_id)
-                        if parts is not None and self._is_ours(parts[0], parts[1]):
-                            sendings[parts[0]] = parts[2]
-                            row = result_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
-                            if row.cost != 0:
-                                costs[parts[0]] = row.cost
-                            continue
-                        # A single line may have strayed into our batch; so many without one of ours
-                        # have not.
-                        others += 1
-                        if not sendings and others >= FOREIGN_LINES:
-                            return
+            sendings, costs, others = await self._answers_in(remote)
         except (ApiError, Unreachable) as error:
             self.found.open[remote.id] = f"its results cannot be read: {error}"
             return
@@ -319,6 +351,35 @@ class _Recovery:
             self.found.open[remote.id] = f"{missing} of its results are missing"
             return
         await self._adopt(remote, sendings, costs)
+
+    async def _answers_in(
+        self, remote: RemoteBatch
+    ) -> tuple[dict[str, int], dict[str, int | None], int]:
+        """Return the ledger's sendings in a batch, their costs, and the number of other lines."""
+        sendings: dict[str, int] = {}
+        costs: dict[str, int | None] = {}
+        at = remote.ended or self._ledger.now()
+        others = 0
+        async with self._client.results(remote.id) as chunks:
+            async for lines in split_lines(chunks):
+                for raw in lines:
+                    try:
+                        line = decode_line(raw)
+                    except UnreadableLine:
+                        continue
+                    parts = parse_custom_id(line.custom_id)
+                    if parts is not None and self._is_ours(parts[0], parts[1]):
+                        sendings[parts[0]] = parts[2]
+                        row = result_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
+                        if row.cost != 0:
+                            costs[parts[0]] = row.cost
+                        continue
+                    # A single line may have strayed into our batch; so many without one of ours
+                    # have not.
+                    others += 1
+                    if not sendings and others >= FOREIGN_LINES:
+                        return sendings, costs, others
+        return sendings, costs, others
 
     def _is_ours(self, request_id: str, incarnation: str) -> bool:
         """Return whether a line is of this ledger, perhaps as it was after another recovery."""

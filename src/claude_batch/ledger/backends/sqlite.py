@@ -75,7 +75,9 @@ class SqliteBackend(Backend):
         event.listen(self.engine, "connect", _on_connect)
         event.listen(self.engine, "begin", _on_begin)
         event.listen(self.engine, "checkin", _on_checkin)
-        self._file_opened = self._file_id()
+        found = self._stat()
+        self._file_opened = found and (found.st_dev, found.st_ino)
+        self._size = found.st_size if found else 0
 
     def _file(self, path: Path) -> Path:
         try:
@@ -124,19 +126,28 @@ class SqliteBackend(Backend):
 
     def check_place(self) -> None:
         # SQLite keeps the file open, so that a process would not notice otherwise.
-        if self._file_id() != self._file_opened:
+        before = self._size  # read first: another thread may see the file grow meanwhile
+        found = self._stat()
+        if found is None or (found.st_dev, found.st_ino) != self._file_opened:
             raise LedgerError(
                 f"the ledger {self.path} was removed or replaced by another file after this "
                 "process had opened it; nothing was changed. Restart this process"
             )
+        if found.st_size < before:
+            raise LedgerError(
+                f"the ledger {self.path} was written over, perhaps by an older copy, while this "
+                "process had it open: it became smaller. End each process that uses it, move it "
+                "away together with its -wal file, put the copy in its place, then `claude-batch "
+                "ledger recover`",
+                fault="damaged",
+            )
+        self._size = found.st_size
 
-    def _file_id(self) -> tuple[int, int] | None:
-        """Return what identifies the file, whatever its name; None without a file."""
+    def _stat(self) -> os.stat_result | None:
         try:
-            found = self._resolved.stat()
+            return self._resolved.stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
 
     def check_empty(self) -> None:
         if not self.is_new and sqlite_file.seat_files(self.path):
