@@ -297,6 +297,22 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 3 results in the order of the prompts
     And in the ledger the counts of results come to be [6]
 
+  Scenario: A late answer of a request that was cancelled meanwhile is waited for, because it costs
+    Given an API that takes 4 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "create", "action": {"type": "error", "status": 429}},
+                 {"route": "results", "times": 4, "action": {"type": "missing_lines", "count": 1}}]}
+      """
+    And a batch provider with {"settling": 1, "on_unknown": "resubmit", "resubmit_after": 0}
+    When a run of 3 prompts is submitted
+    Then a batch of the run becomes unknown
+    And the status shows 3 requests queued
+    When the run is cancelled
+    Then the status shows 3 requests canceled
+    And in the ledger the counts of results come to be [3]
+
   Scenario: After three sendings that nobody answered a batch is split
     Given an API
     And the API has the faults
