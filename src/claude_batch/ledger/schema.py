@@ -144,6 +144,8 @@ runs: Table = Table(
     Column("tools", Text),
     # Whether some of its requests have a prefix.
     Column("prefixed", Boolean, nullable=False, default=False, server_default=false()),
+    # The settings that mattered only while it was stored, as JSON. None: stored by version 6.
+    Column("preparation", Text),
     Index("ix_runs_digest", "digest"),
     Index("ix_runs_created", "created"),  # the newest are shown
     # How its requests are answered, and the deadline.
