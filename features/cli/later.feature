@@ -784,7 +784,8 @@ Feature: Later commands show, wait for, cancel and deliver a run
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --mode live --live-concurrency 2
     Then the command line exits with 0 and says
       """
-      sent. Wait for the answers with: claude-batch resume RUN
+      live calls are answered only while their process waits: waiting for the answers
+      every request has ended. Write the answers with: claude-batch resume RUN
       """
     And the command line does not say: not everything was sent
     When a command runs: status RUN

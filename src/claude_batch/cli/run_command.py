@@ -418,7 +418,8 @@ def run_command(**given: Any) -> None:
 def submit_command(**given: Any) -> None:
     """Like run, but exit as soon as the API has accepted the batches; prints the run's id.
 
-    Use `resume` later to wait for the run and to write OUT.
+    Use `resume` later to wait for the run and to write OUT. Live calls (--mode live) are answered
+    only while their process waits, so this command ends when they are answered.
     """
     raise SystemExit(_ask(**given, wait=False))
 
@@ -667,6 +668,9 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
 
     with suppress(BadOutput):  # it is also printed on standard error
         print_line(run.id)
+    before = run.status()
+    if before.mode == "live" and not before.finished:
+        say("live calls are answered only while their process waits: waiting for the answers")
     try:
         run.wait_until_sent_sync()
         _wait_for_live_calls(provider, run)
@@ -691,5 +695,6 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
     if held := status.counts.get(RequestState.HELD):
         words = count_of(held, "request is", "requests are")
         say(f"{words} held until other requests of the run have ended")
-    say(f"sent. Wait for the answers with: {options.command('resume', run.id)}")
+    what = "every request has ended. Write" if status.finished else "sent. Wait for"
+    say(f"{what} the answers with: {options.command('resume', run.id)}")
     return Exit.OK
