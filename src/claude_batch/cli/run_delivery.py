@@ -79,6 +79,12 @@ LONGEST_LOOK = 5.0
 CONTACT_FAILURES = 3
 """Consecutive failures of a server that never answered, after which the run is parked."""
 
+REPEATED = 0.5
+"""Seconds after a signal in which another one is not a second request.
+
+`timeout`, for example, sends its signal to the process and then to the process's group.
+"""
+
 _asked_to_park = threading.Event()
 """Set by the first signal, because Python may ignore the exception that it raises (in a `__del__`,
 or in the callback of a weak reference).
@@ -91,15 +97,19 @@ def parkable() -> Generator[None]:
 
     A signal that the parent ignores stays ignored, as in `interrupts.begin`.
     """
+    first = 0.0
 
     def interrupt(*_: Any) -> None:
+        nonlocal first
+        first = time.monotonic()
         for number, _handler in before:
             signal.signal(number, leave)
         _asked_to_park.set()
         raise KeyboardInterrupt
 
     def leave(*_: Any) -> None:
-        os._exit(Exit.PARKED)
+        if time.monotonic() - first >= REPEATED:
+            os._exit(Exit.PARKED)
 
     import_provider()  # while a signal may still end the process at once
     if threading.current_thread() is not threading.main_thread():
