@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import stat
 import sys
 import threading
 import time
@@ -45,6 +46,7 @@ from claude_batch.providers.export import (
     is_of_folder,
     is_special,
     make_folder,
+    place_of,
     probe,
     run_summary,
     write_file,
@@ -370,7 +372,7 @@ def _check_own_places(run: Run, *places: str | None) -> None:
     for place in places:
         if place is None:
             continue
-        taker = run.output_taker(os.path.abspath(place))
+        taker = run.output_taker(place_of(place))
         if taker is not None:
             raise BadOutput(f"{place}: is written by {taker} now, which was asked for later")
 
@@ -513,7 +515,7 @@ _MOMENT = 2.0
 
 def check_unchanged(left: Outstanding) -> None:
     """Check that nobody has changed OUT since the run wrote it. Raises `BadOutput`."""
-    if left.output is None or left.delivered is None or is_special(left.output):
+    if left.output is None or left.written is None or is_special(left.output):
         return
     try:
         changed = os.stat(left.output).st_mtime
@@ -521,7 +523,7 @@ def check_unchanged(left: Outstanding) -> None:
         return  # it was moved, so that nothing is replaced
     except OSError as error:
         raise BadOutput(f"{left.output}: {error.strerror}{NOTHING_SENT}") from None
-    if changed > left.delivered + _MOMENT:
+    if changed > left.written + _MOMENT:
         raise BadOutput(
             f"{left.output}: was changed after {left.id} had written it, and would be replaced. "
             f"Give it another name, then repeat the command{NOTHING_SENT}"
@@ -566,6 +568,8 @@ def write_output(
         content = chunks(answers, form)
         shown = _visible(content, form) if on_terminal() else content
         return _write_stdout(shown, printed or Printed())
+    if os.path.exists(output) and stat.S_ISFIFO(os.stat(output).st_mode):
+        say(f"writing to the pipe {output}, as fast as it is read")
     try:
         write_file(answers, output, form)
     except OSError as error:

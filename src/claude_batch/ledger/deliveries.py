@@ -57,8 +57,8 @@ class Outstanding(NamedTuple):
     """True if every request has its final state."""
     base_url: str
     """The API that the run uses; no other server has its batches."""
-    delivered: float | None = None
-    """When its output was written, in seconds since the epoch by this machine's clock."""
+    written: float | None = None
+    """When its output was last written, in seconds since the epoch by this machine's clock."""
 
 
 # Counted from their index alone.
@@ -73,7 +73,7 @@ _RUNS = select(
     runs.c.output,
     (_finished >= runs.c.request_count).label("finished"),
     workspaces.c.base_url,
-    runs.c.delivered,
+    runs.c.written,
 ).join(workspaces, workspaces.c.id == runs.c.workspace_id)
 
 
@@ -124,11 +124,11 @@ def was_sent(tx: Connection, run_id: str) -> bool:
 
 
 def _of_row(tx: Connection, row: Any) -> Outstanding:
-    delivered: float | None = row.delivered
-    if delivered is not None:
-        delivered += time.time() - now_in(tx)
+    written: float | None = row.written
+    if written is not None:
+        written += time.time() - now_in(tx)
     address = row.base_url.rstrip("/")
-    return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, delivered)
+    return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, written)
 
 
 def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
@@ -136,7 +136,7 @@ def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
 
     Its output was renamed into place and flushed, or read by its caller.
     """
-    tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=now))
+    tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=now, written=now))
 
 
 class Forms(NamedTuple):
@@ -159,15 +159,17 @@ def forms_of(tx: Connection, run_id: str) -> Forms:
     return Forms(*tx.execute(query).one())
 
 
-def ask_output(tx: Connection, run_id: str, output: str | None, forms: Forms) -> None:
+def ask_output(tx: Connection, run_id: str, output: str | None, forms: Forms, now: float) -> None:
     """Store what a repeated command names of a run's output; the rest stays as it was.
 
-    A new output without a format has that of its name.
+    A new output without a format has that of its name. An output that is named again may be
+    replaced as it is now.
     """
     before = forms_of(tx, run_id)
     values: dict[str, Any] = {}
     if output is not None:
-        values["output"] = output
+        was_written = and_(runs.c.output == output, runs.c.written.is_not(None))
+        values |= {"output": output, "written": case((was_written, now), else_=None)}
     if output is not None or forms.output_format is not None or before.output_format == "none":
         values["output_format"] = forms.output_format
     if forms.results_dir is not None:

@@ -216,7 +216,7 @@ def ask_again(tx: Connection, run_id: str, run: NewRun, now: float) -> None:
         settings["label"] = run.label
     tx.execute(update(runs).where(runs.c.id == run_id).values(**settings))
     _poll_as_asked(tx, run_id, now)
-    ask_output(tx, run_id, run.output, run.forms)
+    ask_output(tx, run_id, run.output, run.forms, now)
     declare_budgets(tx, run_id, run)
 
 

@@ -43,6 +43,7 @@ from claude_batch.providers.export import (
     export_run,
     final_answers,
     make_folder,
+    place_of,
     rows_of,
     run_summary,
     write_folder,
@@ -496,12 +497,12 @@ class Run(Closing):
 
         Creates the folder. Raises ``OSError`` if it cannot be written.
         """
-        path = os.path.abspath(folder)
+        path = place_of(folder)
         make_folder(path)
         ledger = self._engine.ledger
 
         def take(tx: Transaction) -> list[Displaced]:
-            deliveries.ask_output(tx, self.id, None, Forms(results_dir=path))
+            deliveries.ask_output(tx, self.id, None, Forms(results_dir=path), ledger.now())
             keeps = partial(keeps_places, ledger)
             return deliveries.take_places(tx, self.id, None, path, keeps=keeps)
 
