@@ -60,6 +60,21 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       | true      |
       | false     |
 
+  Scenario: A key that was good at first, and is refused at a check, is named
+    Given a command's API with {"latency": 3600}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "action": {"type": "error", "status": 401}}]}
+      """
+    And the API's clock goes 1 hours on
+    And a command runs: resume RUN --max-wait 3 --poll-interval 0.1
+    Then the command line exits with 3 and says
+      """
+      ; the last check: 401 authentication_error
+      """
+
   Scenario: Requests sent with the new key meanwhile join the same workspace
     Given a command's API with {"latency": 3600, "workspace_header": false}
     And a command's file "asks.jsonl" of 3 prompts

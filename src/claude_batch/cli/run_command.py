@@ -137,7 +137,12 @@ class Asked:
                 raise click.UsageError("--system and --max-tokens need --model, instead of ACTOR")
             if len(self.arguments) < 2:
                 raise click.UsageError("give ACTOR and INPUT, or --model and INPUT")
-            actor = ActorLoader.load(self.arguments[0])
+            if (first := self.arguments[0]).lower().endswith((".jsonl", ".csv", ".pdf")):
+                raise click.UsageError(
+                    f"{first} comes first, so it is read as ACTOR, which is a YAML file. Give "
+                    "ACTOR before INPUT, or --model"
+                )
+            actor = ActorLoader.load(first)
             actor.require_answerable()
             if actor.resolved_provider not in CLAUDE_PROVIDERS:
                 raise ProviderNotFoundError(actor.resolved_provider, CLAUDE_PROVIDERS)
