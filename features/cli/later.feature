@@ -560,6 +560,13 @@ Feature: Later commands show, wait for, cancel and deliver a run
       """
       run-1a00000000 was to write out.jsonl too; this run has that path now
       """
+    When the API's clock goes 3 hours on
+    And a command runs: resume
+    Then the command line exits with 0 and says
+      """
+      run-1a00000000 is not written: a later run has its place
+      """
+    And the command line has written 2 answers in order to "out.jsonl"
 
   Scenario: A command that waits does not replace the output that another command asked for meanwhile
     Given a command's API

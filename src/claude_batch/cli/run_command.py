@@ -450,7 +450,6 @@ def _ask(
         wait_and_deliver,
     )
     from claude_batch.ledger.deliveries import Forms
-    from claude_batch.providers.export import place_of
 
     actor, inputs = asked.actor_and_inputs()
     if output is not None or (wait and results_dir is None):
@@ -460,8 +459,8 @@ def _ask(
     read = [*asked.arguments, *inputs.files, *common, *([prices] if prices else [])]
     check_sources(output, results_dir, read)
     check_folder(results_dir, output)
-    forms = Forms(form, None if results_dir is None else place_of(results_dir))
-    named = {place_of(place): place for place in (output, results_dir) if place is not None}
+    forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
+    named = {os.path.abspath(place): place for place in (output, results_dir) if place is not None}
     with parkable(), open_provider(options) as provider:
         from claude_batch.providers.estimation import STORED_SAMPLE
 
@@ -604,8 +603,6 @@ def _store(
     displaced: Callable[[Displaced], None],
     forms: Forms,
 ) -> Run:
-    from claude_batch.providers.export import place_of
-
     def refuse(error: InvalidRequestError) -> None:
         inputs.refuse(error, of_all=error.unpriced_model == actor.resolved_model)
 
@@ -623,7 +620,7 @@ def _store(
                 estimate_all=estimate_all,
                 on_kept=on_kept,
                 # `resume` may be typed in another directory.
-                output=None if output is None else place_of(output),
+                output=None if output is None else os.path.abspath(output),
                 on_invalid=refuse,
                 on_stored=on_stored,
                 spare_single=inputs.skips,

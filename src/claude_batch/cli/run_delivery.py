@@ -46,7 +46,6 @@ from claude_batch.providers.export import (
     is_of_folder,
     is_special,
     make_folder,
-    place_of,
     probe,
     run_summary,
     write_file,
@@ -372,7 +371,7 @@ def _check_own_places(run: Run, *places: str | None) -> None:
     for place in places:
         if place is None:
             continue
-        taker = run.output_taker(place_of(place))
+        taker = run.output_taker(os.path.abspath(place))
         if taker is not None:
             raise BadOutput(f"{place}: is written by {taker} now, which was asked for later")
 

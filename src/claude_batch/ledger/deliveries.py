@@ -8,6 +8,7 @@ batch that was ever ours.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -199,6 +200,7 @@ def take_places(
     """Take an output path and a folder from all other runs; return those not delivered yet.
 
     Each of the others would later replace what ``run_id`` writes: a delivered one after a retry.
+    The path of one that is not delivered yet may lead there by a link.
     ``keeps`` returns whether a run keeps its places, from the process that stored it.
     """
     displaced: list[Displaced] = []
@@ -208,15 +210,18 @@ def take_places(
     ):
         if place is None:
             continue
+        # Few runs are not delivered. Links in the paths of all others would take too long.
+        unwritten = and_(column.is_not(None), runs.c.delivered.is_(None))
         query = select(
             runs.c.id,
             runs.c.process,
             runs.c.request_count,
             runs.c.delivered,
+            column.label("place"),
             _finished.label("finished"),
-        ).where(column == place, runs.c.id != run_id, runs.c.stored.is_not(None))
+        ).where(or_(column == place, unwritten), runs.c.id != run_id, runs.c.stored.is_not(None))
         for row in tx.execute(query.order_by(runs.c.created, runs.c.id)).all():
-            if keeps(row.process):
+            if not _is_same(row.place, place) or keeps(row.process):
                 continue
             values = {
                 column: None,
@@ -233,12 +238,21 @@ def taker_of(tx: Connection, run_id: str, place: str) -> str | None:
     own = tx.execute(select(runs.c.output, runs.c.results_dir).where(runs.c.id == run_id)).one()
     if place in own:
         return None
-    takers = select(runs.c.id).where(
-        or_(runs.c.output == place, runs.c.results_dir == place),
+    others = select(runs.c.id, runs.c.output, runs.c.results_dir).where(
+        or_(runs.c.output.is_not(None), runs.c.results_dir.is_not(None)),
         runs.c.id != run_id,
         runs.c.stored.is_not(None),
     )
-    return tx.scalar(takers.order_by(runs.c.delivered.is_not(None), runs.c.created.desc()).limit(1))
+    newest = others.order_by(runs.c.delivered.is_not(None), runs.c.created.desc())
+    for row in tx.execute(newest).all():
+        if _is_same(row.output, place) or _is_same(row.results_dir, place):
+            return str(row.id)
+    return None
+
+
+def _is_same(path: str | None, place: str) -> bool:
+    """Return whether a path leads to a place, perhaps by a link."""
+    return path == place or (path is not None and os.path.realpath(path) == os.path.realpath(place))
 
 
 # Pruned runs --------------------------------------------------------------------------------------

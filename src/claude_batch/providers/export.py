@@ -298,15 +298,6 @@ def is_special(output: str) -> bool:
     return os.path.exists(output) and not os.path.isfile(output)
 
 
-def place_of(path: str | os.PathLike[str]) -> str:
-    """Return the path by which a run keeps an output or a folder, from any directory.
-
-    It has no links, so that runs that write one file have one path. A pipe keeps its name.
-    """
-    is_device = is_special(os.fspath(path)) and not os.path.isdir(path)
-    return os.path.abspath(path) if is_device else os.path.realpath(path)
-
-
 @contextmanager
 def replacing(output: str) -> Generator[IO[bytes]]:
     """Yield a stream that replaces OUT, whole and flushed, when the block succeeds.

@@ -43,7 +43,6 @@ from claude_batch.providers.export import (
     export_run,
     final_answers,
     make_folder,
-    place_of,
     rows_of,
     run_summary,
     write_folder,
@@ -497,7 +496,7 @@ class Run(Closing):
 
         Creates the folder. Raises ``OSError`` if it cannot be written.
         """
-        path = place_of(folder)
+        path = os.path.abspath(folder)
         make_folder(path)
         ledger = self._engine.ledger
 
