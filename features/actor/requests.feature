@@ -48,6 +48,21 @@ Feature: A request and its actor become Messages params
       """
     And the actor's lane has the headers {"anthropic-version": "2026-10-21", "anthropic-user-profile-id": "u-1"}
 
+  Scenario Outline: a request has one user profile, because the API refuses two: <request>
+    Given an actor made with {"model": "m", "options": {"user_profile_id": "u-1"}}
+    When the actor's request <request> is encoded with the defaults {"user_profile_id": "u-2"}
+    Then the actor's encoded params are
+      """
+      <params>
+      """
+    And the actor's lane has the headers <headers>
+
+    Examples:
+      | request                                                   | params | headers |
+      | "a"                                                       | {"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "a"}]} | {"anthropic-version": "2026-10-21", "anthropic-user-profile-id": "u-1"} |
+      | {"prompt": "a", "options": {"user_profile_id": "u-3"}}    | {"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "a"}]} | {"anthropic-version": "2026-10-21", "anthropic-user-profile-id": "u-3"} |
+      | {"params": {"user_profile_id": "u-3", "messages": [{"role": "user", "content": "a"}]}} | {"model": "m", "max_tokens": 4096, "messages": [{"role": "user", "content": "a"}], "user_profile_id": "u-3"} | {"anthropic-version": "2026-10-21"} |
+
   Scenario: what a provider sets by default gives way to what the actor sets
     When the actor's request "Hello" is encoded with the defaults {"max_tokens": 9, "temperature": 0.9, "top_k": 2, "betas": ["x"]}
     Then the actor's encoded params are

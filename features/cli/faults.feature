@@ -57,6 +57,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
     Examples:
       | words                                              | message                                                     |
       | run actor.yaml                                     | give ACTOR and INPUT, or --model and INPUT                  |
+      | run asks.jsonl asks.jsonl                          | asks.jsonl comes first, so it is read as ACTOR              |
       | run                                                | Missing argument                                            |
       | run actor.yaml asks.jsonl --system x               | need --model                                                 |
       | run --model claude-haiku-4-5 actor.yaml asks.jsonl | --model is given instead of ACTOR, but actor.yaml is given too. Leave out --model to use this actor, or leave out actor.yaml |

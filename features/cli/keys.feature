@@ -37,6 +37,44 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       nothing was changed
       """
 
+  Scenario Outline: A key that the API refuses ends the wait for a batch at the API, too: <workspace>
+    Given a command's API with {"latency": 3600, "workspace_header": <workspace>}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command's key is changed to "sk-invalid"
+    And a command runs: resume
+    Then the command line exits with 4 and says
+      """
+      halted: sending is halted (credentials)
+      check the key in the variable ANTHROPIC_API_KEY
+      continue with: claude-batch resume RUN
+      """
+    When the API's clock goes 2 hours on
+    And a command's key is changed to "sk-ant-marked-for-the-search-0123456789"
+    And a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+
+    Examples:
+      | workspace |
+      | true      |
+      | false     |
+
+  Scenario: A key that was good at first, and is refused at a check, is named
+    Given a command's API with {"latency": 3600}
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "action": {"type": "error", "status": 401}}]}
+      """
+    And the API's clock goes 1 hours on
+    And a command runs: resume RUN --max-wait 3 --poll-interval 0.1
+    Then the command line exits with 3 and says
+      """
+      ; the last check: 401 authentication_error
+      """
+
   Scenario: Requests sent with the new key meanwhile join the same workspace
     Given a command's API with {"latency": 3600, "workspace_header": false}
     And a command's file "asks.jsonl" of 3 prompts

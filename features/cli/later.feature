@@ -548,6 +548,26 @@ Feature: Later commands show, wait for, cancel and deliver a run
       | advance |
       | resume  |
 
+  Scenario: Two names of one file, such as a link, are one output
+    Given a command's API with {"latency": 7200}
+    And the next runs get the ids run-1a00000000 run-1b00000000
+    And a command's file "typo.jsonl" of 1 prompts
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's link "link.jsonl" to "out.jsonl"
+    When a command runs: submit actor.yaml typo.jsonl -o link.jsonl
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      run-1a00000000 was to write out.jsonl too; this run has that path now
+      """
+    When the API's clock goes 3 hours on
+    And a command runs: resume
+    Then the command line exits with 0 and says
+      """
+      run-1a00000000 is not written: a later run has its place
+      """
+    And the command line has written 2 answers in order to "out.jsonl"
+
   Scenario: A command that waits does not replace the output that another command asked for meanwhile
     Given a command's API
     And the next runs get the ids run-1a00000000 run-1b00000000
@@ -784,7 +804,8 @@ Feature: Later commands show, wait for, cancel and deliver a run
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --mode live --live-concurrency 2
     Then the command line exits with 0 and says
       """
-      sent. Wait for the answers with: claude-batch resume RUN
+      live calls are answered only while their process waits: waiting for the answers
+      every request has ended. Write the answers with: claude-batch resume RUN
       """
     And the command line does not say: not everything was sent
     When a command runs: status RUN
@@ -822,7 +843,10 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line has written 2 answers in order to "real.jsonl"
     Given a command's pipe "pipe" whose reader writes "read.jsonl"
     When a command runs: results RUN -o pipe
-    Then the command line exits with 0
+    Then the command line exits with 0 and says
+      """
+      writing to the pipe pipe, as fast as it is read
+      """
     And the command line has written 2 answers in order to "read.jsonl"
 
   Scenario: A file that an earlier run wrote stays whole while the next one fails

@@ -223,6 +223,21 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       label: second
       """
 
+  Scenario: A run that is continued also names what only mattered while it was stored
+    Given a command's API with {"latency": 7200}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl --cache auto --prime --dedupe --no-preflight
+    And a command runs: submit actor.yaml asks.jsonl --cache auto --prime --dedupe --no-preflight
+    Then the command line does not say: keeps the settings
+    When a command runs: submit actor.yaml asks.jsonl
+    Then the command line does not say: keeps the settings
+    When a command's environment has CLAUDE_BATCH_PREFLIGHT = true
+    And a command runs: submit actor.yaml asks.jsonl --no-prime --reuse --no-dedupe
+    Then the command line exits with 0 and says
+      """
+      RUN keeps the settings that it began with: preflight false (not true), prime true (not false), reuse false (not true), dedupe true (not false).
+      """
+
   Scenario: The environment of a resume ranks above the settings of its run
     Given a command's API with {"latency": 7200}
     And a command's file "asks.jsonl" of 1 prompts

@@ -19,6 +19,9 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ActorRequest("a", documents=None)           | InvalidRequestError: `documents` must be a list, not NoneType              |
       | cb.ProviderRegistry().register("own", provider) | ActorConfigurationError: provider 'own': <claude_batch                    |
       | cb.ClaudeBatchProvider(max_requests=True)      | ActorConfigurationError: max_requests: True is not a number                |
+      | cb.ClaudeBatchProvider(prices=True)            | ActorConfigurationError: prices: True is not a text                        |
+      | cb.ClaudeProvider(concurrency=True)            | ActorConfigurationError: concurrency: True is not a whole number           |
+      | cb.ClaudeProvider(max_retries="many")          | ActorConfigurationError: max_retries: 'many' is not a whole number         |
     And in the ledger the counts of runs are [0]
 
   Scenario: A class is given in place of an object

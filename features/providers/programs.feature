@@ -151,10 +151,10 @@ Feature: Programs of every kind may ask an actor
       import traceback
 
 
-      async def failures(provider):
+      async def failures(call, wrap=str):
           async def ask(number):
               try:
-                  await provider.respond(asker, f"prompt {number}")
+                  await call(asker, wrap(f"prompt {number}"))
               except cb.ActorError as error:
                   return error, len(traceback.format_exception(error))
 
@@ -167,7 +167,9 @@ Feature: Programs of every kind may ask an actor
 
       for provider in (cb.ClaudeBatchProvider, cb.ClaudeProvider):
           with provider(api_key="") as keyless:
-              compared(*zip(*asyncio.run(failures(keyless))))
+              compared(*zip(*asyncio.run(failures(keyless.respond))))
+      with cb.ClaudeBatchProvider(api_key="") as keyless:
+          compared(*zip(*asyncio.run(failures(keyless.submit, lambda prompt: [prompt]))))
       with cb.ClaudeProvider(api_key="an-invalid-key", concurrency=1) as live:
           errors, sizes = [], []
           for result in live.respond_all_sync(asker, [f"prompt {number}" for number in range(50)]):
@@ -182,6 +184,7 @@ Feature: Programs of every kind may ask an actor
       """
       ActorConfigurationError 50 True
       AccountHaltedError 50 True
+      ActorConfigurationError 50 True
       AccountHaltedError 50 True
       """
 

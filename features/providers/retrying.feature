@@ -202,6 +202,30 @@ Feature: What failed in a run is asked again on order, and nothing else
       | retry  | 0    | succeeded, succeeded, succeeded, succeeded, succeeded        |
       | resume | 1    | succeeded, invalid_request_error, expired, succeeded, canceled |
 
+  Scenario Outline: An output that was changed while a retry was parked is not replaced: <command>
+    Given a limit of 0 seconds between two clocks
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: retry RUN --max-wait 0.001
+    Then the command line exits with 3
+    Given a command's file "out.jsonl"
+      """
+      corrected by hand
+      """
+    When a command runs: <command>
+    Then the command line exits with 2 and says
+      """
+      out.jsonl: was changed after RUN had written it, and would be replaced. Give it another name, then repeat the command
+      """
+    And a command in a shell ends with a code and says
+      | command                                                                         | code | says      |
+      | grep -q hand out.jsonl && mv out.jsonl mine.jsonl && claude-batch resume RUN --poll-interval 0.1 | 0 | wrote |
+    And the output "out.jsonl" has the states succeeded, succeeded, succeeded, succeeded, succeeded
+
+    Examples:
+      | command    |
+      | resume     |
+      | resume RUN |
+
   Scenario: What was lost is not asked again, since it may have been paid for
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And the run's first request is lost

@@ -510,11 +510,17 @@ def _(context: Context, name: str, code: int, words: str) -> None:
 def _(context: Context) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     codes: list[int] = []
-    with mock.patch("os._exit", codes.append), run_delivery.parkable():
+    now = 0.0
+    clock = mock.patch("claude_batch.cli.run_delivery.time.monotonic", lambda: now)
+    with mock.patch("os._exit", codes.append), clock, run_delivery.parkable():
         try:
             signal.raise_signal(signal.SIGTERM)
             raise AssertionError("not interrupted")
         except KeyboardInterrupt:
+            # The same signal, sent to the process's group too.
+            signal.raise_signal(signal.SIGTERM)
+            assert codes == [], codes
+            now += run_delivery.REPEATED
             signal.raise_signal(signal.SIGINT)
     assert codes == [3], codes
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

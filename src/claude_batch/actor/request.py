@@ -388,6 +388,9 @@ class RequestEncoder:
                 del defaults[name]
         # A header of the SDK's, not a part of the body.
         self._user_profile: str | None = parameters.pop("user_profile_id", None)
+        if self._user_profile is not None:
+            # The API refuses a request whose body names another profile than the header.
+            defaults.pop("user_profile_id", None)
         max_tokens = parameters.pop("max_tokens", None)
         if max_tokens is None:
             max_tokens = defaults.pop("max_tokens", None)
@@ -465,12 +468,14 @@ class RequestEncoder:
             if "output_config" in params and cites(params.get("messages")):
                 params = self._in_fields(params)
 
+            named_itself = params.get("user_profile_id") is not None  # raw params
+
             def encoded(messages: object) -> EncodedRequest:
                 return encode_params(
                     {**params, "messages": messages},
                     defaults=defaults,
                     betas=betas,
-                    user_profile=self._user_profile,
+                    user_profile=None if named_itself else self._user_profile,
                     batch=self._batch,
                     capabilities=self._capabilities,
                 )

@@ -136,7 +136,13 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
     The output of each run is written to the file that the run was started with, else to standard
     output. If several runs have no file, messages on standard error say which lines are whose.
     """
-    from claude_batch.cli.run_delivery import Printed, check_unchanged, parkable, wait_and_deliver
+    from claude_batch.cli.run_delivery import (
+        NOTHING_SENT,
+        Printed,
+        check_unchanged,
+        parkable,
+        wait_and_deliver,
+    )
 
     require_ledger(options.location)
     with parkable(), open_provider(options) as provider:
@@ -146,13 +152,21 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
         if not found:
             say("there is no unfinished run")
             return
-        for left in found:
-            check_unchanged(left)
-            if not left.finished:
-                _check_output(provider, left, options, alone=run_id is not None)
+        code = Exit.OK
+        for left in list(found):
+            try:
+                check_unchanged(left)
+            except BadOutput as error:
+                if run_id is not None:
+                    raise
+                say(f"error: {str(error).removesuffix(NOTHING_SENT)}")
+                code = Exit.USAGE
+                found.remove(left)
+            else:
+                if not left.finished:
+                    _check_output(provider, left, options, alone=run_id is not None)
         if any(not left.finished for left in found):
             provider.resume()
-        code = Exit.OK
         here = provider.address.rstrip("/")
         shares = [each for each in found if each.base_url == here and _is_printed(provider, each)]
         printed = Printed()
@@ -237,7 +251,7 @@ def advance_command(options: ProviderOptions) -> None:
     If nothing is due, or there is no ledger yet, the command reports it and exits with 0. If a run
     is still in progress, it exits with 3.
     """
-    from claude_batch.cli.run_delivery import deliver, parkable
+    from claude_batch.cli.run_delivery import NOTHING_SENT, check_unchanged, deliver, parkable
     from claude_batch.providers.progress import counts_line
 
     if not is_there(options.location):
@@ -282,9 +296,10 @@ def advance_command(options: ProviderOptions) -> None:
                 code = max(code, Exit.PARKED)
             elif status.finished:
                 try:
+                    check_unchanged(left)
                     deliver(provider, run, status.output, options)
                 except BadOutput as error:
-                    say(f"error: {error}")
+                    say(f"error: {str(error).removesuffix(NOTHING_SENT)}")
                     code = max(code, Exit.USAGE)
                 if status.failed:
                     code = max(code, Exit.FAILED)

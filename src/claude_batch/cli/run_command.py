@@ -137,7 +137,12 @@ class Asked:
                 raise click.UsageError("--system and --max-tokens need --model, instead of ACTOR")
             if len(self.arguments) < 2:
                 raise click.UsageError("give ACTOR and INPUT, or --model and INPUT")
-            actor = ActorLoader.load(self.arguments[0])
+            if (first := self.arguments[0]).lower().endswith((".jsonl", ".csv", ".pdf")):
+                raise click.UsageError(
+                    f"{first} comes first, so it is read as ACTOR, which is a YAML file. Give "
+                    "ACTOR before INPUT, or --model"
+                )
+            actor = ActorLoader.load(first)
             actor.require_answerable()
             if actor.resolved_provider not in CLAUDE_PROVIDERS:
                 raise ProviderNotFoundError(actor.resolved_provider, CLAUDE_PROVIDERS)
@@ -420,7 +425,12 @@ def run_command(**given: Any) -> None:
 def submit_command(**given: Any) -> None:
     """Like run, but exit as soon as the batches are accepted.
 
+<<<<<<< HEAD
     Prints the run's id. Use `resume` later to wait for the run and to write OUT.
+=======
+    Use `resume` later to wait for the run and to write OUT. Live calls (--mode live) are answered
+    only while their process waits, so this command ends when they are answered.
+>>>>>>> fa13f86a8c47bb16ac0570dff2c669e452187969
     """
     raise SystemExit(_ask(**given, wait=False))
 
@@ -669,6 +679,9 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
 
     with suppress(BadOutput):  # it is also printed on standard error
         print_line(run.id)
+    before = run.status()
+    if before.mode == "live" and not before.finished:
+        say("live calls are answered only while their process waits: waiting for the answers")
     try:
         run.wait_until_sent_sync()
         _wait_for_live_calls(provider, run)
@@ -693,5 +706,6 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
     if held := status.counts.get(RequestState.HELD):
         words = count_of(held, "request is", "requests are")
         say(f"{words} held until other requests of the run have ended")
-    say(f"sent. Wait for the answers with: {options.command('resume', run.id)}")
+    what = "every request has ended. Write" if status.finished else "sent. Wait for"
+    say(f"{what} the answers with: {options.command('resume', run.id)}")
     return Exit.OK

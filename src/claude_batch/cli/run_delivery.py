@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import stat
 import sys
 import threading
 import time
@@ -79,6 +80,12 @@ LONGEST_LOOK = 5.0
 CONTACT_FAILURES = 3
 """Consecutive failures of a server that never answered, after which the run is parked."""
 
+REPEATED = 0.5
+"""Seconds after a signal in which another one is not a second request.
+
+`timeout`, for example, sends its signal to the process and then to the process's group.
+"""
+
 _asked_to_park = threading.Event()
 """Set by the first signal, because Python may ignore the exception that it raises (in a `__del__`,
 or in the callback of a weak reference).
@@ -91,15 +98,19 @@ def parkable() -> Generator[None]:
 
     A signal that the parent ignores stays ignored, as in `interrupts.begin`.
     """
+    first = 0.0
 
     def interrupt(*_: Any) -> None:
+        nonlocal first
+        first = time.monotonic()
         for number, _handler in before:
             signal.signal(number, leave)
         _asked_to_park.set()
         raise KeyboardInterrupt
 
     def leave(*_: Any) -> None:
-        os._exit(Exit.PARKED)
+        if time.monotonic() - first >= REPEATED:
+            os._exit(Exit.PARKED)
 
     import_provider()  # while a signal may still end the process at once
     if threading.current_thread() is not threading.main_thread():
@@ -506,7 +517,7 @@ _MOMENT = 2.0
 
 def check_unchanged(left: Outstanding) -> None:
     """Check that nobody has changed OUT since the run wrote it. Raises `BadOutput`."""
-    if left.output is None or left.delivered is None or is_special(left.output):
+    if left.output is None or left.written is None or is_special(left.output):
         return
     try:
         changed = os.stat(left.output).st_mtime
@@ -514,7 +525,7 @@ def check_unchanged(left: Outstanding) -> None:
         return  # it was moved, so that nothing is replaced
     except OSError as error:
         raise BadOutput(f"{left.output}: {error.strerror}{NOTHING_SENT}") from None
-    if changed > left.delivered + _MOMENT:
+    if changed > left.written + _MOMENT:
         raise BadOutput(
             f"{left.output}: was changed after {left.id} had written it, and would be replaced. "
             f"Give it another name, then repeat the command{NOTHING_SENT}"
@@ -559,6 +570,8 @@ def write_output(
         content = chunks(answers, form)
         shown = _visible(content, form) if on_terminal() else content
         return _write_stdout(shown, printed or Printed())
+    if os.path.exists(output) and stat.S_ISFIFO(os.stat(output).st_mode):
+        say(f"writing to the pipe {output}, as fast as it is read")
     try:
         write_file(answers, output, form)
     except OSError as error:

@@ -110,7 +110,7 @@ claude-batch, because the deadline of its run was near.
 """
 
 _E = TypeVar("_E", bound="ActorError")
-_X = TypeVar("_X", bound=Exception)
+_X = TypeVar("_X", bound=BaseException)
 
 
 def _restore(cls: type[_E], message: str, fields: dict[str, Any]) -> _E:

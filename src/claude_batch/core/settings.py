@@ -124,10 +124,13 @@ class Setting:
         if self.kind is Kind.SWITCH:
             return _read_switch(value)
         if self.kind is Kind.COUNT:
-            return _read_count(value, self.least)
+            return read_count(value, self.least)
         if self.kind is Kind.CHOICE and value not in self.choices:
             raise ValueError(f"{value!r} is neither {' nor '.join(self.choices)}")
-        return os.fsdecode(value)
+        try:
+            return os.fsdecode(value)
+        except TypeError:
+            raise ValueError(f"{value!r} is not a text") from None
 
 
 _SWITCHES = {
@@ -147,7 +150,8 @@ MOST_COUNT: Final = 1_000_000_000
 """The highest value of a count. A database keeps it, and sums of it too."""
 
 
-def _read_count(value: Any, least: int | None) -> int:
+def read_count(value: Any, least: int | None) -> int:
+    """Convert a count. Raises ``ValueError`` if it is no whole number, or less than ``least``."""
     try:
         count = int(value)
     except (TypeError, ValueError, OverflowError):

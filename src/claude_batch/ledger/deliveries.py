@@ -8,6 +8,7 @@ batch that was ever ours.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -57,8 +58,8 @@ class Outstanding(NamedTuple):
     """True if every request has its final state."""
     base_url: str
     """The API that the run uses; no other server has its batches."""
-    delivered: float | None = None
-    """When its output was written, in seconds since the epoch by this machine's clock."""
+    written: float | None = None
+    """When its output was last written, in seconds since the epoch by this machine's clock."""
 
 
 # Counted from their index alone.
@@ -73,7 +74,7 @@ _RUNS = select(
     runs.c.output,
     (_finished >= runs.c.request_count).label("finished"),
     workspaces.c.base_url,
-    runs.c.delivered,
+    runs.c.written,
 ).join(workspaces, workspaces.c.id == runs.c.workspace_id)
 
 
@@ -124,11 +125,11 @@ def was_sent(tx: Connection, run_id: str) -> bool:
 
 
 def _of_row(tx: Connection, row: Any) -> Outstanding:
-    delivered: float | None = row.delivered
-    if delivered is not None:
-        delivered += time.time() - now_in(tx)
+    written: float | None = row.written
+    if written is not None:
+        written += time.time() - now_in(tx)
     address = row.base_url.rstrip("/")
-    return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, delivered)
+    return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, written)
 
 
 def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
@@ -136,7 +137,7 @@ def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
 
     Its output was renamed into place and flushed, or read by its caller.
     """
-    tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=now))
+    tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=now, written=now))
 
 
 class Forms(NamedTuple):
@@ -159,15 +160,17 @@ def forms_of(tx: Connection, run_id: str) -> Forms:
     return Forms(*tx.execute(query).one())
 
 
-def ask_output(tx: Connection, run_id: str, output: str | None, forms: Forms) -> None:
+def ask_output(tx: Connection, run_id: str, output: str | None, forms: Forms, now: float) -> None:
     """Store what a repeated command names of a run's output; the rest stays as it was.
 
-    A new output without a format has that of its name.
+    A new output without a format has that of its name. An output that is named again may be
+    replaced as it is now.
     """
     before = forms_of(tx, run_id)
     values: dict[str, Any] = {}
     if output is not None:
-        values["output"] = output
+        was_written = and_(runs.c.output == output, runs.c.written.is_not(None))
+        values |= {"output": output, "written": case((was_written, now), else_=None)}
     if output is not None or forms.output_format is not None or before.output_format == "none":
         values["output_format"] = forms.output_format
     if forms.results_dir is not None:
@@ -197,6 +200,7 @@ def take_places(
     """Take an output path and a folder from all other runs; return those not delivered yet.
 
     Each of the others would later replace what ``run_id`` writes: a delivered one after a retry.
+    The path of one that is not delivered yet may lead there by a link.
     ``keeps`` returns whether a run keeps its places, from the process that stored it.
     """
     displaced: list[Displaced] = []
@@ -206,15 +210,18 @@ def take_places(
     ):
         if place is None:
             continue
+        # Few runs are not delivered. Links in the paths of all others would take too long.
+        unwritten = and_(column.is_not(None), runs.c.delivered.is_(None))
         query = select(
             runs.c.id,
             runs.c.process,
             runs.c.request_count,
             runs.c.delivered,
+            column.label("place"),
             _finished.label("finished"),
-        ).where(column == place, runs.c.id != run_id, runs.c.stored.is_not(None))
+        ).where(or_(column == place, unwritten), runs.c.id != run_id, runs.c.stored.is_not(None))
         for row in tx.execute(query.order_by(runs.c.created, runs.c.id)).all():
-            if keeps(row.process):
+            if not _is_same(row.place, place) or keeps(row.process):
                 continue
             values = {
                 column: None,
@@ -231,12 +238,21 @@ def taker_of(tx: Connection, run_id: str, place: str) -> str | None:
     own = tx.execute(select(runs.c.output, runs.c.results_dir).where(runs.c.id == run_id)).one()
     if place in own:
         return None
-    takers = select(runs.c.id).where(
-        or_(runs.c.output == place, runs.c.results_dir == place),
+    others = select(runs.c.id, runs.c.output, runs.c.results_dir).where(
+        or_(runs.c.output.is_not(None), runs.c.results_dir.is_not(None)),
         runs.c.id != run_id,
         runs.c.stored.is_not(None),
     )
-    return tx.scalar(takers.order_by(runs.c.delivered.is_not(None), runs.c.created.desc()).limit(1))
+    newest = others.order_by(runs.c.delivered.is_not(None), runs.c.created.desc())
+    for row in tx.execute(newest).all():
+        if _is_same(row.output, place) or _is_same(row.results_dir, place):
+            return str(row.id)
+    return None
+
+
+def _is_same(path: str | None, place: str) -> bool:
+    """Return whether a path leads to a place, perhaps by a link."""
+    return path == place or (path is not None and os.path.realpath(path) == os.path.realpath(place))
 
 
 # Pruned runs --------------------------------------------------------------------------------------

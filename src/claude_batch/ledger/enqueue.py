@@ -155,7 +155,7 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             created=run.created,
             stored=run.created if run.kind == "calls" else None,
             request_count=0,
-            # Excludes settings that matter only while the run is stored.
+            preparation=_preparation(run.mode).decode(),
             **{
                 name: value
                 for name, value in run.mode.model_dump(mode="python").items()
@@ -169,6 +169,17 @@ def begin_run(tx: Connection, run: NewRun) -> str:
         add_judge(tx, run_id, run.judge, workspace_id=run.workspace_id, now=run.created)
     declare_budgets(tx, run_id, run)
     return run_id
+
+
+_WHILE_STORED = {"preflight", "prime", "reuse", "dedupe"}
+"""Settings that decide how the requests of a run are stored, and nothing afterwards.
+
+``cache`` is one too, but only its effect counts: the column ``prefixed``.
+"""
+
+
+def _preparation(mode: BatchProcessingMode) -> bytes:
+    return msgspec.json.encode(mode.model_dump(mode="python", include=_WHILE_STORED))
 
 
 def add_judge(tx: Connection, run_id: str, process: str, *, workspace_id: int, now: float) -> None:
@@ -205,7 +216,7 @@ def ask_again(tx: Connection, run_id: str, run: NewRun, now: float) -> None:
         settings["label"] = run.label
     tx.execute(update(runs).where(runs.c.id == run_id).values(**settings))
     _poll_as_asked(tx, run_id, now)
-    ask_output(tx, run_id, run.output, run.forms)
+    ask_output(tx, run_id, run.output, run.forms, now)
     declare_budgets(tx, run_id, run)
 
 
@@ -264,15 +275,14 @@ def kept_settings(
     deadline is in seconds since the epoch; a relative one counts from the run's beginning.
     ``prefixed``: with this mode, some of its requests would have a prefix.
     """
-    compared = (mode.model_fields_set & set(runs.c.keys())) - set(_AS_ASKED_LAST) - _OF_CALLS
+    kept: dict[str, Any] = {**run._mapping}
+    if run.preparation is not None:
+        kept |= msgspec.json.decode(run.preparation)
+    compared = (mode.model_fields_set & kept.keys()) - set(_AS_ASKED_LAST) - _OF_CALLS
     values = mode.model_dump(mode="python", include=compared)
     if "deadline" in values:
         values["deadline"] = mode.deadline_after(run.created)
-    found = {
-        name: (kept, value)
-        for name, value in values.items()
-        if (kept := getattr(run, name)) != value
-    }
+    found = {name: (kept[name], value) for name, value in values.items() if kept[name] != value}
     if "cache" in mode.model_fields_set and run.prefixed != prefixed:
         found["cache"] = ("auto" if run.prefixed else "off", mode.cache)
     return found

@@ -122,6 +122,8 @@ runs: Table = Table(
     Column("stored", Float),  # when fully stored; nothing is packed before
     Column("cancelled", Float),
     Column("delivered", Float),
+    # When its output was last written; it stays when requests are sent again.
+    Column("written", Float),
     # The caller's W3C ``traceparent``; None without an observer.
     Column("trace", String),
     Column("request_count", Integer, nullable=False, default=0),
@@ -144,6 +146,8 @@ runs: Table = Table(
     Column("tools", Text),
     # Whether some of its requests have a prefix.
     Column("prefixed", Boolean, nullable=False, default=False, server_default=false()),
+    # The settings that mattered only while it was stored, as JSON. None: stored by version 7.
+    Column("preparation", Text),
     Index("ix_runs_digest", "digest"),
     Index("ix_runs_created", "created"),  # the newest are shown
     # How its requests are answered, and the deadline.

@@ -96,6 +96,8 @@ class Contact:
     failures: int = 0
     last_failure: str = ""
     """The reason of the last failure; a sentence with the base URL."""
+    refused: bool = False
+    """Whether the API has refused this process's key, and has never accepted it."""
     misplaced: bool = False
     """Whether a server answered, and has no Messages API below the base URL."""
 
@@ -388,7 +390,7 @@ class Driver:
         # Only after the write: readers of these attributes apply the workspace's halt to this
         # driver.
         self.workspace_id, self.contact.made, self.contact.was_made = here, True, True
-        self.contact.misplaced = False
+        self.contact.misplaced = self.contact.refused = False
         self._changed()
         return 0.0
 
@@ -416,6 +418,7 @@ class Driver:
         with self._ledger.write() as tx:
             self._refusals.halt(tx, self.workspace_id, error.fault)
             row = workspaces.workspace_row(tx, self.workspace_id)
+        self.contact.refused = not self.contact.was_made
         self._changed()
         return max(SEAT_RETRY, (row.next_probe or 0.0) - self._ledger.now())
 

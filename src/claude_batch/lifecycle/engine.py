@@ -28,6 +28,7 @@ from claude_batch.core.errors import (
     EngineStoppedError,
     LedgerError,
     first_cause,
+    for_one_caller,
 )
 from claude_batch.core.settings import LedgerSettings, without_password
 from claude_batch.core.user_functions import UserFunctions
@@ -376,7 +377,7 @@ class Engine:
     def check(self) -> None:
         """Raise the error that stopped the engine, if there is one."""
         if self._failure is not None:
-            raise self._failure
+            raise for_one_caller(self._failure)
 
     def read(self, work: Callable[[], _T]) -> Future[_T]:
         """Run a function that reads the ledger on one of the engine's reader threads.

@@ -19,7 +19,11 @@ from typing import NamedTuple
 
 from claude_batch.actor.tools import ToolFinder
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.errors import (
+    ActorConfigurationError,
+    InvalidRequestError,
+    for_one_caller,
+)
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.quantities import count_of, parse_duration
 from claude_batch.core.settings import LedgerSettings, without_password
@@ -293,17 +297,30 @@ class Entrance:
             return self._door
 
     def opening(self) -> Future[Entered]:
-        """Start opening if needed. Never waits; the future raises what `door` would raise."""
+        """Start opening if needed. Never waits; the future raises what `door` would raise.
+
+        The future belongs to the caller, as does its error.
+        """
+        own: Future[Entered] = Future()
+        own.set_running_or_notify_cancel()  # it gets its outcome even if nobody waits any more
         if (entered := self.entered) is not None:
-            done: Future[Entered] = Future()
-            done.set_result(entered)
-            return done
+            own.set_result(entered)
+            return own
+
+        def hand_over(opened: Future[Entered]) -> None:
+            if (error := opened.exception()) is not None:
+                own.set_exception(for_one_caller(error))
+            else:
+                own.set_result(opened.result())
+
+        self._shared_opening().add_done_callback(hand_over)
+        return own
+
+    def _shared_opening(self) -> Future[Entered]:
         with self._planning:
             if (opening := self._opening) is not None:
                 return opening
             opening = self._opening = Future()
-            # Many callers wait for it, so one that gives up must not cancel it.
-            opening.set_running_or_notify_cancel()
         threading.Thread(
             target=self._open, args=(opening,), name="claude-batch-open", daemon=True
         ).start()

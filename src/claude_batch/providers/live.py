@@ -56,7 +56,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
-from claude_batch.core.settings import from_environment
+from claude_batch.core.settings import from_environment, read_count
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.lifecycle.threads import EventLoopThread, wait_for
 from claude_batch.lifecycle.tool_runner import check_blocking
@@ -142,10 +142,8 @@ class ClaudeProvider(Closing):
         (see `PostProcessor`) receives each result, for ``post_process_timeout`` at most. Raises
         `ActorConfigurationError`.
         """
-        if concurrency < 1:
-            raise ActorConfigurationError(f"concurrency: {concurrency} is less than 1")
-        if max_retries < 0:
-            raise ActorConfigurationError(f"max_retries: {max_retries} is less than 0")
+        self._concurrency = _count("concurrency", concurrency, 1)
+        self._max_retries = _count("max_retries", max_retries, 0)
         try:
             self._timeout = None if timeout is None else parse_duration(timeout)
         except ValueError as error:
@@ -163,8 +161,6 @@ class ClaudeProvider(Closing):
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
         self._api_key_env = api_key_env or from_environment("api_key_env")
-        self._concurrency = concurrency
-        self._max_retries = max_retries
         self._prices = prices_of(prices or from_environment("prices"))
         self._functions = UserFunctions.of(classify, pace)
         self._encoders = RequestEncoders(default_options, batch=False)
@@ -584,6 +580,13 @@ def _own_limit(name: str, given: int | None) -> int | None:
         return None if value is None else SETTINGS[name].read(value) or None
     except ValueError as error:
         raise ActorConfigurationError(f"{where}: {error}") from None
+
+
+def _count(name: str, given: object, least: int) -> int:
+    try:
+        return read_count(given, least)
+    except ValueError as error:
+        raise ActorConfigurationError(f"{name}: {error}") from None
 
 
 class _Many:

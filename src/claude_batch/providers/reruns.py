@@ -52,6 +52,8 @@ def report_kept(run_id: str, kept: Mapping[str, tuple[Any, Any]]) -> None:
 def _setting(name: str, value: Any) -> str:
     if value is None:
         return "unset"
+    if isinstance(value, bool):
+        return str(value).lower()
     if name == "deadline":
         return format_time(value)
     return format_duration(value) if SETTINGS[name].kind is Kind.DURATION else str(value)

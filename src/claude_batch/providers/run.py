@@ -501,7 +501,7 @@ class Run(Closing):
         ledger = self._engine.ledger
 
         def take(tx: Transaction) -> list[Displaced]:
-            deliveries.ask_output(tx, self.id, None, Forms(results_dir=path))
+            deliveries.ask_output(tx, self.id, None, Forms(results_dir=path), ledger.now())
             keeps = partial(keeps_places, ledger)
             return deliveries.take_places(tx, self.id, None, path, keeps=keeps)
 

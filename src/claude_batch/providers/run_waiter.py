@@ -194,9 +194,14 @@ class RunWaiter:
         # While our own key is untried, the errors of an earlier key do not matter.
         workspace = ours if self._access.drives and not made else theirs
         is_other = self._access.drives and made and theirs.id != ours.id
-        if is_other and not self._engine.ledger.seat_is_taken(theirs.id):
-            raise other_key_error(self._run_id, theirs.name, ours.name)
-        at_api = any(state in _SENT for state in counts)
+        is_refused = self._access.drives and door.driver.contact.refused
+        if is_other or is_refused:
+            undriven = not self._engine.ledger.seat_is_taken(theirs.id)
+            if is_other and undriven:
+                raise other_key_error(self._run_id, theirs.name, ours.name)
+            is_refused = is_refused and undriven
+        # With a refused key, nobody asks the API for the run's batches.
+        at_api = any(state in _SENT for state in counts) and not is_refused
         return workspace, at_api, counts.get(BatchState.UNKNOWN, 0), held
 
     def _batch_ids(self) -> tuple[str, ...]:

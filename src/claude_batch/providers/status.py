@@ -498,6 +498,8 @@ def _at_api_words(at_api: list[BatchStatus], now: float) -> str:
     checks = [batch.next_check for batch in at_api if batch.next_check is not None]
     if checks and (left := min(checks) - now) > 0:
         words += f"; next check in {roughly(max(1, left))}"
+    if notes := [batch.note for batch in at_api if batch.note]:
+        words += f"; the last check: {notes[0]}"
     return words
 
 

@@ -295,10 +295,13 @@ def take(lock: FileLock, beside: Path, *, timeout: float = 0) -> bool:
         _require_ours(path, beside)
         return False
     except OSError as error:
-        owner = owner_of(path)
-        whose = f"belongs to {owner} and " if owner else ""
+        if owner := owner_of(path):
+            words = f"the lock file {path} belongs to {owner} and cannot be opened"
+            raise LedgerError(f"{words}: {error.strerror}. {_REMEDY}") from None
         raise LedgerError(
-            f"the lock file {path} {whose}cannot be opened: {error.strerror}. {_REMEDY}"
+            f"the lock file {path} cannot be created: {error.strerror}. Its folder belongs to "
+            f"{owner_of(path.parent)}: run as that user, or let this one write there; nothing was "
+            "changed"
         ) from None
     try:
         _require_ours(path, beside)
