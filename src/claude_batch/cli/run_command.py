@@ -425,12 +425,8 @@ def run_command(**given: Any) -> None:
 def submit_command(**given: Any) -> None:
     """Like run, but exit as soon as the batches are accepted.
 
-<<<<<<< HEAD
-    Prints the run's id. Use `resume` later to wait for the run and to write OUT.
-=======
-    Use `resume` later to wait for the run and to write OUT. Live calls (--mode live) are answered
-    only while their process waits, so this command ends when they are answered.
->>>>>>> fa13f86a8c47bb16ac0570dff2c669e452187969
+    Prints the run's id. Use `resume` later to wait for the run and to write OUT. Live calls (--mode
+    live) are answered only while their process waits, so this command ends when they are answered.
     """
     raise SystemExit(_ask(**given, wait=False))
 
