@@ -383,12 +383,15 @@ class ConversationMachine(LiveMachine):
         if again:
             self._retry(run_id, FAILED)
 
-    @precondition(lambda self: self._failed_runs())
-    @rule(pick=PICK, states=st.sampled_from([None, FAILED]))
     def retry(self, pick: int, states: Collection[RequestState] | None) -> None:
         """What has failed of a run is asked again."""
         runs = self._failed_runs()
         self._retry(runs[pick % len(runs)], states)
+
+    RETRYING: ClassVar = {"pick": PICK, "states": st.sampled_from([None, FAILED])}
+    _if_failed = precondition(lambda self: self._failed_runs())
+    retry_once = _if_failed(rule(**RETRYING)(retry))
+    retry_again = _if_failed(rule(**RETRYING)(retry))
 
     def _retry(self, run_id: str, states: Collection[RequestState] | None) -> None:
         failed = self.verdict.failed(run_id)
