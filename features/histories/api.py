@@ -107,6 +107,8 @@ class Remote:
     """What goes wrong with the next fetches of its results, and where."""
     lasting: tuple[str, int] | None = None
     """What goes wrong with every other fetch."""
+    messages: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """What a success of a request has instead of a plain answer's fields, by its `custom_id`."""
     omitted: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """When fetches ended properly without a readable line of a request, by its `custom_id`."""
 
@@ -116,7 +118,8 @@ class Remote:
         result: dict[str, Any] = {"type": _COUNTED.get(outcome, outcome)}
         if outcome == "succeeded":
             usage = {"input_tokens": 1, "output_tokens": 2}
-            result["message"] = {"id": "msg", "model": MODEL, "content": [], "usage": usage}
+            plain = {"id": "msg", "model": MODEL, "content": [], "usage": usage}
+            result["message"] = {**plain, **self.messages.get(identifier, {})}
         elif outcome in _ERRORS:
             kind, message = _ERRORS[outcome]
             result["error"] = {"type": "error", "error": {"type": kind, "message": message}}
@@ -137,6 +140,8 @@ class SimulatedApi:
         self.violations: list[str] = []
         self.uploaded: set[str] = set()
         """Every `custom_id` of which a byte has left."""
+        self.params: dict[str, dict[str, Any]] = {}
+        """What was asked under every `custom_id` of a body that came whole."""
         self.blamed: set[str] = set()
         """The `custom_id`s of uploads that were refused or broke: their requests may fail."""
         self.on_create: Callable[[list[str]], None] = lambda ids: None
@@ -439,6 +444,7 @@ class SimulatedClient(BatchesClient):
         try:
             requests = json.loads(body)["requests"]
             ids = [str(request["custom_id"]) for request in requests]
+            self._api.params.update(zip(ids, (r["params"] for r in requests), strict=True))
         except (ValueError, KeyError, TypeError) as error:
             self._api.violations.append(f"a body is not valid: {error}")
             return []

@@ -16,6 +16,11 @@ Feature: Random histories keep the promises
     Then none of them breaks a promise
 
   @both_backends
+  Scenario: Random histories with conversations keep the promises
+    When random histories with conversations are played
+    Then none of them breaks a promise
+
+  @both_backends
   Scenario: Random histories with restored copies keep the promises
     When random histories with restored copies are played
     Then none of them breaks a promise
@@ -38,6 +43,9 @@ Feature: Random histories keep the promises
       | sends more batches of a run at once than it may   |
       | asks live again after an error that may hide an answer |
       | withdraws what was sent                           |
+      | runs any interrupted tool again                   |
+      | does not note that a tool starts                  |
+      | asks a turn again whose answer met a cancellation |
       | sends before it is recovered                      |
       | lets all keys send when the workspace of one is recovered |
       | is recovered before all that it forgot is known   |

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import ApiFault
@@ -49,6 +49,8 @@ class LivePlan:
     status: int = 500
     from_api: bool = True
     message: str = "no"
+    answer: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What the answer has instead of a plain one's fields."""
 
     @property
     def may_hide(self) -> bool:
@@ -107,5 +109,6 @@ class SimulatedLive(LiveClient):
             return LiveAnswer(fault=fault, status=fault.status, request_id=fault.request_id)
         usage = {"input_tokens": 1, "output_tokens": 2}
         body = {"id": "msg", "type": "message", "role": "assistant", "model": model}
-        raw = json.dumps({**body, "content": [], "stop_reason": "end_turn", "usage": usage})
+        plain = {**body, "content": [], "stop_reason": "end_turn", "usage": usage}
+        raw = json.dumps({**plain, **plan.answer})
         return LiveAnswer(message=decode_message(raw.encode()), raw=raw.encode(), status=200)

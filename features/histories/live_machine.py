@@ -14,7 +14,7 @@ from histories.api import SimulatedApi
 from histories.ledger_rows import Row
 from histories.live_api import DOWNLOAD, LIVE_COST, LivePlan
 from histories.machine import LifecycleMachine
-from histories.verdict import Verdict
+from histories.verdict import OF_THIS_TURN, Verdict
 
 __all__ = ["LiveMachine"]
 
@@ -52,7 +52,8 @@ class LiveVerdict(Verdict):
     def _live(self, params: bytes, plan: LivePlan) -> None:
         [row] = self.rows(
             "SELECT r.id, r.state, b.state AS carrier, EXISTS (SELECT 1 FROM results s WHERE "
-            "s.request_seq = r.seq AND s.outcome = 'succeeded') AS answered FROM requests r "
+            f"s.request_seq = r.seq AND s.outcome = 'succeeded' AND {OF_THIS_TURN}) AS answered "
+            "FROM requests r "
             "JOIN params p ON p.request_seq = r.seq LEFT JOIN batches b ON b.id = r.batch_id "
             "WHERE p.body = ?",
             params,

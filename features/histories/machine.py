@@ -138,6 +138,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     """An empty ledger to copy."""
 
     judge: ClassVar[type[Verdict]] = Verdict
+    reserved: ClassVar[int] = RESERVED
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,7 +178,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.verdict = self.judge(self.api, self.path, settings)
         self.process = self._start()
         if budget:
-            self._set_budget(budget * RESERVED)
+            self._set_budget(budget * self.reserved)
         self._store_run(count, mode)
 
     def _start(self) -> Process:
@@ -222,13 +223,7 @@ class LifecycleMachine(RuleBasedStateMachine):
             writer = RunWriter(
                 self.process.ledger,
                 lambda request: EncodedRequest(str(request.prompt).encode(), LaneHeaders()),
-                NewRun(
-                    kind="run",
-                    actor="model",
-                    workspace_id=self.process.workspace_id,
-                    mode=mode,
-                    created=self.process.ledger.now(),
-                ),
+                self._new_run(mode),
                 identity=b"",
             )
             # Known before it is whole: whoever dies in between may have stored all of it.
@@ -240,6 +235,15 @@ class LifecycleMachine(RuleBasedStateMachine):
 
         self._act(store)
 
+    def _new_run(self, mode: BatchProcessingMode) -> NewRun:
+        return NewRun(
+            kind="run",
+            actor="model",
+            workspace_id=self.process.workspace_id,
+            mode=mode,
+            created=self.process.ledger.now(),
+        )
+
     def _params(self) -> str:
         return f'{{"model":"{MODEL}","max_tokens":2,"n":{self.asked}}}'
 
@@ -250,12 +254,14 @@ class LifecycleMachine(RuleBasedStateMachine):
                 self.asked += 1
                 encoded = EncodedRequest(self._params().encode(), LaneHeaders())
                 now = self.clock.time()
-                options = CallOptions(actor="model", mode=mode)
-                calls.append(Call(self.process, encoded, options, now, CallFuture()))
+                calls.append(Call(self.process, encoded, self._options(mode), now, CallFuture()))
             stored = self.call_store.store(calls)
             self.calls += [waiter.seq for _, waiter in stored]
 
         self._act(store)
+
+    def _options(self, mode: BatchProcessingMode) -> CallOptions:
+        return CallOptions(actor="model", mode=mode)
 
     @rule(pick=PICK, single=st.sampled_from([True, True, False]))
     def cancel(self, pick: int, single: bool) -> None:
@@ -333,7 +339,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.verdict.budget)
     @rule()
     def raise_budget(self) -> None:
-        self._set_budget(self.verdict.budget + 2 * RESERVED)
+        self._set_budget(self.verdict.budget + 2 * self.reserved)
 
     @precondition(lambda self: self.verdict.budget and not self.verdict.is_lowered)
     @rule()
@@ -347,7 +353,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     @rule()
     def begin_a_budget(self) -> None:
         """Of a ledger with a history: what was spent and what is under way fits into it."""
-        self._set_budget(self.asked * 9 * RESERVED)
+        self._set_budget(self.asked * 9 * self.reserved)
 
     @precondition(lambda self: self.verdict.budget)
     @rule()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -12,8 +13,10 @@ from sqlalchemy import Connection, delete, true, update
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import (
     batch_contents,
+    conversations,
     high_water,
     recovered_batches,
+    retries,
     single_calls,
     submissions,
     unknown_batches,
@@ -31,13 +34,14 @@ from claude_batch.lifecycle import (
     submission,
 )
 from claude_batch.lifecycle.reconciliation import Decision
+from claude_batch.lifecycle.tool_runner import Tools, Workbench
 from claude_batch.wire.batches_client import CreateAnswer
 from claude_batch.wire.encoding import LaneHeaders
 from histories.api import SimulatedClient
 
 __all__ = ["MUTANTS"]
 
-LIVE, RESTORED = "live calls", "restored copies"
+LIVE, RESTORED, TALKS = "live calls", "restored copies", "conversations"
 
 
 def _hasty() -> AbstractContextManager[object]:
@@ -173,6 +177,26 @@ def _xenophobic() -> AbstractContextManager[object]:
     return patch.object(recovered_batches, "adopt_forgotten", ours_alone)
 
 
+@contextmanager
+def _repetitive() -> Generator[None]:
+    tools_of = Workbench.tools_of
+
+    def all_repeatable(workbench: Workbench, run_id: str, remembered: str) -> Tools | None:
+        tools: Any = tools_of(workbench, run_id, remembered)
+        return tools and {name: replace(tool, repeatable=True) for name, tool in tools.items()}
+
+    with patch.object(Workbench, "tools_of", all_repeatable):
+        yield
+
+
+def _unnoted() -> AbstractContextManager[object]:
+    return patch.object(conversations, "start_call", lambda *_, **__: True)
+
+
+def _ungrateful() -> AbstractContextManager[object]:
+    return patch.object(retries, "_give_known_answers", lambda *_: 0)
+
+
 class Mutant(NamedTuple):
     """A driver that breaks a promise."""
 
@@ -200,6 +224,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "sends more batches of a run at once than it may": Mutant(_crowding, 5),
     "asks live again after an error that may hide an answer": Mutant(_careless, family=LIVE),
     "withdraws what was sent": Mutant(_forgetful, 2),
+    "runs any interrupted tool again": Mutant(_repetitive, family=TALKS),
+    "does not note that a tool starts": Mutant(_unnoted, family=TALKS),
+    "asks a turn again whose answer met a cancellation": Mutant(_ungrateful, family=TALKS),
     "sends before it is recovered": Mutant(_unmarked, family=RESTORED),
     "lets all keys send when the workspace of one is recovered": Mutant(
         _single_minded, 2, family=RESTORED

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from claude_batch.core.errors import LedgerError
+from histories.conversation_machine import ConversationMachine
 from histories.live_machine import LiveMachine
 from histories.machine import LifecycleMachine
 from histories.mutants import MUTANTS
@@ -32,11 +33,12 @@ STEPS = 30
 FAMILIES: Mapping[str, type[LifecycleMachine]] = {
     "": LifecycleMachine,
     "live calls": LiveMachine,
+    "conversations": ConversationMachine,
     "restored copies": RestoreMachine,
 }
 """The machine that makes the histories, by what they have beside batches."""
 
-_SHARES = {"restored copies": 4}
+_SHARES = {"restored copies": 4, "conversations": 12}
 """A history with these takes longer, so that only one of so many is played."""
 
 FRESH_STARTS, A_FEW = 40, 25

@@ -28,6 +28,7 @@ from claude_batch.lifecycle import collection, recovery
 from claude_batch.lifecycle import driver as driver_module
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.recovery import Recovered
+from claude_batch.lifecycle.tool_runner import Workbench
 from histories.api import PASS, WORKSPACE, Crash, SimulatedApi, SimulatedClient
 
 __all__ = ["Process", "copy_of", "in_memory", "staged"]
@@ -120,12 +121,13 @@ class Process:
         path: Path,
         settings: LedgerSettings,
         workspace: str = WORKSPACE,
+        workbench: Workbench | None = None,
     ) -> None:
         self._loop = loop
         self._api = api
         self.ledger = Ledger(str(path))
         self.client = SimulatedClient(api, workspace)
-        self.driver = Driver(self.ledger, self.client, settings, lambda: None)
+        self.driver = Driver(self.ledger, self.client, settings, lambda: None, workbench)
         self._settings = settings
         self.seat: Seat | None = None
         self._sitting = contextlib.ExitStack()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -25,7 +25,7 @@ from histories.machine import PICK, STEPS, WITNESSES, LifecycleMachine
 from histories.process import Process
 from histories.verdict import Verdict
 
-__all__ = ["RestoreMachine"]
+__all__ = ["RestoreMachine", "dying"]
 
 OTHER = "wrkspc_other"
 MOST_COPIES = 3
@@ -306,7 +306,7 @@ class RestoreMachine(LifecycleMachine):
         process = self._open()
         found: Recovered | None = None
         try:
-            with _dying(process, writes):
+            with dying(process, writes):
                 found = process.recover(even_if_whole=even_if_whole)
         except Crash:
             pass
@@ -361,24 +361,33 @@ class RestoreMachine(LifecycleMachine):
 
 
 @contextmanager
-def _dying(process: Process, writes: int | None) -> Generator[None]:
-    """Let a process die with its commits of this number: 1 before the first, 2 after it, …"""
+def dying(
+    process: Process, writes: int | None, error: Callable[[str], BaseException] | None = None
+) -> Generator[None]:
+    """Let a process die with its commits of this number: 1 before the first, 2 after it, …
+
+    With ``error``, that is raised instead, and the process lives.
+    """
     if writes is None:
         yield
         return
     write, left = process.ledger.write, writes
 
-    @contextmanager
-    def counted(*args: Any, **more: Any) -> Generator[Any]:
+    def count(words: str) -> None:
         nonlocal left
-        with write(*args, **more) as tx:
-            yield tx
-            left -= 1
-            if left == 0:
-                raise Crash("before a commit")
         left -= 1
         if left == 0:
-            raise Crash("after a commit")
+            raise (error or Crash)(words)
+
+    @contextmanager
+    def counted(*args: Any, **more: Any) -> Generator[Any]:
+        with write(*args, **more) as tx:
+            yield tx
+            count("before a commit")
+        count("after a commit")
 
     process.ledger.write = counted  # type: ignore[method-assign]
-    yield
+    try:
+        yield
+    finally:
+        del process.ledger.write

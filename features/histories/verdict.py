@@ -19,7 +19,7 @@ from claude_batch.wire.encoding import parse_custom_id
 from histories.api import COST, Remote, SimulatedApi
 from histories.ledger_rows import Row, open_rows
 
-__all__ = ["Verdict", "Violation"]
+__all__ = ["OF_THIS_TURN", "Verdict", "Violation"]
 
 LATE = 7200.0
 """Seconds by which a fetch may always be late."""
@@ -36,6 +36,14 @@ _NO_MEMBERS = (BatchState.COLLECTED, BatchState.REJECTED, BatchState.UNRESOLVED)
 _AT_API = (BatchState.IN_PROGRESS, BatchState.CANCELING, BatchState.ENDED)
 _RETRYABLE = ("overloaded", "credit", "expired")
 
+
+_KEPT = ("succeeded", "stopped", "refused")
+"""How a request may end that has an answer."""
+
+OF_THIS_TURN = (
+    "s.sending > coalesce((SELECT consumed FROM conversations c WHERE c.request_seq = r.seq), -1)"
+)
+"""Of a result ``s`` and its request ``r``: no next turn was made from it."""
 
 _CROWDED = """
 SELECT r.id, r.parallel_batches AS most, count(*) AS there
@@ -210,8 +218,8 @@ class Verdict:
             self._highest[counted] = sending
             found = self.rows(
                 "SELECT r.state, b.state AS carrier, EXISTS (SELECT 1 FROM results s WHERE "
-                "s.request_seq = r.seq AND s.outcome = 'succeeded') AS answered "
-                "FROM requests r LEFT JOIN batches b ON b.id = r.batch_id WHERE r.id = ?",
+                f"s.request_seq = r.seq AND s.outcome = 'succeeded' AND {OF_THIS_TURN}) AS "
+                "answered FROM requests r LEFT JOIN batches b ON b.id = r.batch_id WHERE r.id = ?",
                 request,
             )
             states = [(row["state"], row["carrier"]) for row in found]
@@ -524,11 +532,12 @@ class Verdict:
             # One that was sent again on order may have failed before its first answer came, which
             # then is kept for `retry`.
             "(SELECT 1 FROM results s WHERE s.request_seq = r.seq AND s.outcome = 'succeeded' AND "
+            f"{OF_THIS_TURN} AND "
             "(s.request_seq, s.sending) NOT IN (SELECT request_seq, sending FROM former_members)) "
             "AS answered FROM requests r JOIN runs u ON u.id = r.run_id WHERE u.stored IS NOT NULL"
         ):
             request, state = row["id"], row["state"]
-            if row["answered"] and state != "succeeded" and not row["cancelled"]:
+            if row["answered"] and state not in _KEPT and not row["cancelled"]:
                 self._say(f"{request} ended {state}, although a success of it is stored")
             truths = self._truths(request)
             if state == "succeeded" and "succeeded" not in truths:

@@ -294,6 +294,23 @@ Feature: Live calls of the ledger are made once, and survive the process
     Then the command line exits with 3
     And in the ledger the states of the requests are ["queued", "queued", "succeeded", "succeeded"]
 
+  Scenario: a model with as many live calls as it may have delays no other model of its run
+    Given a command's API
+    And the API has the faults
+      """
+      {"rules": [{"route": "messages", "nth": [1], "action": {"type": "delay", "seconds": 9}}]}
+      """
+    And a command's file "asks.jsonl"
+      """
+      {"params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "one"}]}}
+      {"params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "two"}]}}
+      {"params": {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "three"}]}}
+      {"params": {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "four"}]}}
+      """
+    When a command runs: run --model claude-haiku-4-5 --mode live --live-concurrency 1 asks.jsonl -o out.jsonl --max-wait 6s
+    Then the command line exits with 3
+    And in the ledger the states of the requests are ["succeeded", "queued", "succeeded", "succeeded"]
+
   Scenario: a disk that is full for a while loses no live answer
     Given a command's API
     And a command's file "asks.jsonl" of 3 prompts

@@ -129,6 +129,23 @@ Feature: Results that are missing are fetched again for a day before they are lo
     And the run's cost becomes what the API's bill of 10 answers comes to
     And the API has processed 10 requests, none twice
 
+  Scenario: A conversation that is asked again on order goes on to its end
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
+      """
+    And a batch provider with {"missing_after": 1, "turn_linger": 0.1, "max_wait": 30}
+    When a run of these prompts is submitted
+      | prompt                     |
+      | Search [[sandbox:pause:2]] |
+    And the results are read in order
+    Then result 1 failed with MissingResultError
+    When the API has no faults any more
+    And the run's lost requests are asked again
+    And the results are read in order
+    Then every result is an answer
+
   Scenario: Doubles of a lost request have its answer when it is there after all
     Given an API
     And the API has the faults

@@ -304,6 +304,14 @@ Feature: The cost of a run is estimated before it is sent
       """
     And the command line has caused 0 batches of 0 requests
 
+  Scenario: An answer of a type may be asked for again with citations, too
+    Given an API
+    And a batch provider with {"validation_attempts": 3}
+    And the documents
+      | file        | content        |
+      | receipt.txt | text Receipt 7 |
+    Then a request about "receipt.txt" as Receipt, with citations, may take 3 turns
+
   Scenario: PDFs are estimated by their pages, and never at more than they can come to
     Given a command's API
     And a command's 100 invoices of one page, asked about in "asks.jsonl"

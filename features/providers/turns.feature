@@ -236,16 +236,19 @@ Feature: Conversations go on by themselves in the next batch
 
   Scenario: A key goes on from the answer that met its cancellation
     Given an API
-    And a batch provider with {"max_wait": 1, "on_timeout": "cancel", "poll_interval": 5}
+    And a batch provider
+    When "Search [[sandbox:pause:1]]" is asked with the key "a"
+    And "Search [[sandbox:pause:2]]" is asked with the key "b"
+    Given a batch provider with {"max_wait": 1, "on_timeout": "cancel", "poll_interval": 5}
     And its actor has the tool that notes its calls
     When "Look [[sandbox:tools]]" is asked with the key "k"
     Then every call fails with BatchTimeoutError
-    And in the ledger the states of the requests come to be ["canceled"]
+    And in the ledger the states of the requests come to be ["succeeded","succeeded","canceled"]
     Given a batch provider
     And its actor has the tool that notes its calls
     When "Look [[sandbox:tools]]" is asked with the key "k"
     Then all 1 are answered
-    And the API has processed 2 requests, none twice
+    And the API has processed 7 requests, none twice
     And the tool was called 1 time
 
   Scenario: A live conversation goes on too

@@ -205,6 +205,18 @@ def _(context: Context, count: int, size: int, how: str) -> None:
         context.error = error
 
 
+@then('a request about "{file}" as {shape}, with citations, may take {turns:d} turns')
+def _(context: Context, file: str, shape: str, turns: int) -> None:
+    asked, documents = getattr(shapes, shape), [context.tmp / file]
+    request = cb.ActorRequest("What?", documents=documents, citations=True)
+    own = cb.ActorRequest("What?", documents=documents, citations=True, output_format=asked)
+    found = (
+        context.actor.estimate_sync([request], offline=True, output_format=asked),
+        context.actor.estimate_sync([own], offline=True),
+    )
+    assert [each.turns for each in found] == [turns, turns], found
+
+
 @then("the estimate is the command's for the same requests")
 def _(context: Context) -> None:
     printed = json.loads(context.ended.stdout)

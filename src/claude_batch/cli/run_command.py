@@ -234,7 +234,7 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
         RequestEncoders({}).of(actor),
         resolve_mode(actor.batch_processing or True, given),
         prices_of(given["prices"]),
-        actor=actor.name,
+        actor=actor,
         ledger=options.location,
         credentials=lambda: find_credentials(given["base_url"], None, given["api_key_env"]),
     )

@@ -89,6 +89,8 @@ def of_this_turn(answer: Any = results) -> Any:
     consumed = (
         select(conversations.c.consumed)
         .where(conversations.c.request_seq == requests.c.seq)
+        # Of the outer query, also if that is itself a subquery.
+        .correlate(requests)
         .scalar_subquery()
     )
     return answer.c.sending > func.coalesce(consumed, -1)

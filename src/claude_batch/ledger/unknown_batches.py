@@ -217,6 +217,7 @@ def _answered_earlier(tx: Connection, batch_id: int) -> ColumnElement[bool] | No
     return and_(
         requests.c.seq.in_(sent_before),
         results.c.request_seq == requests.c.seq,
+        results.c.batch_id != batch_id,
         is_usable(),
         of_this_turn(),
     )
@@ -233,7 +234,10 @@ def take_earlier_answers(tx: Connection, batch_id: int) -> int:
     answered = _answered_earlier(tx, batch_id)
     if answered is None:
         return 0
-    ended = transitions.conclude(tx, answered, is_late=True).total()
+    # A conversation goes on from it, under a number that no POST of this batch had.
+    posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
+    sent = requests.c.sendings + posts
+    ended = transitions.conclude(tx, answered, is_late=True, sendings=sent).total()
     if ended and batch(tx, batch_id).state == BatchState.PACKED:
         out = and_(requests.c.batch_id == batch_id, requests.c.state != RequestState.PACKED)
         transitions.leave_batch(tx, out)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -417,12 +416,9 @@ class LiveCalls(DriverPart):
                     turns.append((seq, model, found))
                     continue
                 left.append((seq, run_id))
-                if math.isinf(found):
-                    full.add(run_id)
-                else:
-                    # The API's limits are separate for each model.
-                    paused.add((run_id, model))
-                    self._models[seq] = model
+                # The API's limits are separate for each model, and so is `live_concurrency`.
+                paused.add((run_id, model))
+                self._models[seq] = model
                 # If calls of others must end first, check again soon.
                 rest = min(rest, found, OTHERS_REST)
                 if isinstance(found, OwnLimitWait):

@@ -517,7 +517,7 @@ class ClaudeBatchProvider(Opened):
             self._encoders.of(actor),
             self._mode(actor),
             prices_of(self.settings.prices),
-            actor=actor.name,
+            actor=actor,
             ledger=self._location,
             credentials=self.credentials,
         )

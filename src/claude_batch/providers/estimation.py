@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple
 
+from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, RequestEncoder, RequestLike
 from claude_batch.core.answer_parts import Usage
 from claude_batch.core.batch_processing import BatchProcessingMode
@@ -291,10 +292,17 @@ class Estimator:
         # A fixed seed gives the same sample for the same input, so an estimate is repeatable.
         self._random = random.Random(0)
 
-    def add(self, encoded: EncodedRequest, times: int = 1, prompt: str | None = None) -> None:
+    def add(
+        self,
+        encoded: EncodedRequest,
+        times: int = 1,
+        prompt: str | None = None,
+        *,
+        judged: bool = False,
+    ) -> None:
         """Count a request ``times`` times, if it stands for that many similar ones.
 
-        ``prompt`` as in `CacheMarks.mark`.
+        ``prompt`` as in `CacheMarks.mark`. ``judged``: a type of the caller checks its answer.
         """
         if self._marks is not None:
             encoded, _ = self._marks.mark(encoded, prompt)
@@ -304,7 +312,8 @@ class Estimator:
         load.size += len(encoded.params) * times
         load.max_tokens += longest * times
         turns = self._mode.max_turns if b'"tools":' in encoded.params else 1
-        if b'"output_config":' in encoded.params:
+        # With citations, the format is part of the system prompt.
+        if judged or b'"output_config":' in encoded.params:
             turns *= self._mode.validation_attempts
         load.turns = max(load.turns, turns)
         try:
@@ -413,14 +422,15 @@ class Estimation:
         mode: BatchProcessingMode,
         prices: Prices,
         *,
-        actor: str,
+        actor: ActorConfiguration,
         ledger: str | None,
         credentials: Callable[[], Mapping[str, str]],
     ) -> None:
         """``ledger`` is the location of earlier answers; it is not created."""
         self._encoder = encoder
         self._estimator = Estimator(prices, mode, CacheMarks.of(mode))
-        self._actor = actor
+        self._actor = actor.name
+        self._is_judged = actor.judge is not None
         self._ledger = ledger
         self._credentials = credentials
 
@@ -433,7 +443,8 @@ class Estimation:
         """Add a request; reads its documents. Raises `InvalidRequestError`."""
         asked = ActorRequest.of(request)
         own = None if asked.documents else asked.prompt
-        self._estimator.add(self._encoder.encode(asked), prompt=own)
+        judged = self._is_judged or asked.output is not None
+        self._estimator.add(self._encoder.encode(asked), prompt=own, judged=judged)
 
     def result(self, *, offline: bool = False) -> Estimate:
         """Return the estimate. Unless ``offline``, the API counts the tokens of a few requests.
@@ -489,10 +500,11 @@ def stored_estimate(
     writer.flush()
     actor = writer.asked.actor
     estimator = Estimator(prices, mode, files=tokens_of_files(writer.ledger))
+    judged = writer.is_judged
     if whole:
-        _add_all(estimator, writer.ledger, writer.run_id, places)
+        _add_all(estimator, writer.ledger, writer.run_id, places, judged=judged)
     else:
-        _add_stored(estimator, writer.ledger, writer.run_id, places)
+        _add_stored(estimator, writer.ledger, writer.run_id, places, judged=judged)
     if not whole and len(places) == writer.count:  # the bytes of all requests are known
         share = writer.size / sum(load.size for load in estimator.loads.values())
         for load in estimator.loads.values():
@@ -519,14 +531,23 @@ def expected_cost(
     return None if found.unpriced else found.cost
 
 
-def _add_all(estimator: Estimator, ledger: Ledger, run_id: str, places: Sequence[int]) -> None:
+def _add_all(
+    estimator: Estimator, ledger: Ledger, run_id: str, places: Sequence[int], *, judged: bool
+) -> None:
     for first in range(0, len(places), STORED_SAMPLE):
         some = places[first : first + STORED_SAMPLE]
         for body in ledger.query(lambda tx, at=some: cost_sums.params_at(tx, run_id, at)):
-            estimator.add(EncodedRequest(body, LaneHeaders()))
+            estimator.add(EncodedRequest(body, LaneHeaders()), judged=judged)
 
 
-def _add_stored(estimator: Estimator, ledger: Ledger, run_id: str, places: Sequence[int]) -> None:
+def _add_stored(
+    estimator: Estimator,
+    ledger: Ledger,
+    run_id: str,
+    places: Sequence[int],
+    *,
+    judged: bool = False,
+) -> None:
     requests = len(places)
     chosen = sorted({requests * each // STORED_SAMPLE for each in range(STORED_SAMPLE)})
     sample = [places[each] for each in chosen]
@@ -534,4 +555,4 @@ def _add_stored(estimator: Estimator, ledger: Ledger, run_id: str, places: Seque
     for number, body in enumerate(bodies):
         # Each sampled request stands for those up to the next one.
         times = requests * (number + 1) // len(bodies) - requests * number // len(bodies)
-        estimator.add(EncodedRequest(body, LaneHeaders()), times)
+        estimator.add(EncodedRequest(body, LaneHeaders()), times, judged=judged)

@@ -361,7 +361,7 @@ class ClaudeProvider(Closing):
             self._encoders.of(actor),
             resolve_mode(True, {**self._settings, "mode": "live"}),
             self._prices,
-            actor=actor.name,
+            actor=actor,
             ledger=None,
             credentials=lambda: find_credentials(self._base_url, self._api_key, self._api_key_env),
         )

@@ -243,6 +243,11 @@ class RunWriter:
         return self._prices is not None
 
     @property
+    def is_judged(self) -> bool:
+        """Return whether a type of the caller checks answers of the run."""
+        return bool(self.beside.outputs or (self._talk and self._talk.judge))
+
+    @property
     def is_full(self) -> bool:
         """Return True if `flush` is due."""
         return len(self._pending) >= CHUNK_REQUESTS or self._pending_bytes >= CHUNK_BYTES
