@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import ClassVar
@@ -138,6 +138,8 @@ class LifecycleMachine(RuleBasedStateMachine):
     """An empty ledger to copy."""
 
     judge: ClassVar[type[Verdict]] = Verdict
+    modes: ClassVar[st.SearchStrategy[BatchProcessingMode]] = MODES
+    """The settings of runs that are stored because there is nothing to be sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -218,6 +220,16 @@ class LifecycleMachine(RuleBasedStateMachine):
             self._store_run(count, mode)
 
     def _store_run(self, count: int, mode: BatchProcessingMode) -> None:
+        self._ask_for(self._new_inputs(count), mode)
+
+    def _new_inputs(self, count: int) -> list[str]:
+        inputs: list[str] = []
+        for _ in range(count):
+            self.asked += 1
+            inputs.append(f'{{"model":"{MODEL}","max_tokens":2,"n":{self.asked}}}')
+        return inputs
+
+    def _ask_for(self, inputs: Sequence[str], mode: BatchProcessingMode) -> None:
         def store() -> None:
             writer = RunWriter(
                 self.process.ledger,
@@ -233,22 +245,17 @@ class LifecycleMachine(RuleBasedStateMachine):
             )
             # Known before it is whole: whoever dies in between may have stored all of it.
             self.runs.append(writer.run_id)
-            for _ in range(count):
-                self.asked += 1
-                writer.add(ActorRequest(self._params()))
+            for each in inputs:
+                writer.add(ActorRequest(each))
             writer.finish()
 
         self._act(store)
 
-    def _params(self) -> str:
-        return f'{{"model":"{MODEL}","max_tokens":2,"n":{self.asked}}}'
-
     def _store_calls(self, mode: BatchProcessingMode, count: int) -> None:
         def store() -> None:
             calls: list[Call] = []
-            for _ in range(count):
-                self.asked += 1
-                encoded = EncodedRequest(self._params().encode(), LaneHeaders())
+            for params in self._new_inputs(count):
+                encoded = EncodedRequest(params.encode(), LaneHeaders())
                 now = self.clock.time()
                 options = CallOptions(actor="model", mode=mode)
                 calls.append(Call(self.process, encoded, options, now, CallFuture()))
@@ -384,7 +391,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     def send(self, data: st.DataObject) -> None:
         """A sending of which something becomes; there is something to be sent."""
         if not self.verdict.is_waiting():
-            self._store_run(data.draw(st.integers(1, 6)), data.draw(MODES))
+            self._store_run(data.draw(st.integers(1, 6)), data.draw(self.modes))
         self.api.plans.clear()
         self.api.plans.extend(data.draw(PLANS[self.settings.settling]))
         self.clock.advance(data.draw(st.sampled_from([3.0, 61.0, 400.0])))

@@ -18,6 +18,7 @@ from claude_batch.core.errors import LedgerError
 from histories.live_machine import LiveMachine
 from histories.machine import LifecycleMachine
 from histories.mutants import MUTANTS
+from histories.orders_machine import OrdersMachine
 from histories.process import in_memory, staged
 from histories.restore_machine import RestoreMachine
 from histories.verdict import Violation
@@ -33,10 +34,11 @@ FAMILIES: Mapping[str, type[LifecycleMachine]] = {
     "": LifecycleMachine,
     "live calls": LiveMachine,
     "restored copies": RestoreMachine,
+    "runs that are asked again": OrdersMachine,
 }
 """The machine that makes the histories, by what they have beside batches."""
 
-_SHARES = {"restored copies": 4}
+_SHARES = {"restored copies": 4, "runs that are asked again": 4}
 """A history with these takes longer, so that only one of so many is played."""
 
 FRESH_STARTS, A_FEW = 40, 25

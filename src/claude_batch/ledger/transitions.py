@@ -42,7 +42,7 @@ from sqlalchemy import (
 from claude_batch.core.outcome import Disposition, Next, Outcome, Standing, next_step
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.portable_sql import put_meta
-from claude_batch.ledger.schema import doubles, requests, results, runs
+from claude_batch.ledger.schema import batches, doubles, requests, results, runs
 from claude_batch.ledger.store import next_stamp
 
 REUSED = 0
@@ -354,7 +354,10 @@ def continue_copies(tx: Connection, which: Condition) -> int:
 def cancel(tx: Connection, which: Condition, *, by_caller: bool = False) -> int:
     """End requests as canceled that were not sent; ``by_caller``: and note who cancelled them."""
     more = {"cancelled": True} if by_caller else {}
-    ended = {"batch_id": None, "finished": next_stamp(tx)}
+    # A later order may send them again, and no number of a sending is used twice.
+    posts = select(batches.c.posts).where(batches.c.id == requests.c.batch_id).scalar_subquery()
+    sent = requests.c.sendings + func.coalesce(posts, 0)
+    ended = {"batch_id": None, "finished": next_stamp(tx), "sendings": sent}
     return _change(tx, which, state=RequestState.CANCELED, **ended, **more)
 
 
