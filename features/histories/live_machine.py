@@ -54,7 +54,8 @@ class LiveVerdict(Verdict):
             "SELECT r.id, r.state, b.state AS carrier, EXISTS (SELECT 1 FROM results s WHERE "
             "s.request_seq = r.seq AND s.outcome = 'succeeded') AS answered FROM requests r "
             "JOIN params p ON p.request_seq = r.seq LEFT JOIN batches b ON b.id = r.batch_id "
-            "WHERE p.body = ?",
+            # Whoever died while storing has left a part of the same run.
+            "JOIN runs u ON u.id = r.run_id WHERE p.body = ? AND u.stored IS NOT NULL",
             params,
         )
         request = row["id"]

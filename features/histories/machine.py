@@ -236,7 +236,7 @@ class LifecycleMachine(RuleBasedStateMachine):
                 lambda request: EncodedRequest(str(request.prompt).encode(), LaneHeaders()),
                 NewRun(
                     kind="run",
-                    actor="model",
+                    actor=self._actor_of(inputs),
                     workspace_id=self.process.workspace_id,
                     mode=mode,
                     created=self.process.ledger.now(),
@@ -250,6 +250,9 @@ class LifecycleMachine(RuleBasedStateMachine):
             writer.finish()
 
         self._act(store)
+
+    def _actor_of(self, inputs: Sequence[str]) -> str:
+        return "model"
 
     def _store_calls(self, mode: BatchProcessingMode, count: int) -> None:
         def store() -> None:

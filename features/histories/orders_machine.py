@@ -32,8 +32,9 @@ from histories.verdict import Violation
 __all__ = ["OrdersMachine"]
 
 _FAILED = ("errored", "expired", "canceled")
-_AMOUNTS = st.sampled_from([1, 2, 4, 8])
+_ROOM = st.sampled_from([1, 2, 4, 8])
 """Of requests that a budget has room for, in a batch."""
+_AMOUNTS = _ROOM.map(lambda requests: usd(requests * RESERVED))
 
 MODES = st.tuples(
     st.booleans(),
@@ -42,7 +43,8 @@ MODES = st.tuples(
         deadline=st.sampled_from([None, None, 120.0, 700.0, 5000.0, 100000.0]),
         deadline_margin=st.sampled_from([None, None, 60.0, 600.0]),
         fallback=st.sampled_from(["live", "none"]),
-        budget_usd=st.one_of(st.none(), st.none(), _AMOUNTS.map(lambda n: usd(n * RESERVED))),
+        budget_usd=st.one_of(st.none(), st.none(), _AMOUNTS),
+        actor_budget_usd=st.one_of(*[st.none()] * 5, _AMOUNTS),
         linger=st.just(0.0),
         mode=st.sampled_from(["batch", "batch", "batch", "batch", "live", "auto"]),
         auto_threshold=st.just(2),
@@ -103,13 +105,13 @@ class OrdersVerdict(LiveVerdict):
         if amount is not None:
             self.limits[scope, name] = _Limit(amount)
 
-    def declare(self, scope: BudgetScope, name: str, amount: int) -> None:
+    def declare(self, scope: BudgetScope, name: str, amount: int | None) -> None:
         """A budget was declared, which counts only if it is not the one that was declared last."""
         found = self.rows("SELECT amount FROM budgets WHERE scope = ? AND name = ?", scope, name)
         now = found[0]["amount"] if found else None
         limit = self.limits.get((scope, name))
         before = None if limit is None else limit.amount
-        if now not in (before, amount):
+        if now not in (before, amount) or (now is None and before is not None):
             self._say(f"{amount} was declared for the {scope} {name}, and it has {now}")
         if now != before:
             self.limit(scope, name, now)
@@ -320,8 +322,9 @@ class OrdersMachine(LiveMachine):
             self.inputs.append(list(inputs))
         super()._ask_for(inputs, mode)
         run_id = self._known_of(inputs)
-        if mode.budget is not None and run_id is not None:
+        if run_id is not None:
             self.verdict.declare("run", run_id, mode.budget)
+            self.verdict.declare("actor", self._actor_of(inputs), mode.actor_budget)
         stored = {row["id"] for row in self.verdict.rows("SELECT id FROM runs")}
         self.runs = [run_id for run_id in self.runs if run_id in stored]
 
@@ -330,10 +333,21 @@ class OrdersMachine(LiveMachine):
         due = datetime.fromtimestamp(self.clock.time() + mode.deadline, UTC)
         return mode.model_copy(update={"deadline": due})
 
-    def ask_new(self, count: int, mode: tuple[bool, BatchProcessingMode]) -> None:
-        self._ask_anyhow(self._new_inputs(count), mode)
+    def _actor_of(self, inputs: Sequence[str]) -> str:
+        return ("model", "other")[self.inputs.index(list(inputs)) % 2]
 
-    ASKING: ClassVar = {"count": st.integers(1, 5), "mode": MODES}
+    def ask_new(self, count: int, mode: tuple[bool, BatchProcessingMode], calls: bool) -> None:
+        if calls:
+            unbounded = {"budget_usd": None, "actor_budget_usd": None}
+            self._store_calls(mode[1].model_copy(update=unbounded), min(count, 2))
+        else:
+            self._ask_anyhow(self._new_inputs(count), mode)
+
+    ASKING: ClassVar = {
+        "count": st.integers(1, 5),
+        "mode": MODES,
+        "calls": st.sampled_from([False, False, False, True]),
+    }
     ask_one = rule(**ASKING)(ask_new)
     ask_another = rule(**ASKING)(ask_new)
 
@@ -402,11 +416,12 @@ class OrdersMachine(LiveMachine):
     @rule(
         scope=st.sampled_from(["run", "actor", "day"]),
         pick=PICK,
-        requests=st.one_of(st.none(), st.just(0), _AMOUNTS),
+        requests=st.one_of(st.none(), st.just(0), _ROOM),
     )
     def set_a_budget(self, scope: BudgetScope, pick: int, requests: int | None) -> None:
         """A budget of some requests, or none any more; 0: nothing more is sent by it."""
-        name = {"run": self.runs[pick % len(self.runs)], "actor": "model", "day": ""}[scope]
+        actor = ("model", "other")[pick % 2]
+        name = {"run": self.runs[pick % len(self.runs)], "actor": actor, "day": ""}[scope]
         amount = None if requests is None else requests * RESERVED
         if requests == 0:
             amount = max((sent for _, _, sent in self.verdict._sums(scope, name)), default=0)
