@@ -65,12 +65,17 @@ class _Limit:
     """A budget. Each day is a part of its own of the budget of the day."""
 
     amount: int
-    is_counted: bool = False
-    """Whether it has counted what was sent before it."""
+    uncounted: set[int]
+    """The parts that have not counted yet what was sent before it was set."""
     most: dict[int, int] = field(default_factory=dict[int, int])
     """What may be accounted for if it is more than the amount: so much was sent when it was set."""
     lowered: set[int] = field(default_factory=set[int])
     """The parts of which more may be packed than the amount, because it was lowered since."""
+
+    def begin(self, part: int, total: int, sent: int) -> None:
+        self.most[part] = max(sent, self.amount)
+        if total > self.amount:
+            self.lowered.add(part)
 
 
 class OrdersVerdict(LiveVerdict):
@@ -103,7 +108,9 @@ class OrdersVerdict(LiveVerdict):
         """A budget was set just now."""
         self.limits.pop((scope, name), None)
         if amount is not None:
-            self.limits[scope, name] = _Limit(amount)
+            limit = self.limits[scope, name] = _Limit(amount, self._uncounted(scope, name))
+            for part, total, sent in self._sums(scope, name):
+                limit.begin(part, total, sent)
 
     def declare(self, scope: BudgetScope, name: str, amount: int | None) -> None:
         """A budget was declared, which counts only if it is not the one that was declared last."""
@@ -131,19 +138,20 @@ class OrdersVerdict(LiveVerdict):
                 self._say(f"{row['id']} goes into a batch {now - row['deadline']} s after its time")
             if row["day"] not in (now // DAY, (now - 60.0) // DAY):
                 self._say(f"batch {row['batch']} is sent, and counts on the day {row['day']}")
-            self._judge_counted(row["id"], row["actor"])
+            self._judge_counted(row["id"], row["actor"], row["day"])
 
     def claimed(self) -> None:
         """Live calls are about to leave."""
         for row in self.rows(
-            "SELECT DISTINCT u.id, u.actor FROM runs u JOIN requests r ON r.run_id = u.id JOIN "
-            "batches b ON b.id = r.batch_id WHERE r.state = 'packed' AND b.state = 'live'"
+            "SELECT DISTINCT u.id, u.actor, b.day FROM runs u JOIN requests r ON r.run_id = u.id "
+            "JOIN batches b ON b.id = r.batch_id WHERE r.state = 'packed' AND b.state = 'live'"
         ):
-            self._judge_counted(row["id"], row["actor"])
+            self._judge_counted(row["id"], row["actor"], row["day"])
 
-    def _judge_counted(self, run_id: str, actor: str) -> None:
+    def _judge_counted(self, run_id: str, actor: str, day: int) -> None:
         for scope, name in self.limits:
-            if name in (run_id, actor, "") and self._uncounted(scope, name):
+            part = day if scope == "day" else 0
+            if name in (run_id, actor, "") and part in self._uncounted(scope, name):
                 self._say(f"{run_id} is sent by a budget of the {scope} that counts not all")
 
     def _accept(self, remote: Remote) -> None:
@@ -209,14 +217,14 @@ class OrdersVerdict(LiveVerdict):
 
     def _check_budget(self) -> None:
         for (scope, name), limit in self.limits.items():
-            if self._uncounted(scope, name):
-                continue  # nothing is sent meanwhile, see `intended`
-            bills, sums = self._bills(scope, name), self._sums(scope, name)
-            if not limit.is_counted:
-                limit.is_counted = True
-                limit.most = {part: sent for part, _, sent in sums if sent > limit.amount}
-                limit.lowered = {part for part, total, _ in sums if total > limit.amount}
-            for part, total, sent in sums:
+            bills, uncounted = self._bills(scope, name), self._uncounted(scope, name)
+            for part, total, sent in self._sums(scope, name):
+                billed = bills.pop(part, 0)
+                if part in uncounted:
+                    continue  # nothing is sent meanwhile, see `intended`
+                if part in limit.uncounted:
+                    limit.uncounted.discard(part)
+                    limit.begin(part, total, sent)
                 words = f"of the {scope} {name or part}"
                 most = limit.most.get(part, limit.amount)
                 if sent > most:
@@ -227,9 +235,9 @@ class OrdersVerdict(LiveVerdict):
                     limit.lowered.discard(part)
                 elif part not in limit.lowered and total > most:
                     self._say(f"{total} are packed or spent {words}, of {limit.amount} allowed")
-                if (billed := bills.pop(part, 0)) > sent:
+                if billed > sent:
                     self._say(f"the API billed {billed} {words}, {sent} are accounted for")
-            if any(bills.values()):
+            if any(billed for part, billed in bills.items() if part not in uncounted):
                 self._say(f"the API billed {bills} of the {scope} {name}, which is not accounted")
 
     def _bills(self, scope: BudgetScope, name: str) -> dict[int, int]:
@@ -266,16 +274,20 @@ class OrdersVerdict(LiveVerdict):
         )
         return [(int(row["part"]), int(row["total"]), int(row["sent"])) for row in rows]
 
-    def _uncounted(self, scope: BudgetScope, name: str) -> bool:
-        """Whether a budget has not counted yet what was sent before it."""
-        concerned = {"run": "u.id = ?", "actor": "u.actor = ?", "day": "'' = ?"}[scope]
+    def _uncounted(self, scope: BudgetScope, name: str) -> set[int]:
+        """The parts of a budget that have not counted yet what was sent before it."""
+        part, concerned = {
+            "run": ("0", "u.id = ?"),
+            "actor": ("0", "u.actor = ?"),
+            "day": ("b.day", "'' = ?"),
+        }[scope]
         found = self.rows(
-            "SELECT 1 FROM batch_runs m JOIN batches b ON b.id = m.batch_id JOIN runs u "
-            "ON u.id = m.run_id WHERE b.state != 'rejected' AND (m.batch_id, m.run_id) NOT IN "
-            f"(SELECT batch_id, run_id FROM charges) AND {concerned} LIMIT 1",
+            f"SELECT DISTINCT {part} AS part FROM batch_runs m JOIN batches b ON b.id = m.batch_id "
+            "JOIN runs u ON u.id = m.run_id WHERE b.state != 'rejected' AND (m.batch_id, m.run_id) "
+            f"NOT IN (SELECT batch_id, run_id FROM charges) AND {concerned}",
             name,
         )
-        return bool(found)
+        return {row["part"] for row in found}
 
     # In the end ----------------------------------------------------------------------------
 
