@@ -273,11 +273,11 @@ MUTANTS: Mapping[str, Mutant] = {
     "forgets the answers to what is answered already": Mutant(_unmindful, family=RESTORED),
     "leaves the answers to what it does not know": Mutant(_xenophobic, 2, family=RESTORED),
     "sends a batch after its deadline": Mutant(_timeless, family=AGAIN),
-    "sends live what a batch may have answered": Mutant(_hurried, family=AGAIN),
+    "sends live what a batch may have answered": Mutant(_hurried, 4, family=AGAIN),
     "sees no budget but that of the actor": Mutant(_short_sighted, family=AGAIN),
     "counts a batch on the day on which it was packed": Mutant(_of_yesterday, family=AGAIN),
     "counts nothing that was sent before a budget": Mutant(_uncounted, family=AGAIN),
     "makes a new run of what is asked again": Mutant(_forgetting_runs, family=AGAIN),
-    "retries what is lost with what has failed": Mutant(_obliging, 4, family=AGAIN),
+    "retries what is lost with what has failed": Mutant(_obliging, family=AGAIN),
     "takes a run up that is being cancelled": Mutant(_premature, family=AGAIN),
 }

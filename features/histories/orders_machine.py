@@ -172,12 +172,12 @@ class OrdersVerdict(LiveVerdict):
 
     def _live(self, params: bytes, plan: LivePlan) -> None:
         super()._live(params, plan)
-        [whose] = self.rows(
+        whose = self.rows(
             "SELECT r.id, u.id, u.actor, b.day FROM requests r JOIN runs u ON u.id = r.run_id "
             "JOIN params p ON p.request_seq = r.seq JOIN batches b ON b.id = r.batch_id "
-            "WHERE p.body = ? AND u.stored IS NOT NULL",
+            "WHERE p.body = ? AND u.stored IS NOT NULL ORDER BY r.state != 'packed'",
             params,
-        )
+        )[0]
         request, *of = tuple(whose)
         if plan.is_billed:
             self._live_bills.append(tuple(of))
