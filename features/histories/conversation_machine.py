@@ -151,8 +151,8 @@ class ConversationMachine(LiveMachine):
         }
         return mode.model_copy(update=terms)
 
-    def _new_run(self, mode: BatchProcessingMode) -> NewRun:
-        run = super()._new_run(self._terms(mode))
+    def _new_run(self, mode: BatchProcessingMode, actor: str) -> NewRun:
+        run = super()._new_run(self._terms(mode), actor)
         tools = REMEMBERED if self.asked % 9 else None
         return replace(run, converses=self.asked % 11 != 10, tools=tools)
 

@@ -25,6 +25,10 @@ Feature: Random histories keep the promises
     When random histories with restored copies are played
     Then none of them breaks a promise
 
+  Scenario: Random histories with runs that are asked again keep the promises
+    When random histories with runs that are asked again are played
+    Then none of them breaks a promise
+
   Scenario Outline: A driver that <rule> is found out
     When random histories are played with a driver that <rule>
     Then one of them breaks a promise
@@ -52,3 +56,11 @@ Feature: Random histories keep the promises
       | forgets that a recovery had renewed it            |
       | forgets the answers to what is answered already   |
       | leaves the answers to what it does not know       |
+      | sends a batch after its deadline                          |
+      | sends live what a batch may have answered                 |
+      | sees no budget but that of the actor                      |
+      | counts a batch on the day on which it was packed          |
+      | counts nothing that was sent before a budget              |
+      | makes a new run of what is asked again                    |
+      | retries what is lost with what has failed                 |
+      | takes a run up that is being cancelled                    |

@@ -50,14 +50,16 @@ class LiveVerdict(Verdict):
         api.on_live = self._live
 
     def _live(self, params: bytes, plan: LivePlan) -> None:
-        [row] = self.rows(
+        row = self.rows(
             "SELECT r.id, r.state, b.state AS carrier, EXISTS (SELECT 1 FROM results s WHERE "
             f"s.request_seq = r.seq AND s.outcome = 'succeeded' AND {OF_THIS_TURN}) AS answered "
             "FROM requests r "
             "JOIN params p ON p.request_seq = r.seq LEFT JOIN batches b ON b.id = r.batch_id "
-            "WHERE p.body = ?",
+            # Whoever died while storing has left a part of the same run.
+            "JOIN runs u ON u.id = r.run_id WHERE p.body = ? AND u.stored IS NOT NULL "
+            "ORDER BY r.state != 'packed'",
             params,
-        )
+        )[0]
         request = row["id"]
         if (row["state"], row["carrier"]) != ("packed", "live"):
             self._say(f"{request} was asked live while it was {row['state']}, {row['carrier']}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import ClassVar
@@ -139,6 +139,8 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     judge: ClassVar[type[Verdict]] = Verdict
     reserved: ClassVar[int] = RESERVED
+    modes: ClassVar[st.SearchStrategy[BatchProcessingMode]] = MODES
+    """The settings of runs that are stored because there is nothing to be sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,26 +221,35 @@ class LifecycleMachine(RuleBasedStateMachine):
             self._store_run(count, mode)
 
     def _store_run(self, count: int, mode: BatchProcessingMode) -> None:
+        self._ask_for(self._new_inputs(count), mode)
+
+    def _new_inputs(self, count: int) -> list[str]:
+        inputs: list[str] = []
+        for _ in range(count):
+            self.asked += 1
+            inputs.append(self._params())
+        return inputs
+
+    def _ask_for(self, inputs: Sequence[str], mode: BatchProcessingMode) -> None:
         def store() -> None:
             writer = RunWriter(
                 self.process.ledger,
                 lambda request: EncodedRequest(str(request.prompt).encode(), LaneHeaders()),
-                self._new_run(mode),
+                self._new_run(mode, self._actor_of(inputs)),
                 identity=b"",
             )
             # Known before it is whole: whoever dies in between may have stored all of it.
             self.runs.append(writer.run_id)
-            for _ in range(count):
-                self.asked += 1
-                writer.add(ActorRequest(self._params()))
+            for each in inputs:
+                writer.add(ActorRequest(each))
             writer.finish()
 
         self._act(store)
 
-    def _new_run(self, mode: BatchProcessingMode) -> NewRun:
+    def _new_run(self, mode: BatchProcessingMode, actor: str) -> NewRun:
         return NewRun(
             kind="run",
-            actor="model",
+            actor=actor,
             workspace_id=self.process.workspace_id,
             mode=mode,
             created=self.process.ledger.now(),
@@ -247,12 +258,14 @@ class LifecycleMachine(RuleBasedStateMachine):
     def _params(self) -> str:
         return f'{{"model":"{MODEL}","max_tokens":2,"n":{self.asked}}}'
 
+    def _actor_of(self, inputs: Sequence[str]) -> str:
+        return "model"
+
     def _store_calls(self, mode: BatchProcessingMode, count: int) -> None:
         def store() -> None:
             calls: list[Call] = []
-            for _ in range(count):
-                self.asked += 1
-                encoded = EncodedRequest(self._params().encode(), LaneHeaders())
+            for params in self._new_inputs(count):
+                encoded = EncodedRequest(params.encode(), LaneHeaders())
                 now = self.clock.time()
                 calls.append(Call(self.process, encoded, self._options(mode), now, CallFuture()))
             stored = self.call_store.store(calls)
@@ -390,7 +403,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     def send(self, data: st.DataObject) -> None:
         """A sending of which something becomes; there is something to be sent."""
         if not self.verdict.is_waiting():
-            self._store_run(data.draw(st.integers(1, 6)), data.draw(MODES))
+            self._store_run(data.draw(st.integers(1, 6)), data.draw(self.modes))
         self.api.plans.clear()
         self.api.plans.extend(data.draw(PLANS[self.settings.settling]))
         self.clock.advance(data.draw(st.sampled_from([3.0, 61.0, 400.0])))

@@ -8,21 +8,27 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from sqlalchemy import Connection, delete, true, update
+from sqlalchemy import Connection, and_, delete, select, true, update
 
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import FAILED, OPEN_AT_API, RequestState
 from claude_batch.ledger import (
     batch_contents,
+    budgets,
+    charges,
     conversations,
+    enqueue,
     high_water,
     recovered_batches,
     retries,
+    run_deadlines,
     single_calls,
     submissions,
+    transitions,
     unknown_batches,
 )
 from claude_batch.ledger.high_water import Mark, count_post
-from claude_batch.ledger.schema import calls, requests, workspaces
+from claude_batch.ledger.retries import ON_ORDER
+from claude_batch.ledger.schema import batches, calls, requests, workspaces
 from claude_batch.ledger.store import Ledger, next_stamp
 from claude_batch.lifecycle import (
     collection,
@@ -42,6 +48,7 @@ from histories.api import SimulatedClient
 __all__ = ["MUTANTS"]
 
 LIVE, RESTORED, TALKS = "live calls", "restored copies", "conversations"
+AGAIN = "runs that are asked again"
 
 
 def _hasty() -> AbstractContextManager[object]:
@@ -197,6 +204,63 @@ def _ungrateful() -> AbstractContextManager[object]:
     return patch.object(retries, "_give_known_answers", lambda *_: 0)
 
 
+# Deadlines, budgets and runs that are asked again ---------------------------------------------
+
+
+@contextmanager
+def _timeless() -> Generator[None]:
+    with (
+        patch.object(run_deadlines, "open_deadlines", lambda *_: []),
+        patch.object(run_deadlines, "is_over", lambda *_: False),
+    ):
+        yield
+
+
+def _hurried() -> AbstractContextManager[object]:
+    real = run_deadlines.withdraw
+
+    def withdraw_all(tx: Connection, run_id: str, now: float) -> bool:
+        # As if what a batch holds that is to be cancelled were not paid for.
+        sent = select(batches.c.id).where(batches.c.state.in_(OPEN_AT_API))
+        mine = and_(requests.c.run_id == run_id, requests.c.batch_id.in_(sent))
+        transitions.unpack(tx, mine, sendings=requests.c.sendings + 1)
+        return real(tx, run_id, now)
+
+    return patch.object(run_deadlines, "withdraw", withdraw_all)
+
+
+def _short_sighted() -> AbstractContextManager[object]:
+    real = budgets.budgets_of
+    return patch.object(
+        budgets, "budgets_of", lambda *of: [each for each in real(*of) if each.scope == "actor"]
+    )
+
+
+def _of_yesterday() -> AbstractContextManager[object]:
+    return patch.object(charges, "move_to_day", lambda *_: None)
+
+
+def _uncounted() -> AbstractContextManager[object]:
+    return patch.object(budgets, "uncounted", lambda *_: [])
+
+
+def _forgetting_runs() -> AbstractContextManager[object]:
+    return patch.object(enqueue, "run_by_digest", lambda *_: None)
+
+
+@contextmanager
+def _obliging() -> Generator[None]:
+    with (
+        patch.object(retries, "FAILED", (*FAILED, RequestState.LOST)),
+        patch.object(retries, "ON_ORDER", (*ON_ORDER, RequestState.LOST)),
+    ):
+        yield
+
+
+def _premature() -> AbstractContextManager[object]:
+    return patch.object(retries, "unfinished", lambda *_: 0)
+
+
 class Mutant(NamedTuple):
     """A driver that breaks a promise."""
 
@@ -235,4 +299,12 @@ MUTANTS: Mapping[str, Mutant] = {
     "forgets that a recovery had renewed it": Mutant(_nameless, 2, family=RESTORED),
     "forgets the answers to what is answered already": Mutant(_unmindful, family=RESTORED),
     "leaves the answers to what it does not know": Mutant(_xenophobic, 2, family=RESTORED),
+    "sends a batch after its deadline": Mutant(_timeless, family=AGAIN),
+    "sends live what a batch may have answered": Mutant(_hurried, 4, family=AGAIN),
+    "sees no budget but that of the actor": Mutant(_short_sighted, family=AGAIN),
+    "counts a batch on the day on which it was packed": Mutant(_of_yesterday, family=AGAIN),
+    "counts nothing that was sent before a budget": Mutant(_uncounted, family=AGAIN),
+    "makes a new run of what is asked again": Mutant(_forgetting_runs, family=AGAIN),
+    "retries what is lost with what has failed": Mutant(_obliging, family=AGAIN),
+    "takes a run up that is being cancelled": Mutant(_premature, family=AGAIN),
 }

@@ -19,6 +19,7 @@ from histories.conversation_machine import ConversationMachine
 from histories.live_machine import LiveMachine
 from histories.machine import LifecycleMachine
 from histories.mutants import MUTANTS
+from histories.orders_machine import OrdersMachine
 from histories.process import in_memory, staged
 from histories.restore_machine import RestoreMachine
 from histories.verdict import Violation
@@ -35,10 +36,11 @@ FAMILIES: Mapping[str, type[LifecycleMachine]] = {
     "live calls": LiveMachine,
     "conversations": ConversationMachine,
     "restored copies": RestoreMachine,
+    "runs that are asked again": OrdersMachine,
 }
 """The machine that makes the histories, by what they have beside batches."""
 
-_SHARES = {"restored copies": 4, "conversations": 12}
+_SHARES = {"restored copies": 4, "conversations": 12, "runs that are asked again": 4}
 """A history with these takes longer, so that only one of so many is played."""
 
 FRESH_STARTS, A_FEW = 40, 25

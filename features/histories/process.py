@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Generator
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +20,7 @@ from sqlalchemy.util import LRUCache
 
 from claude_batch.core.errors import ActorError
 from claude_batch.core.settings import LedgerSettings
-from claude_batch.ledger import collected_batches
+from claude_batch.ledger import collected_batches, enqueue
 from claude_batch.ledger.backends import sqlite
 from claude_batch.ledger.backends.backend import Backend
 from claude_batch.ledger.backends.postgres import PostgresBackend
@@ -87,6 +88,8 @@ def staged(folder: Path) -> Generator[Path]:
             # Simulated time, and not a server's.
             patch.object(PostgresBackend, "now", Backend.now),
             patch.object(os, "fsync", lambda _: None),
+            # Runs are read in the order of their ids here and there.
+            patch.object(enqueue, "new_run_id", map("run-{:010}".format, count()).__next__),
             # A stream that breaks off leaves what came before, as one of thousands of lines does.
             patch.object(collection, "CHUNK_LINES", 1),
             # And every batch is large.

@@ -77,6 +77,8 @@ class Verdict:
         """Runs that were cancelled. An order to send a request of one again makes the run go on,
         and what was cancelled before stays so."""
         self.given_up: set[str] = set()
+        self.reopened: set[str] = set()
+        """Requests that an order may just have queued again, although they had failed."""
         self.withdrawn: set[str] = set()
         """Requests whose callers left before they were sent."""
         self.removed: set[str] = set()
@@ -291,7 +293,8 @@ class Verdict:
                 self._say(f"{remote.id} was adopted without proof and cancelled")
             live = self.rows(
                 "SELECT r.id FROM requests r JOIN runs u ON u.id = r.run_id WHERE r.batch_id = ? "
-                "AND r.state = 'packed' AND NOT r.cancelled AND u.cancelled IS NULL",
+                "AND r.state = 'packed' AND NOT r.cancelled AND u.cancelled IS NULL "
+                "AND u.past_margin IS NULL",
                 batch["id"],
             )
             if live:
@@ -324,9 +327,14 @@ class Verdict:
                 self._say(f"{request} is packed in a batch that is {row['carrier']}, {finished}")
             if state in _FINAL and finished is None:
                 self._say(f"{request} is {state} without a stamp")
-            if state in ("succeeded", "errored", "expired") and row["outcome"] != state:
+            expired = state == "expired" and row["answered_by"] is None
+            if expired and not self.may_expire(request):
+                self._say(f"{request} expired unsent, and has no deadline")
+            answered = state in ("succeeded", "errored", "expired") and not expired
+            if answered and row["outcome"] != state:
                 self._say(f"{request} is {state}, its answer is {row['outcome']}")
-            if before in _FINAL and before != "lost" and (state, finished) != (before, stamped):
+            is_settled = before in _FINAL and before != "lost" and request not in self.reopened
+            if is_settled and (state, finished) != (before, stamped):
                 self._say(f"{request} was {before} and is {state}")
             if finished is not None and finished != stamped:
                 if finished <= self._stamp:
@@ -336,6 +344,10 @@ class Verdict:
                     self._say(f"{request} is lost, although nothing of it was destroyed")
             self._seen[request] = (state, finished)
         self._stamp = stamp
+
+    def may_expire(self, request: str) -> bool:
+        """Whether a request may end as expired that was not sent."""
+        return False
 
     def _may_be_lost(self, row: Row) -> bool:
         request = row["id"]
@@ -505,6 +517,7 @@ class Verdict:
     def describe(self) -> str:
         """What the ledger and the API hold, for people."""
         tables = {
+            "runs": "id, kind, mode, live, deadline, past_margin, deadline_closed, cancelled",
             "requests": "id, state, batch_id, sendings, attempts, due, cancelled, finished",
             "batches": "id, state, remote_id, request_count, posts, adopted, unknown_since, "
             "settling_from, settled, next_check, not_found_since, fetches, counts, note",
@@ -545,7 +558,7 @@ class Verdict:
             cancelled = row["cancelled"] or row["run_id"] in self.cancelled_runs
             if state == "canceled" and not cancelled and "canceled" not in truths:
                 self._say(f"{request} ended canceled, and nobody cancelled it")
-            if state == "expired" and "expired" not in truths:
+            if state == "expired" and "expired" not in truths and not self.may_expire(request):
                 self._say(f"{request} ended expired, at the API it is {truths}")
             blamed = any(i.startswith(request) for i in self._api.blamed)
             if (

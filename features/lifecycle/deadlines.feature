@@ -117,6 +117,15 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then 0 answers came from batches and 3 live, each paid once
     And the run's deadline was missed: no process drove the ledger when it came near
 
+  Scenario: a batch whose deadline passes unseen is not sent
+    Given an API
+    And a batch provider with {"drive": false, "deadline": "1h", "deadline_margin": "2s", "fallback": "none"}
+    When a run of 2 prompts is stored without driving
+    And at the point before_intent the run is made overdue
+    And the ledger is advanced
+    Then the status shows 2 requests expired
+    And the API was called 0 times by POST /v1/messages/batches
+
   Scenario: a deadline that is over at once says that it left no time
     Given an API
     And a batch provider with {"deadline": "0s"}
@@ -151,6 +160,34 @@ Feature: A deadline is met at full price where batches leave no time for it
     And the run is made free to be sent
     And what failed in the run is retried
     Then 3 answers came from batches and 0 live, each paid once
+
+  Scenario: what is tried again within the margin leaves the deadline to the others
+    Given an API that takes 600 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 400,
+                  "message": "requests.0.params: no"}}]}
+      """
+    And a batch provider with {"drive": false, "deadline": "1h", "deadline_margin": "2s"}
+    When a run of 2 prompts is stored without driving
+    And the ledger is advanced
+    Then in the ledger the states of the requests are ["errored", "packed"]
+    When the run is made overdue
+    And at the point after_margin the failures of the last run are queued again
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then 0 answers came from batches and 2 live, each paid once
+
+  Scenario: a cancelled run that is asked for again after its deadline has none any more
+    Given an API
+    And a batch provider with {"drive": false, "deadline": "1h", "fallback": "none"}
+    When a run of 2 prompts is stored without driving
+    And the run is cancelled
+    And the run is made overdue
+    And a run of 2 prompts is stored without driving
+    And everything that is due is advanced until the run is finished
+    And the results are read in order
+    Then 2 answers came from batches and 0 live, each paid once
 
   Scenario: the status tells the deadline, its margin, and what will happen
     Given an API that takes 600 seconds for a batch

@@ -395,6 +395,8 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the run is waited for
     Then the status shows 2 requests canceled
     And the API has seen 0 batches
+    # If they are asked for again, no number of a sending is used twice.
+    And in the ledger the sendings of the requests are [1, 1]
 
   Scenario: A cancelled sending that was accepted is cancelled once it is proved
     Given an API that takes 1 seconds for a batch

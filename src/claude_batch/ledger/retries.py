@@ -130,14 +130,15 @@ def retry_failed(
 
 
 def _ask_again(tx: Connection, run_id: str, failed: Any, *, due: float) -> tuple[int, int]:
-    """Queue failed requests of an ended run.
+    """Queue failed requests of a run.
 
     Returns how many were queued, and how many had been answered after all.
     """
+    had_ended = not unfinished(tx, run_id)
     answered = _give_known_answers(tx, failed)
     queued = _queue(tx, failed, due)
     if queued or answered:
-        run_deadlines.reopen_run(tx, run_id, due)
+        run_deadlines.reopen_run(tx, run_id, due, had_ended=had_ended)
     return queued, answered
 
 
@@ -183,7 +184,7 @@ def rerun(tx: Connection, run_id: str, now: float) -> Rerun:
         queued = passing
         _queue(tx, chosen, now)
     if queued or given:
-        run_deadlines.reopen_run(tx, run_id, now)
+        run_deadlines.reopen_run(tx, run_id, now, had_ended=True)
     counts = request_counts(tx, run_id)
     failed |= {str(state): counts[state] for state in _STANDS if state in counts}
     first, last = _ended(tx, run_id)
@@ -293,7 +294,8 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
     if not batch_ids:
         return 0
     was_cancelled = tx.scalar(select(runs.c.cancelled).where(runs.c.id == run_id)) is not None
-    if was_cancelled and unfinished(tx, run_id):
+    had_ended = not unfinished(tx, run_id)
+    if was_cancelled and not had_ended:
         raise StillCancelling
     mine = and_(
         requests.c.run_id == run_id,
@@ -318,7 +320,7 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
     queued += transitions.ask_again(tx, and_(lost, lost_with_it), due=now)
     for batch_id in batch_ids:
         fetch_soon(tx, batch_id, now)
-    run_deadlines.reopen_run(tx, run_id, now)
+    run_deadlines.reopen_run(tx, run_id, now, had_ended=had_ended)
     return queued
 
 

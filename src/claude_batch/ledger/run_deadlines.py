@@ -47,6 +47,13 @@ def open_deadlines(tx: Connection, workspace_id: int) -> list[Record]:
     )
 
 
+def is_over(tx: Connection, batch_id: int, now: float) -> bool:
+    """Return whether the deadline of a batch's run has passed, and the run has not ended by it."""
+    mine = select(batch_runs.c.run_id).where(batch_runs.c.batch_id == batch_id)
+    over = and_(runs.c.deadline <= now, runs.c.deadline_closed.is_(None))
+    return tx.scalar(select(runs.c.id).where(runs.c.id.in_(mine), over).limit(1)) is not None
+
+
 def experience(tx: Connection, workspace_id: int) -> Experience:
     """Return the durations observed in a workspace."""
     of_workspace = batches.c.lane_id.in_(
@@ -151,13 +158,17 @@ def reopen(tx: Connection, run_id: str) -> None:
     )
 
 
-def reopen_run(tx: Connection, run_id: str, now: float) -> None:
-    """Reopen a run that had ended, because it has new attempts or undelivered answers.
+def reopen_run(tx: Connection, run_id: str, now: float, *, had_ended: bool) -> None:
+    """Reopen a run, because it has new attempts or undelivered answers.
 
-    Its deadline is checked again if it is to come.
+    Its deadline is checked again if it is to come. A deadline that has passed is removed, unless
+    other requests of the run have not ended: these still go by it.
     """
     tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
-    forget(tx, run_id)
+    if had_ended:
+        over = and_(runs.c.deadline <= now, runs.c.deadline_closed.is_(None))
+        tx.execute(update(runs).where(runs.c.id == run_id, over).values(deadline=None))
+        forget(tx, run_id)
     deadline = tx.scalar(select(runs.c.deadline).where(runs.c.id == run_id))
     if deadline is not None and deadline > now:
         reopen(tx, run_id)

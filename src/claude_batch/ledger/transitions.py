@@ -354,7 +354,7 @@ def continue_copies(tx: Connection, which: Condition) -> int:
 def cancel(tx: Connection, which: Condition, *, by_caller: bool = False) -> int:
     """End requests as canceled that were not sent; ``by_caller``: and note who cancelled them."""
     more = {"cancelled": True} if by_caller else {}
-    # A batch that the API has refused had POSTs, whose numbers a retry must not use again.
+    # A later order may send them again, and no number of a sending is used twice.
     posts = select(batches.c.posts).where(batches.c.id == requests.c.batch_id).correlate(requests)
     sent = requests.c.sendings + func.coalesce(posts.scalar_subquery(), 0)
     ended = {"batch_id": None, "finished": next_stamp(tx), "sendings": sent}

@@ -34,6 +34,7 @@ from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelle
 from claude_batch.ledger.conversations import continuing_counts, is_usable, of_this_turn
 from claude_batch.ledger.held_requests import answer_lost_doubles
 from claude_batch.ledger.portable_sql import count_rows, in_chunks, upsert
+from claude_batch.ledger.queries import unfinished
 from claude_batch.ledger.schema import (
     batches,
     candidates,
@@ -190,13 +191,14 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
     )
     if not concerned:
         return
+    ended = [run_id for run_id in concerned if not unfinished(tx, run_id)]
     counted = case((waits, 1), else_=0)
     transitions.conclude(tx, and_(line, answered), is_late=True, attempts=counted)
     transitions.conclude(tx, and_(line, failed), is_late=True, attempts=0)
     answer_lost_doubles(tx, batch_id)
     # The delivered output shows "lost"; the new answers require another delivery.
     tx.execute(update(runs).where(runs.c.id.in_(concerned)).values(delivered=None))
-    for run_id in concerned:
+    for run_id in ended:
         if continuing_counts(tx, run_id)[0]:
             run_deadlines.forget(tx, run_id)
 
@@ -549,9 +551,10 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
         ),
     )
     lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
+    had_ended = not unfinished(tx, run_id)
     count = transitions.ask_again(tx, lost, due=now, forgive=False)
     if count:
-        run_deadlines.reopen_run(tx, run_id, now)
+        run_deadlines.reopen_run(tx, run_id, now, had_ended=had_ended)
     return count
 
 

@@ -90,7 +90,8 @@ class Deadlines:
         changed, rest = False, LONGEST_REST
         for run in found:
             begun = time.monotonic()
-            if self._next.get(run.id, begun) <= begun:
+            is_over = run.past_margin is None and run.deadline <= now
+            if is_over or self._next.get(run.id, begun) <= begun:
                 did, wait = self._look_at(seat, run, now)
                 changed = changed or did
                 # Deadlines use the wall clock, which may jump; pauses use the monotonic clock.

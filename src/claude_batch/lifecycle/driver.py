@@ -533,6 +533,8 @@ class Driver:
         self._release_held(seat)
         if workspaces.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
+        # A clock that jumped, or a machine that slept, may have passed a deadline unseen.
+        self._look_at_deadlines(seat)
         costs: dict[int, int] = {}
         if bounded:
             costs = await in_a_thread(reserve_due, self._ledger, seat, now, self._prices)

@@ -25,7 +25,13 @@ from typing import Any, TypeVar
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import batch_contents, submissions, unknown_batches, workspaces
+from claude_batch.ledger import (
+    batch_contents,
+    run_deadlines,
+    submissions,
+    unknown_batches,
+    workspaces,
+)
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Deposed, Seat, Transaction
@@ -286,6 +292,8 @@ class Submission(DriverPart):
             unknown_batches.take_earlier_answers(tx, batch_id)
             if not batch_contents.withdraw_cancelled(tx, batch_id):
                 return
+            if run_deadlines.is_over(tx, batch_id, now):
+                return  # the next pass withdraws it
             allowed = withdraw_what_is_too_dear(tx, batch_id, now)
             row = batch_contents.batch(tx, batch_id)
             if not allowed:
