@@ -135,10 +135,10 @@ class SqliteBackend(Backend):
             )
         if found.st_size < before:
             raise LedgerError(
-                f"the ledger {self.path} was written over, perhaps by an older copy, while this "
-                "process had it open: it became smaller. End each process that uses it, move it "
+                f"the ledger {self.path} became smaller while this process had it open, as if an "
+                "older copy was written over it. If it was, end each process that uses it, move it "
                 "away together with its -wal file, put the copy in its place, then `claude-batch "
-                "ledger recover`",
+                "ledger recover`. After a VACUUM, restart this process",
                 fault="damaged",
             )
         self._size = found.st_size
