@@ -558,7 +558,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
-      run-1a00000000 was to write out.jsonl too; this run has that path now
+      run-1a00000000 was to write to out.jsonl too; only this run writes to it now
       """
     When the API's clock goes 3 hours on
     And a command runs: resume
