@@ -69,7 +69,7 @@ Feature: Processes of several machines know who lives and who drives
     And process A stores one more request of the run
     Then the error is a LedgerError that says
       """
-      another one has removed the requests
+      another process removed the requests
       """
     And in the ledger the states of the requests are []
 
