@@ -408,7 +408,10 @@ class ConversationMachine(LiveMachine):
         """The next turns of a run that waits go to the live API."""
         run_id = self.runs[pick % len(self.runs)]
         lanes = self.verdict.rows(
-            "SELECT DISTINCT lane_id FROM requests WHERE run_id = ? AND state = 'queued'", run_id
+            # Not of a run whose storing was cut off, of which nothing is sent.
+            "SELECT DISTINCT lane_id FROM requests WHERE run_id = ? AND state = 'queued' "
+            "AND run_id IN (SELECT id FROM runs WHERE stored IS NOT NULL)",
+            run_id,
         )
         with self.process.ledger.write() as tx:
             for row in lanes:

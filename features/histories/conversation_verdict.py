@@ -327,10 +327,12 @@ class ConversationVerdict(LiveVerdict):
         if last.kind == "refused":
             return [("refused", None)]
         if last.kind == "invalid":
-            if row["validation_attempts"] == 1 or row["id"] in self._ever_cancelled:
+            if row["validation_attempts"] == 1:
                 return succeeded
             is_last = rejected + 1 == row["validation_attempts"]
-            return [("stopped", "invalid_output")] if is_last else []
+            stopped = [("stopped", "invalid_output")] if is_last else []
+            # It may have ended before its run was cancelled.
+            return [*succeeded, *stopped] if row["id"] in self._ever_cancelled else stopped
         if last.kind != "pause" and row["tools"] is None:
             return succeeded
         if turns + 1 == row["max_turns"]:

@@ -287,10 +287,10 @@ MUTANTS: Mapping[str, Mutant] = {
     "sends what a lowered budget has no room for": Mutant(_deaf_to_budgets, 4),
     "sends more batches of a run at once than it may": Mutant(_crowding, 5),
     "asks live again after an error that may hide an answer": Mutant(_careless, family=LIVE),
-    "withdraws what was sent": Mutant(_forgetful, 2),
+    "withdraws what was sent": Mutant(_forgetful, 4),
     "runs any interrupted tool again": Mutant(_repetitive, family=TALKS),
     "does not note that a tool starts": Mutant(_unnoted, family=TALKS),
-    "asks a turn again whose answer met a cancellation": Mutant(_ungrateful, family=TALKS),
+    "asks a turn again whose answer met a cancellation": Mutant(_ungrateful, 4, family=TALKS),
     "sends before it is recovered": Mutant(_unmarked, family=RESTORED),
     "lets all keys send when the workspace of one is recovered": Mutant(
         _single_minded, 2, family=RESTORED

@@ -233,7 +233,9 @@ class OrdersVerdict(LiveVerdict):
                     limit.most[part] = max(sent, limit.amount)
                 if total <= limit.amount:
                     limit.lowered.discard(part)
-                elif part not in limit.lowered and total > most:
+                elif scope != "day" and part not in limit.lowered and total > most:
+                    # What was packed a day before is of the day on which it is looked at again, and
+                    # what does not fit then leaves its batch, which is not sent before.
                     self._say(f"{total} are packed or spent {words}, of {limit.amount} allowed")
                 if billed > sent:
                     self._say(f"the API billed {billed} {words}, {sent} are accounted for")
