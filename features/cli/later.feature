@@ -564,7 +564,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: resume
     Then the command line exits with 0 and says
       """
-      run-1a00000000 is not written: a later run has its place
+      run-1a00000000 is not written, because a later run writes to the same place
       """
     And the command line has written 2 answers in order to "out.jsonl"
 
