@@ -81,7 +81,8 @@ Feature: Processes of several machines know who lives and who drives
     And the API has processed each of 3 requests once
 
   Scenario Outline: A pass whose seat another process takes ends with code <code>: <command>
-    Given a command's file "prompts.jsonl" of 1 prompts
+    Given a command's API with {"latency": 30}
+    And a command's file "prompts.jsonl" of 1 prompts
     When a command runs: submit actor.yaml prompts.jsonl --poll-interval 0.1s
     And another process takes the seat while the API answers slowly: <command>
     Then the command line exits with <code> and says
