@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, and_, case, delete, func, or_, select, union, union_all, update
@@ -220,8 +221,9 @@ def take_places(
             column.label("place"),
             _finished.label("finished"),
         ).where(or_(column == place, unwritten), runs.c.id != run_id, runs.c.stored.is_not(None))
+        leads_there = _leading_to(place)
         for row in tx.execute(query.order_by(runs.c.created, runs.c.id)).all():
-            if not _is_same(row.place, place) or keeps(row.process):
+            if not leads_there(row.place) or keeps(row.process):
                 continue
             values = {
                 column: None,
@@ -244,15 +246,16 @@ def taker_of(tx: Connection, run_id: str, place: str) -> str | None:
         runs.c.stored.is_not(None),
     )
     newest = others.order_by(runs.c.delivered.is_not(None), runs.c.created.desc())
-    for row in tx.execute(newest).all():
-        if _is_same(row.output, place) or _is_same(row.results_dir, place):
-            return str(row.id)
-    return None
+    leads_there = _leading_to(place)
+    with closing(tx.execute(newest)) as rows:
+        takers = (row.id for row in rows if leads_there(row.output) or leads_there(row.results_dir))
+        return next(takers, None)
 
 
-def _is_same(path: str | None, place: str) -> bool:
-    """Return whether a path leads to a place, perhaps by a link."""
-    return path == place or (path is not None and os.path.realpath(path) == os.path.realpath(place))
+def _leading_to(place: str) -> Callable[[str | None], bool]:
+    """Return the function that tells whether a path leads to a place, perhaps by a link."""
+    real = os.path.realpath(place)
+    return lambda path: path is not None and (path == place or os.path.realpath(path) == real)
 
 
 # Pruned runs --------------------------------------------------------------------------------------
