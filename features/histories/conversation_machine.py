@@ -28,7 +28,7 @@ from claude_batch.ledger.store import Deposed, Ledger
 from claude_batch.lifecycle import conversation_driver
 from claude_batch.lifecycle.pending_call import CallOptions
 from claude_batch.lifecycle.tool_runner import (
-    Talk,
+    ConversationSettings,
     ToolOutput,
     Tools,
     Workbench,
@@ -157,7 +157,7 @@ class ConversationMachine(LiveMachine):
         return replace(run, converses=self.asked % 11 != 10, tools=tools)
 
     def _options(self, mode: BatchProcessingMode) -> CallOptions:
-        return replace(super()._options(self._terms(mode)), talk=Talk(REMEMBERED))
+        return replace(super()._options(self._terms(mode)), talk=ConversationSettings(REMEMBERED))
 
     def _params(self) -> str:
         params = {

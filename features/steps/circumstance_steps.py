@@ -54,8 +54,12 @@ def _interrupted_once_it_is_stored(_: Context) -> Iterator[None]:
 @contextmanager
 def _interrupted_in_live_calls(_: Context) -> Iterator[None]:
     def calls() -> int:
-        doors = [door for each in [*engine._engines.values()] for door in [*each._doors.values()]]
-        return sum(door.driver.live_calls for door in doors)
+        sessions = [
+            session
+            for each in [*engine._engines.values()]
+            for session in [*each._sessions.values()]
+        ]
+        return sum(session.driver.live_calls for session in sessions)
 
     def interrupt() -> None:
         until(lambda: calls() == 2)

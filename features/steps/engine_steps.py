@@ -173,7 +173,7 @@ def _(context: Context) -> None:
     assert context.provider.advance_sync() is True
 
 
-# Doors
+# API sessions
 
 
 @rule("a provider finds its credentials")

@@ -34,7 +34,7 @@ from claude_batch.ledger.schema import digests
 from claude_batch.ledger.schema import requests as request_table
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.waiters import CallFuture
-from claude_batch.providers.entrance import Entrance
+from claude_batch.providers.engine_access import EngineAccess
 
 MODEL = "claude-haiku-4-5"
 
@@ -124,13 +124,13 @@ def _(context: Context, seconds: float) -> None:
 
 @given("the ledger takes 1 second to open")
 def _(context: Context) -> None:
-    opened = Entrance.door
+    opened = EngineAccess.session
 
-    def slowly(self: Entrance) -> Any:
+    def slowly(self: EngineAccess) -> Any:
         time.sleep(1)
         return opened(self)
 
-    patched = mock.patch.object(Entrance, "door", slowly)
+    patched = mock.patch.object(EngineAccess, "session", slowly)
     patched.start()
     context.add_cleanup(patched.stop)
 

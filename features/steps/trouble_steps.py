@@ -60,7 +60,7 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     context.actor.respond_sync("makes the engine")
     engine, begun, late = context.provider._engine, threading.Event(), CallFuture()
-    door = context.provider._door()
+    session = context.provider._session()
     encoded = context.provider._encoders.of(configuration()).encode(ActorRequest("late"))
     mode = BatchProcessingMode()
 
@@ -71,13 +71,13 @@ def _(context: Context) -> None:
     future = engine.do(work())
     assert begun.wait(20)
     context.provider.close()
-    engine.calls.add(door, encoded, late, CallOptions(actor="tests/asker", mode=mode))
+    engine.calls.add(session, encoded, late, CallOptions(actor="tests/asker", mode=mode))
     context.outcomes = []
     for asked in (
         lambda: future.result(20),
         lambda: engine.do(work()).result(20),
         late.answer,
-        lambda: engine.advance(door),
+        lambda: engine.advance(session),
     ):
         attempt(context, asked)
         context.outcomes.append(context.error)

@@ -477,7 +477,7 @@ def _continuing(context: Context) -> tuple[Engine, Seat]:
     """A conversation whose tool has to run, and the seat of the driver that will run it."""
     with mock.patch.object(Conversations, "look", lambda *_, **__: 60.0):
         until(lambda: context.provider.advance_sync() and _state() == cb.RequestState.CONTINUING)
-    engine, workspace = context.provider._engine, context.provider._door().workspace_id
+    engine, workspace = context.provider._engine, context.provider._session().workspace_id
     with engine.ledger.write() as tx:
         return engine, Seat(workspace, submissions.take_seat(tx, workspace))
 

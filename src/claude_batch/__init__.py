@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from claude_batch.providers.actor import Actor, load_actor
     from claude_batch.providers.batch import ClaudeBatchProvider, open_run
     from claude_batch.providers.cost_report import CostReport, CostShare
-    from claude_batch.providers.entrance import Pruned
+    from claude_batch.providers.engine_access import Pruned
     from claude_batch.providers.estimation import Estimate
     from claude_batch.providers.live import ClaudeProvider
     from claude_batch.providers.progress import Progress
@@ -125,7 +125,7 @@ _HOMES = {
     "providers.actor": ("Actor", "load_actor"),
     "providers.batch": ("ClaudeBatchProvider", "open_run"),
     "providers.cost_report": ("CostReport", "CostShare"),
-    "providers.entrance": ("Pruned",),
+    "providers.engine_access": ("Pruned",),
     "providers.estimation": ("Estimate",),
     "providers.live": ("ClaudeProvider",),
     "providers.protocol": ("Provider", "ProviderCapabilities"),

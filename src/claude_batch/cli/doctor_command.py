@@ -159,7 +159,7 @@ def _examine(
     """Make the calls to the sandbox, and after a confirmation to the service."""
     import asyncio
 
-    from claude_batch.providers.entrance import find_credentials
+    from claude_batch.providers.engine_access import find_credentials
     from claude_batch.providers.service_record import Recording, Report
     from claude_batch.wire.connection import Connection, CredentialFault
 

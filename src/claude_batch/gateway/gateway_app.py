@@ -24,11 +24,11 @@ from claude_batch.gateway import GatewaySettings
 from claude_batch.gateway.access import Refusal, ending
 from claude_batch.gateway.asgi import headers_of
 from claude_batch.gateway.exchanges import Aborted
+from claude_batch.gateway.gateway_options import split_prefix
 from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.gateway.messages_route import MessagesRoute
 from claude_batch.gateway.passthrough import METHODS, PASSED, Passthrough
 from claude_batch.gateway.request_routes import REQUESTS, RequestRoute
-from claude_batch.gateway.wishes import split_prefix
 from claude_batch.integrations.http_messages import failure
 from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.serving import Readiness, is_loopback
@@ -98,9 +98,9 @@ class GatewayApp:
         headers = headers_of(scope)
         access = self.gateway.access
         access.check_page(headers)
-        path, wishes = split_prefix(scope["path"])
+        path, options = split_prefix(scope["path"])
         scope["path"], scope["raw_path"] = path, path.encode()
-        state: dict[str, Any] = {**scope.get("state", {}), "wishes": wishes}
+        state: dict[str, Any] = {**scope.get("state", {}), "options": options}
         if path not in _OPEN:
             state["caller"] = access.admit(headers)
             if self.gateway.is_ending:
@@ -254,10 +254,10 @@ def _prepare(
 ) -> tuple[Gateway, LocalServer, socket.socket]:
     entered = provider.opening().result()
     provider.warn_of_other_addresses()
-    gateway = Gateway(provider, settings, entered.door.client.credential)
+    gateway = Gateway(provider, settings, entered.session.client.credential)
     listener = listen(settings.host, settings.port)
     try:
-        _refuse_own_address(entered.door.client.base_url, listener)
+        _refuse_own_address(entered.session.client.base_url, listener)
     except ActorConfigurationError:
         listener.close()
         raise

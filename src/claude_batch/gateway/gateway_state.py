@@ -16,7 +16,7 @@ from claude_batch.gateway import GatewaySettings
 from claude_batch.gateway.access import Access
 from claude_batch.gateway.asgi import Bodies
 from claude_batch.gateway.exchanges import Exchanges, HeldCall
-from claude_batch.gateway.wishes import WishReader
+from claude_batch.gateway.gateway_options import OptionReader
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import Joined
 from claude_batch.providers.batch import ClaudeBatchProvider
@@ -112,7 +112,7 @@ class Gateway:
         self.settings: GatewaySettings = settings
         self.access: Access = Access(settings, own_key)
         self.bodies: Bodies = Bodies(settings.largest_body, settings.largest_bodies)
-        self.wishes: WishReader = WishReader(provider.overrides)
+        self.option_reader: OptionReader = OptionReader(provider.overrides)
         self.exchanges: Exchanges = Exchanges()
         self.calls: set[HeldCall] = set()
         """The calls that wait."""

@@ -34,9 +34,9 @@ from claude_batch.gateway.exchanges import (
     digest_of,
     in_chunks,
 )
+from claude_batch.gateway.gateway_options import GatewayOptions
 from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.gateway.request_routes import origin_of, send_accepted, store
-from claude_batch.gateway.wishes import Wishes
 from claude_batch.integrations.http_messages import (
     MessagesCall,
     events_of,
@@ -72,18 +72,18 @@ class MessagesRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call."""
-        headers = {**scope["state"]["wishes"], **headers_of(scope)}
+        headers = {**scope["state"]["options"], **headers_of(scope)}
         caller: Caller = scope["state"]["caller"]
-        wishes = self._gateway.wishes.read(headers)
-        exchange, stream = await self._enter(caller, headers, wishes, receive)
+        options = self._gateway.option_reader.read(headers)
+        exchange, stream = await self._enter(caller, headers, options, receive)
         with HeldCall(receive, send) as call:
-            if wishes.respond_async:
-                await self._accept(call, exchange, stream, wishes.wait)
+            if options.respond_async:
+                await self._accept(call, exchange, stream, options.wait)
             else:
                 await self._hold(call, exchange, stream, headers)
 
     async def _enter(
-        self, caller: Caller, headers: dict[str, str], wishes: Wishes, receive: Receive
+        self, caller: Caller, headers: dict[str, str], options: GatewayOptions, receive: Receive
     ) -> tuple[Exchange, bool]:
         """Store a call or join it to an earlier one; return where it waits, and if as a stream."""
         gateway = self._gateway
@@ -93,31 +93,31 @@ class MessagesRoute:
             asked = await asyncio.to_thread(read) if len(body) > _LARGE else read()
             del body, read
         digest = digest_of(caller, asked.encoded)
-        if wishes.key is None and not wishes.new and not wishes.retries:
+        if options.key is None and not options.new and not options.retries:
             await gateway.exchanges.departure(digest)
         if gateway.is_ending:
             raise ending()
-        departure = "drop" if wishes.mode.on_disconnect == "drop" else "withdraw"
+        departure = "drop" if options.mode.on_disconnect == "drop" else "withdraw"
 
         def ask(*, orphan_only: bool = False) -> Exchange:
             future = gateway.provider.call(
                 asked.encoded,
                 actor=caller.actor,
-                key=wishes.key,
-                mode=wishes.mode,
-                failure_ttl=wishes.failure_ttl,
+                key=options.key,
+                mode=options.mode,
+                failure_ttl=options.failure_ttl,
                 acknowledges=True,
-                apart=Alone(wishes.label) if wishes.has_budget else wishes.label,
+                apart=Alone(options.label) if options.has_budget else options.label,
                 tenant=caller.name,
-                new=wishes.new,
-                retries=wishes.retries,
-                keep=wishes.respond_async,
+                new=options.new,
+                retries=options.retries,
+                keep=options.respond_async,
                 orphan_only=orphan_only,
             )
-            return Exchange(future, digest, departure, gateway.acknowledge, wishes.retries)
+            return Exchange(future, digest, departure, gateway.acknowledge, options.retries)
 
-        if wishes.key is None and wishes.retries:
-            found = await self._tried(digest, wishes, ask)
+        if options.key is None and options.retries:
+            found = await self._tried(digest, options, ask)
             if found is not None:
                 return found, asked.stream
         exchange = ask()
@@ -125,7 +125,7 @@ class MessagesRoute:
         return exchange, asked.stream
 
     async def _tried(
-        self, digest: bytes, wishes: Wishes, ask: Callable[..., Exchange]
+        self, digest: bytes, options: GatewayOptions, ask: Callable[..., Exchange]
     ) -> Exchange | None:
         """Return the exchange that a retry joins if an equal call seems to wait.
 
@@ -135,9 +135,9 @@ class MessagesRoute:
         """
         gateway = self._gateway
         exchanges = gateway.exchanges
-        if exchanges.of_retry(digest, wishes.retries) is None:
+        if exchanges.of_retry(digest, options.retries) is None:
             return None
-        if not wishes.new:
+        if not options.new:
             orphan = ask(orphan_only=True)
             try:
                 await orphan.wait_until_stored(_STORING)
@@ -147,9 +147,9 @@ class MessagesRoute:
             if not orphan.is_done or orphan.answer is not None:
                 exchanges.add(orphan)
                 return orphan
-        found = exchanges.of_retry(digest, wishes.retries)
+        found = exchanges.of_retry(digest, options.retries)
         if found is not None:
-            found.retries = wishes.retries
+            found.retries = options.retries
             gateway.metrics.joined("retry")
         return found
 

@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 from claude_batch.gateway.access import Caller, Refusal, ending
 from claude_batch.gateway.asgi import headers_of
 from claude_batch.gateway.exchanges import Exchange, HeldCall
+from claude_batch.gateway.gateway_options import wait_of_headers
 from claude_batch.gateway.gateway_state import Gateway
-from claude_batch.gateway.wishes import wait_of_headers
 from claude_batch.integrations.http_messages import response_of
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.lifecycle.waiters import CallFuture

@@ -142,13 +142,13 @@ class _Tasks:
         """Keep the ledger's engine open in this process while it is needed."""
         provider = ClaudeBatchProvider(ledger=self._location, **self._settings)
         try:
-            engine, door = await asyncio.wrap_future(provider.opening())
+            engine, session = await asyncio.wrap_future(provider.opening())
             engine.workbench.helps = engine.workbench.helps or self._offers_tools()
             while not context.should_abort():
                 engine.check()
                 version = engine.version
                 # The first contact may find another workspace: that of an earlier key.
-                self._workspace = door.workspace_id if door.driver.contact.was_made else None
+                self._workspace = session.workspace_id if session.driver.contact.was_made else None
                 look = engine.read(lambda: engine.ledger.query(lambda tx: is_needed(engine, tx)))
                 if not await asyncio.wrap_future(look):
                     break

@@ -13,15 +13,20 @@ from claude_batch.core.errors import ActorError, BudgetScope, EngineStoppedError
 from claude_batch.ledger import cancellations, queries, single_calls, workspaces
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.api_sessions import (
+    ApiSession,
+    closed_words,
+    halted_error,
+    timed_out_error,
+)
 from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
 from claude_batch.lifecycle.budget_room import bound_of, count_under_way, tokens_of_files
 from claude_batch.lifecycle.calls import CallStore
-from claude_batch.lifecycle.doors import Door, closed_words, halted_error, timed_out_error
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.pending_call import Call, CallOptions, without_repeated
 from claude_batch.lifecycle.threads import EventLoopThread, in_a_thread
-from claude_batch.lifecycle.tool_runner import Talk, Workbench
+from claude_batch.lifecycle.tool_runner import ConversationSettings, Workbench
 from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
 from claude_batch.money import Prices
 from claude_batch.wire.encoding import EncodedRequest
@@ -63,14 +68,14 @@ class CallQueue:
         self,
         engine: Owner,
         loop: EventLoopThread,
-        doors: Mapping[tuple[str, str], Door],
+        sessions: Mapping[tuple[str, str], ApiSession],
         prices: Prices,
     ) -> None:
-        """``loop`` and ``doors`` are the engine's."""
+        """``loop`` and ``sessions`` are the engine's."""
         self._engine = engine
         self._ledger = engine.ledger
         self._loop = loop
-        self._doors = doors
+        self._sessions = sessions
         self._inbox: deque[Call] = deque()
         self._flush_planned = False
         self._reading = asyncio.Lock()  # one at a time, because reading takes processor time
@@ -94,7 +99,7 @@ class CallQueue:
 
     def add(
         self,
-        door: Door,
+        session: ApiSession,
         encoded: EncodedRequest,
         future: CallFuture,
         options: CallOptions,
@@ -105,7 +110,7 @@ class CallQueue:
         If the caller cancels the future, a request that is not sent yet is withdrawn, unless it has
         a key or its ``keep`` is set. ``trace`` is the caller's ``traceparent``, if there is one.
         """
-        self._queue(Call(door, encoded, options, self._ledger.now(), future, trace))
+        self._queue(Call(session, encoded, options, self._ledger.now(), future, trace))
 
     def _queue(self, call: Call) -> None:
         with self._loop.gate:
@@ -194,12 +199,16 @@ class CallQueue:
         return self._loop.run(cancel())
 
     def run_of(
-        self, door: Door, actor: str, mode: BatchProcessingMode, talk: Talk | None
+        self,
+        session: ApiSession,
+        actor: str,
+        mode: BatchProcessingMode,
+        conversation: ConversationSettings | None,
     ) -> Future[str]:
         """Return the id of the run that holds such calls and stores their documents."""
 
         async def find() -> str:
-            return self._store.run_of(door, actor, mode, talk)
+            return self._store.run_of(session, actor, mode, conversation)
 
         return self._loop.run(find())
 
@@ -237,8 +246,8 @@ class CallQueue:
         self._waiting.expect([c.encoded.params for c, _ in added if c.options.mode.mode == "batch"])
         gone = self._gone  # one object for all of them
         for call, waiter in added:
-            if (talk := call.options.talk) is not None:
-                self._engine.workbench.give(waiter.run_id, talk.tools, talk.judge)
+            if (conversation := call.options.conversation) is not None:
+                self._engine.workbench.give(waiter.run_id, conversation.tools, conversation.judge)
             self._waiting.add(
                 waiter, seconds=call.begun + waiter.mode.max_wait - self._ledger.now()
             )
@@ -263,11 +272,11 @@ class CallQueue:
         self._fail_halted()
 
     def _fail_halted(self) -> None:
-        for door in self._doors.values() if self._waiting else ():
+        for session in self._sessions.values() if self._waiting else ():
             with self._ledger.read() as tx:
-                row = workspaces.workspace_row(tx, door.workspace_id)
+                row = workspaces.workspace_row(tx, session.workspace_id)
             if workspaces.halt_stands(row, self._ledger.now()):
-                self._waiting.fail(self._waiting.of(door), lambda _, row=row: halted_error(row))
+                self._waiting.fail(self._waiting.of(session), lambda _, row=row: halted_error(row))
 
     def runs(self) -> list[str]:
         """Return the runs whose calls somebody waits for."""
@@ -280,12 +289,12 @@ class CallQueue:
         waiters = [waiter for waiter in self._waiting.all() if waiter.run_id == run_id]
         self._waiting.fail(waiters, lambda waiter: held_error(waiter.run_id, held))
 
-    def fail_closed(self, door: Door | None = None) -> None:
-        """Fail the callers of a door, or all, because the provider is closed."""
+    def fail_closed(self, session: ApiSession | None = None) -> None:
+        """Fail the callers of a session, or all, because the provider is closed."""
         stopped = EngineStoppedError(
             "the provider was closed while the call waited; its request stays in the ledger"
         )
-        waiters = self._waiting.all() if door is None else self._waiting.of(door)
+        waiters = self._waiting.all() if session is None else self._waiting.of(session)
         self._waiting.fail(waiters, lambda _: stopped)
 
     def _time_out(self, waiter: Waiter) -> None:

@@ -50,7 +50,7 @@ from claude_batch.lifecycle.pending_call import (
     digest_of_call,
     identity_of,
 )
-from claude_batch.lifecycle.tool_runner import Talk
+from claude_batch.lifecycle.tool_runner import ConversationSettings
 from claude_batch.lifecycle.waiters import Receipts, Waiter
 from claude_batch.money import Prices, prices_of
 from claude_batch.wire.bounds import may_hold_documents
@@ -485,20 +485,24 @@ class CallStore:
             # The answer was in the ledger before the call was made.
             flush.done.append((call, answer._replace(reused=1)))
         else:
-            if (judge := self._judge_of(call.workspace, options.talk)) is not None:
+            if (judge := self._judge_of(call.workspace, options.conversation)) is not None:
                 # The process that made the request may have ended.
                 workspace_id, now = call.workspace.workspace_id, self._ledger.now()
                 enqueue.add_judge(tx, run_id, judge, workspace_id=workspace_id, now=now)
             flush.waiting.append((call, call.waiter(seq, run_id)))
 
     def run_of(
-        self, workspace: CallWorkspace, actor: str, mode: BatchProcessingMode, talk: Talk | None
+        self,
+        workspace: CallWorkspace,
+        actor: str,
+        mode: BatchProcessingMode,
+        conversation: ConversationSettings | None,
     ) -> str:
         """Return the run that holds, or will hold, such calls of this process.
 
         Raises `LedgerError`.
         """
-        group, flush = (workspace.workspace_id, actor, mode, talk, None), _Flush()
+        group, flush = (workspace.workspace_id, actor, mode, conversation, None), _Flush()
         if group not in self._runs:
             with self._ledger.write() as tx:
                 run_id = self._run(tx, group, workspace, self._ledger.now(), flush)
@@ -529,7 +533,7 @@ class CallStore:
         run_id = flush.runs.get(group)
         if run_id is not None:
             return run_id
-        workspace_id, actor, mode, talk, apart = group
+        workspace_id, actor, mode, conversation, apart = group
         known = self._runs.get(group)
         if known is not None and begun <= known.until:
             if mode.deadline is not None:
@@ -544,18 +548,20 @@ class CallStore:
                 created=begun,
                 label=apart.label if isinstance(apart, Alone) else apart,
                 process=self._process,
-                converses=talk is not None,
-                tools=None if talk is None else talk.remembered,
-                judge=self._judge_of(workspace, talk),
+                converses=conversation is not None,
+                tools=None if conversation is None else conversation.remembered,
+                judge=self._judge_of(workspace, conversation),
             )
             run_id, position = enqueue.begin_run(tx, run), 0
         flush.runs[group] = run_id
         flush.positions[run_id] = position
         return run_id
 
-    def _judge_of(self, workspace: CallWorkspace, talk: Talk | None) -> str | None:
+    def _judge_of(
+        self, workspace: CallWorkspace, conversation: ConversationSettings | None
+    ) -> str | None:
         """Return this process if it judges the answers of such calls, whoever drives."""
-        judges = talk is not None and talk.judge is not None
+        judges = conversation is not None and conversation.judge is not None
         return self._process if judges and workspace.is_driven else None
 
     def _brings_budget(

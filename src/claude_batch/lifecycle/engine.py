@@ -34,9 +34,9 @@ from claude_batch.core.settings import LedgerSettings, without_password
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import workspaces
 from claude_batch.ledger.store import Ledger, Watch
+from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, open_client
 from claude_batch.lifecycle.budget_room import declare_limits, price_by
 from claude_batch.lifecycle.call_queue import CallQueue
-from claude_batch.lifecycle.doors import Door, closed_words, open_client
 from claude_batch.lifecycle.driver import Driver, SendingHold
 from claude_batch.lifecycle.leader_lock import sweep
 from claude_batch.lifecycle.notices import Noticing, RunWatch, RunWatches
@@ -82,7 +82,7 @@ class Engine:
         self.ledger = ledger
         self.settings = settings
         self._users = 0
-        self._doors: dict[tuple[str, str], Door] = {}
+        self._sessions: dict[tuple[str, str], ApiSession] = {}
         self._lock = ledger.process_lock(settings)
         self.workbench: Workbench = Workbench(finder, self._lock.process)
         self._subscribers: list[tuple[int, Future[int]]] = []
@@ -93,7 +93,7 @@ class Engine:
         self.noticing: Noticing = Noticing(
             ledger,
             self.observers,
-            lambda: self._doors.values(),
+            lambda: self._sessions.values(),
             lambda: self.calls.runs(),
             lambda run_id, held: self.calls.end_held(run_id, held),
         )
@@ -106,7 +106,7 @@ class Engine:
         self.functions: UserFunctions = UserFunctions()
         """The functions of the user that this process asks; providers may add to them."""
         self._loop = EventLoopThread("claude-batch-engine")
-        self.calls: CallQueue = CallQueue(self, self._loop, self._doors, prices)
+        self.calls: CallQueue = CallQueue(self, self._loop, self._sessions, prices)
         """The single calls of all callers."""
         self._loop.soon(self._begin)
         self._readers.submit(lambda: sweep(self.ledger, self.process))
@@ -167,19 +167,23 @@ class Engine:
         self._loop.close(self._finish, STOP_SECONDS + LAST_SECONDS)
         self.observers.close()
 
-    def open_door(self, base_url: str | None, api_key: str | None, *, drive: bool = True) -> Door:
-        """Return the door (client and driver) for this base URL and credential.
+    def open_session(
+        self, base_url: str | None, api_key: str | None, *, drive: bool = True
+    ) -> ApiSession:
+        """Return the session (client and driver) for this base URL and credential.
 
-        Callers with the same pair share one door. ``drive=False`` only registers it: nothing is
+        Callers with the same pair share one session. ``drive=False`` only registers it: nothing is
         sent or polled until `advance`.
         """
-        return self._loop.run(self._open_door(base_url, api_key, drive)).result()
+        return self._loop.run(self._open_session(base_url, api_key, drive)).result()
 
-    async def _open_door(self, base_url: str | None, api_key: str | None, drive: bool) -> Door:
+    async def _open_session(
+        self, base_url: str | None, api_key: str | None, drive: bool
+    ) -> ApiSession:
         client = await open_client(base_url, api_key, write_timeout=self.settings.arm_window)
         name = (client.base_url, self.ledger.fingerprint(client.credential))
-        door = self._doors.get(name)
-        if door is None:
+        session = self._sessions.get(name)
+        if session is None:
             driver = Driver(
                 self.ledger,
                 client,
@@ -191,19 +195,19 @@ class Engine:
                 self._hold,
             )
             driver.reporter.follow = self.noticing.follow
-            door = self._doors[name] = Door(client, driver)
-            driver.loops_have_ended = functools.partial(self.calls.fail_closed, door)
+            session = self._sessions[name] = ApiSession(client, driver)
+            driver.loops_have_ended = functools.partial(self.calls.fail_closed, session)
         else:
             await client.close()
-        door.users += 1
-        if drive and door.task is None:
+        session.users += 1
+        if drive and session.task is None:
             # A new process or a new key is a reason to probe a halted workspace again.
             with self.ledger.write() as tx:
-                workspaces.ask_probe(tx, door.workspace_id)
+                workspaces.ask_probe(tx, session.workspace_id)
             # Before a caller asks what holds its run: it may be a price that was not known then.
             price_by(self.ledger, None, prices_of(self.settings.prices))
-            door.task = asyncio.create_task(self._guard(door.driver.run()))
-        return door
+            session.task = asyncio.create_task(self._guard(session.driver.run()))
+        return session
 
     @contextlib.contextmanager
     def sending_held(self) -> Generator[None]:
@@ -217,12 +221,12 @@ class Engine:
 
     def wake_drivers(self) -> None:
         """Let the drivers of this process check for work. For the engine's loop."""
-        for door in self._doors.values():
-            door.driver.wake()
+        for session in self._sessions.values():
+            session.driver.wake()
 
-    def close_door(self, door: Door) -> None:
-        """Remove one user of a door; its driver runs until the engine ends."""
-        door.users -= 1
+    def close_session(self, session: ApiSession) -> None:
+        """Remove one user of a session; its driver runs until the engine ends."""
+        session.users -= 1
 
     async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a driver's loop, and fail all callers if it raises an unexpected error."""
@@ -251,18 +255,18 @@ class Engine:
         self._watching = asyncio.create_task(self._watch(self._watch_for_others))
 
     async def _finish(self) -> None:
-        for door in self._doors.values():
-            door.driver.stop()
+        for session in self._sessions.values():
+            session.driver.stop()
         if self._watching is not None:
             self._watching.cancel()
-        tasks = [door.task for door in self._doors.values() if door.task is not None]
+        tasks = [session.task for session in self._sessions.values() if session.task is not None]
         await self._let_end(tasks)
         await self._loop.end_the_rest()
         self.calls.see_off()
         self.calls.fail_closed()
         self._notify()
-        for door in self._doors.values():
-            await door.client.close()
+        for session in self._sessions.values():
+            await session.client.close()
         self.calls.note()
         self.noticing.look_once_more()
         self._watch_for_others.close()
@@ -391,7 +395,7 @@ class Engine:
         return self._readers.submit(lambda: self.ledger.patiently(work))
 
     def do(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Run a coroutine that uses a door's client on the engine's event loop."""
+        """Run a coroutine that uses a session's client on the engine's event loop."""
         return self._loop.run(work)
 
     def wake(self) -> None:
@@ -403,16 +407,16 @@ class Engine:
 
         self._loop.soon(wake)
 
-    def advance(self, door: Door) -> Future[bool]:
+    def advance(self, session: ApiSession) -> Future[bool]:
         """Make one pass over all due work; the result is False if another process drives."""
-        return self._loop.run(door.driver.advance())
+        return self._loop.run(session.driver.advance())
 
     def resume(self) -> None:
         """Probe every halted workspace that this process has a key for, and continue."""
-        for door in list(self._doors.values()):
+        for session in list(self._sessions.values()):
             with self.ledger.write() as tx:
-                workspaces.accept_unexplained(tx, door.workspace_id)
-                workspaces.ask_probe(tx, door.workspace_id)
+                workspaces.accept_unexplained(tx, session.workspace_id)
+                workspaces.ask_probe(tx, session.workspace_id)
         self.wake()
 
 

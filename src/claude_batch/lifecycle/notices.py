@@ -24,8 +24,8 @@ from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
+from claude_batch.lifecycle.api_sessions import ApiSession
 from claude_batch.lifecycle.budget_holds import Held, held_of
-from claude_batch.lifecycle.doors import Door
 from claude_batch.lifecycle.observers import Observers
 
 # Events -------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ class Noticing:
         self,
         ledger: Ledger,
         observers: Observers,
-        doors: Callable[[], Iterable[Door]],
+        sessions: Callable[[], Iterable[ApiSession]],
         waited_for: Callable[[], Sequence[str]],
         end_held: Callable[[str, Held], None],
     ) -> None:
@@ -57,7 +57,7 @@ class Noticing:
         """
         self._ledger = ledger
         self._observers = observers
-        self._doors = doors
+        self._sessions = sessions
         self._waited_for = waited_for
         self._end_held = end_held
         self._next_waited = 0
@@ -99,8 +99,8 @@ class Noticing:
         """Look now, and report changes. Raises `LedgerError`."""
         begun = time.monotonic()
         if self._observers.wants(SendingHalted):
-            for door in self._doors():
-                self._look_at_halt(door)
+            for session in self._sessions():
+                self._look_at_halt(session)
         if self._runs:
             self._look_at_runs()
         self._look_at_calls()
@@ -135,9 +135,9 @@ class Noticing:
             self._next_waited = end
             asyncio.get_running_loop().call_later(SOON, self.plan)
 
-    def _look_at_halt(self, door: Door) -> None:
+    def _look_at_halt(self, session: ApiSession) -> None:
         with self._ledger.read() as tx:
-            row = workspaces.workspace_row(tx, door.workspace_id)
+            row = workspaces.workspace_row(tx, session.workspace_id)
         before = self._halts.get(row.id)
         now = None if row.halted is None else (str(row.halt_reason), float(row.halted))
         if before == now:

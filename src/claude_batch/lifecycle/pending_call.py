@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from claude_batch.ledger.single_calls import digest_of
-from claude_batch.lifecycle.tool_runner import Talk
+from claude_batch.lifecycle.tool_runner import ConversationSettings
 from claude_batch.lifecycle.waiters import CallFuture, Waiter
 from claude_batch.wire.bounds import TokenBound, Unbounded
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CallWorkspace(Protocol):
-    """The workspace of a call, as a door or a process knows it."""
+    """The workspace of a call, as a session or a process knows it."""
 
     @property
     def workspace_id(self) -> int: ...
@@ -39,7 +39,7 @@ class CallOptions:
     actor: str
     mode: BatchProcessingMode
     key: str | None = None
-    talk: Talk | None = None
+    conversation: ConversationSettings | None = None
     """Conversation settings, or None if the caller wants the API's unchanged answer."""
     keep: bool = False
     """Whether it is sent even if its caller leaves first."""
@@ -99,7 +99,7 @@ class Call:
             self.workspace.workspace_id,
             options.actor,
             options.mode,
-            options.talk,
+            options.conversation,
             options.apart,
         )
 
@@ -118,7 +118,9 @@ class Call:
         )
 
 
-CallGroup: TypeAlias = "tuple[int, str, BatchProcessingMode, Talk | None, Alone | str | None]"
+CallGroup: TypeAlias = (
+    "tuple[int, str, BatchProcessingMode, ConversationSettings | None, Alone | str | None]"
+)
 """Workspace, actor, mode and conversation settings, which the calls of one run share.
 
 The last value is `CallOptions.apart`."""
@@ -136,7 +138,7 @@ def digest_of_call(call: Call) -> bytes:
     continues.
     """
     body = identity_of(call)
-    if call.options.talk is None:
+    if call.options.conversation is None:
         body += b"\n" + call.options.tenant.encode()
     return digest_of(body)
 

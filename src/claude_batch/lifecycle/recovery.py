@@ -44,6 +44,7 @@ from claude_batch.ledger.high_water import (
     posts_of,
 )
 from claude_batch.ledger.store import Deposed, Ledger, Seat, ServerChanged, Transaction
+from claude_batch.lifecycle.api_sessions import contact_faults
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
     COMPLETE_FETCHES,
@@ -52,7 +53,6 @@ from claude_batch.lifecycle.collection import (
     missing_state,
     result_of,
 )
-from claude_batch.lifecycle.doors import contact_faults
 from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.polling import (
     CLOCKS_APART,

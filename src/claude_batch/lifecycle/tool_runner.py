@@ -88,7 +88,7 @@ class ToolFinder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class ConversationSettings:
     """The settings that make the requests of a run conversations."""
 
     remembered: str | None = None
@@ -104,7 +104,7 @@ class Talk:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Talk)
+            isinstance(other, ConversationSettings)
             and self.remembered == other.remembered
             and self.tools is other.tools
             and self.judge is other.judge

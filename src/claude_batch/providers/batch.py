@@ -38,14 +38,14 @@ from claude_batch.ledger import queries, single_calls, workspaces
 from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import StoredCall
-from claude_batch.lifecycle.doors import Door
+from claude_batch.lifecycle.api_sessions import ApiSession
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.pending_call import Alone, CallOptions
-from claude_batch.lifecycle.tool_runner import Talk
+from claude_batch.lifecycle.tool_runner import ConversationSettings
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.money import prices_of
-from claude_batch.providers.entrance import Entrance, Opened, find_credentials
+from claude_batch.providers.engine_access import EngineAccess, Opened, find_credentials
 from claude_batch.providers.estimation import Estimate, Estimation
 from claude_batch.providers.keywords import (
     CallKeywords,
@@ -138,7 +138,7 @@ class ClaudeBatchProvider(Opened):
         )
         """The runner that calls the middleware; None if there is no middleware."""
         checked = checked_observers(observers)
-        entrance = Entrance(
+        engine_access = EngineAccess(
             self._location,
             ledger_settings,
             self.credentials,
@@ -146,11 +146,11 @@ class ClaudeBatchProvider(Opened):
             observers=checked,
             functions=UserFunctions.of(classify, pace),
         )
-        super().__init__(entrance, drive=drive)
+        super().__init__(engine_access, drive=drive)
         self._carriers = Carriers(checked)
         self._encoders = RequestEncoders(self.default_options)
         self._responder = Responder(
-            entrance,
+            engine_access,
             self._encoders,
             self._mode,
             self._carriers,
@@ -158,7 +158,7 @@ class ClaudeBatchProvider(Opened):
             drive=drive,
         )
         self._storage = RunStorage(
-            entrance,
+            engine_access,
             self._encoders,
             self._mode,
             self._carriers,
@@ -248,12 +248,12 @@ class ClaudeBatchProvider(Opened):
 
     def call(
         self,
-        encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest],
+        encoded: EncodedRequest | Callable[[Engine, ApiSession], EncodedRequest],
         *,
         actor: str,
         key: str | None = None,
         mode: BatchProcessingMode | None = None,
-        talk: Talk | None = None,
+        conversation: ConversationSettings | None = None,
         keep: bool = False,
         failure_ttl: float | None = None,
         acknowledges: bool = False,
@@ -265,23 +265,23 @@ class ClaudeBatchProvider(Opened):
     ) -> CallFuture:
         """Queue encoded params: the entry point for integrations that need no actor.
 
-        Without ``talk``, the API's answer is returned even if it asks for another turn. Cancelling
-        the future withdraws a request that is not sent yet, unless it has a key or ``keep`` is set.
-        With ``failure_ttl``, the failure of an equal call is repeated for so many seconds. With
-        ``acknowledges``, the caller calls `acknowledge` once it has the answer, or will not take
-        it. ``apart``: a run of its own, or the label of a run for such calls. Calls of different
-        ``tenant`` share no request. With ``new``, the call takes over no earlier request.
-        ``retries``: which retry of a client's call this is, so that it may join the request of the
-        try before, even with ``new``. With ``orphan_only``, no request is made: unless the call
-        takes over one that nobody waits for, its future counts as left. Never blocks: the first
-        call opens the ledger on a separate thread. If ``encoded`` is a function, it also runs on a
-        separate thread.
+        Without ``conversation``, the API's answer is returned even if it asks for another turn.
+        Cancelling the future withdraws a request that is not sent yet, unless it has a key or
+        ``keep`` is set. With ``failure_ttl``, the failure of an equal call is repeated for so many
+        seconds. With ``acknowledges``, the caller calls `acknowledge` once it has the answer, or
+        will not take it. ``apart``: a run of its own, or the label of a run for such calls. Calls
+        of different ``tenant`` share no request. With ``new``, the call takes over no earlier
+        request. ``retries``: which retry of a client's call this is, so that it may join the
+        request of the try before, even with ``new``. With ``orphan_only``, no request is made:
+        unless the call takes over one that nobody waits for, its future counts as left. Never
+        blocks: the first call opens the ledger on a separate thread. If ``encoded`` is a function,
+        it also runs on a separate thread.
         """
         options = CallOptions(
             actor=actor,
             key=key,
             mode=mode or resolve_mode(True, self.overrides),
-            talk=talk,
+            conversation=conversation,
             keep=keep,
             acknowledges=acknowledges,
             failure_ttl=failure_ttl,
@@ -320,7 +320,7 @@ class ClaudeBatchProvider(Opened):
 
     def why_stopped(self) -> str | None:
         """Return why the engine has stopped until this process starts again, or None."""
-        entered = self._entrance.entered
+        entered = self._engine_access.entered
         failure = None if entered is None else entered.engine.failure
         return None if failure is None else str(failure)
 
@@ -329,7 +329,7 @@ class ClaudeBatchProvider(Opened):
 
         Raises `LedgerError` if they could not even be stored.
         """
-        workspace_id = self._door().workspace_id
+        workspace_id = self._session().workspace_id
         if (stopped := self._engine.failure) is not None:
             return str(stopped)
         self._engine.ledger.prove_writable()
@@ -529,7 +529,7 @@ class ClaudeBatchProvider(Opened):
         """
         mode = resolve_mode(True, self.overrides)
         return Run(
-            self._entrance,
+            self._engine_access,
             run_id,
             provider=self,
             drive=self._drive,

@@ -15,9 +15,9 @@ from claude_batch.actor.documents import LEAST_UPLOADED, Content, Placing
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import uploaded_files
-from claude_batch.lifecycle.doors import Door
+from claude_batch.lifecycle.api_sessions import ApiSession
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.tool_runner import Talk
+from claude_batch.lifecycle.tool_runner import ConversationSettings
 from claude_batch.wire.batches_client import ApiError, Unreachable
 from claude_batch.wire.bounds import content_bound
 from claude_batch.wire.encoding import EncodedRequest
@@ -57,9 +57,9 @@ def is_uploaded(size: int, uses: int) -> bool:
 class Uploads:
     """Documents of one run. `place` may block on the API; not for an event loop."""
 
-    def __init__(self, engine: Engine, door: Door) -> None:
+    def __init__(self, engine: Engine, session: ApiSession) -> None:
         self._engine = engine
-        self._door = door
+        self._session = session
         self.run_id: str = ""
         """The run that owns the documents; set before the first document is placed."""
         # Keyed by half a digest: a run may have a million documents, each used once.
@@ -91,7 +91,7 @@ class Uploads:
 
     def _remembered(self, content: Content) -> str | None:
         """Return the file of an earlier upload if the API still has it."""
-        ledger, workspace_id = self._engine.ledger, self._door.workspace_id
+        ledger, workspace_id = self._engine.ledger, self._session.workspace_id
         with ledger.read() as tx:
             known = uploaded_files.find_file(tx, workspace_id, content.digest)
         if known is None:
@@ -117,7 +117,7 @@ class Uploads:
 
     def _is_there(self, file_id: str) -> bool:
         try:
-            return self._engine.do(self._door.client.has_file(file_id)).result()
+            return self._engine.do(self._session.client.has_file(file_id)).result()
         except (ApiError, Unreachable) as error:
             # Files are rarely deleted, and sending the document inline would cost more than
             # trusting it.
@@ -140,7 +140,7 @@ class Uploads:
     def _upload(self, content: Content, instead_of: str | None = None) -> str:
         # The document's own name might contain characters the API rejects; the block has the title.
         name = f"{content.digest[:16]}.{_ENDINGS[content.media_type]}"
-        client, data = self._door.client, content.data()
+        client, data = self._session.client, content.data()
         # Computed while the data is in memory: a later budget needs the maximum cost of each
         # request.
         tokens = content_bound(content.media_type, data)
@@ -150,7 +150,7 @@ class Uploads:
         with self._engine.ledger.write() as tx:
             known = uploaded_files.remember_file(
                 tx,
-                self._door.workspace_id,
+                self._session.workspace_id,
                 content.digest,
                 file_id,
                 media_type=content.media_type,
@@ -176,20 +176,20 @@ class CallDocuments:
     def encode(
         self,
         engine: Engine,
-        door: Door,
+        session: ApiSession,
         encode: Callable[[Placing], EncodedRequest],
         *,
         actor: str,
         mode: BatchProcessingMode,
-        talk: Talk | None,
+        conversation: ConversationSettings | None,
     ) -> EncodedRequest:
         """Encode a call and place its documents. Raises `LedgerError`, `EngineStoppedError`."""
         # The run that groups the calls keeps their files for as long as it exists.
-        run_id = engine.calls.run_of(door, actor, mode, talk).result()
+        run_id = engine.calls.run_of(session, actor, mode, conversation).result()
         # One at a time, so that calls that share a document wait for its upload and reuse it.
         with self._lock:
             uploads = self._uploads.get(run_id)
             if uploads is None:
-                uploads = self._uploads[run_id] = Uploads(engine, door)
+                uploads = self._uploads[run_id] = Uploads(engine, session)
                 uploads.run_id = run_id
             return encode(uploads.place)

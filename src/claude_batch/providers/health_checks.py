@@ -45,7 +45,7 @@ from claude_batch.ledger.high_water import is_known, mark_file, read_mark
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import MOVED_TO, Ledger, exists_on_server, identity_of
 from claude_batch.ledger.workspaces import UNPROBED, remedy_of
-from claude_batch.providers.entrance import find_credentials
+from claude_batch.providers.engine_access import find_credentials
 from claude_batch.wire.batches_client import base_url_advice
 from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
 from claude_batch.wire.error_table import fault_of_response

@@ -15,7 +15,7 @@ from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.high_water import HighWater, is_known, posts_of
 from claude_batch.ledger.schema import SCHEMA_VERSION
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle import doors
+from claude_batch.lifecycle import api_sessions
 from claude_batch.lifecycle.recovery import Recovered, is_whole, recover
 from claude_batch.providers.status import find_run_id
 from claude_batch.wire.batches_client import BatchesClient
@@ -140,7 +140,7 @@ def confirm_key(provider: ClaudeBatchProvider, run_id: str) -> tuple[str, bool]:
 
     async def work(ledger: Ledger, client: BatchesClient) -> bool:
         found.append(find_run_id(ledger, run_id))
-        return await doors.confirm_key(ledger, client, found[0])
+        return await api_sessions.confirm_key(ledger, client, found[0])
 
     changed = _with_client(provider, work)
     return found[0], changed
@@ -153,7 +153,7 @@ def _with_client(
 
     async def whole(ledger: Ledger) -> _T:
         given = provider.credentials()
-        client = await doors.open_client(
+        client = await api_sessions.open_client(
             given.get("base_url"),
             given.get("api_key"),
             write_timeout=LedgerSettings().arm_window,

@@ -354,7 +354,7 @@ class ClaudeProvider(Closing):
 
     def estimation(self, actor: ActorConfiguration) -> Estimation:
         """Return an empty estimate for requests of an actor, at live prices."""
-        from claude_batch.providers.entrance import find_credentials
+        from claude_batch.providers.engine_access import find_credentials
         from claude_batch.providers.estimation import Estimation
 
         return Estimation(

@@ -17,7 +17,7 @@ from typing import Any
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import PreflightError, request_name
 from claude_batch.ledger.budgets import TokenCount
-from claude_batch.lifecycle.doors import Door
+from claude_batch.lifecycle.api_sessions import ApiSession
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.wire.batches_client import ApiError, Unreachable
 from claude_batch.wire.caching import counted_params, decode_fields, shape_digest
@@ -192,13 +192,18 @@ def _refusal(sample: _Sample, fault: ApiFault) -> PreflightError:
 
 
 def preflight_of(
-    mode: BatchProcessingMode, door: Door, engine: Engine, *, drives: bool, spare_single: bool
+    mode: BatchProcessingMode,
+    session: ApiSession,
+    engine: Engine,
+    *,
+    drives: bool,
+    spare_single: bool,
 ) -> Preflight | None:
     """Return the preflight for a run of this mode before it is packed, or None if none is due."""
     if mode.preflight is False or (mode.preflight == "auto" and not drives):
         return None  # a process that only stores has no contact with the API
     return Preflight(
-        door.client.count_tokens,
+        session.client.count_tokens,
         engine.do,
         always=mode.preflight is True,
         spare_single=spare_single,

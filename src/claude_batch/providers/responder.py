@@ -17,14 +17,14 @@ from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorError
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
-from claude_batch.lifecycle.doors import Door
+from claude_batch.lifecycle.api_sessions import ApiSession
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers
 from claude_batch.lifecycle.pending_call import Alone, CallOptions
-from claude_batch.lifecycle.tool_runner import Talk, check_blocking, note_asking
+from claude_batch.lifecycle.tool_runner import ConversationSettings, check_blocking, note_asking
 from claude_batch.lifecycle.waiters import CallFuture
 from claude_batch.providers.document_upload import CallDocuments
-from claude_batch.providers.entrance import Entered, Entrance
+from claude_batch.providers.engine_access import EngineAccess, Entered
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner, wait_on_a_loop
@@ -49,7 +49,7 @@ class _Common(NamedTuple):
 
     encoder: RequestEncoder
     mode: BatchProcessingMode
-    talk: Talk
+    conversation: ConversationSettings
 
 
 class Responder:
@@ -57,7 +57,7 @@ class Responder:
 
     def __init__(
         self,
-        entrance: Entrance,
+        engine_access: EngineAccess,
         encoders: RequestEncoders,
         mode_of: ModeOf,
         carriers: Carriers,
@@ -65,7 +65,7 @@ class Responder:
         *,
         drive: bool,
     ) -> None:
-        self._entrance = entrance
+        self._engine_access = engine_access
         self._encoders = encoders
         self._mode_of = mode_of
         self._carriers = carriers
@@ -144,30 +144,30 @@ class Responder:
 
     def acknowledge(self, answer: Answer, *, taken: bool, failed: bool = False) -> None:
         """Record whether an answer reached its caller; ``failed``: equal calls get it again."""
-        if (entered := self._entrance.entered) is not None:
+        if (entered := self._engine_access.entered) is not None:
             entered.engine.calls.acknowledge(answer.seq, taken=taken, failed=failed)
 
     def ask(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> CallFuture:
         """Queue a call for one request."""
-        encoder, mode, talk = self._in_common(actor)
+        encoder, mode, conversation = self._in_common(actor)
         if settings:
             mode = self._mode_of(actor, settings)
         if (output := asked.output) is not None:
-            talk = replace(talk, judge=judge_of(output))
+            conversation = replace(conversation, judge=judge_of(output))
         alone = settings.get("budget_usd") is not None
 
-        encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest]
+        encoded: EncodedRequest | Callable[[Engine, ApiSession], EncodedRequest]
         if self._drive and encoder.has_documents(asked):
-            encoded = self._placing(encoder, asked, actor, mode, talk, alone=alone)
+            encoded = self._placing(encoder, asked, actor, mode, conversation, alone=alone)
         else:
             encoded = encoder.encode(asked)
         options = CallOptions(
             actor=actor.name,
             key=asked.key,
             mode=mode,
-            talk=talk,
+            conversation=conversation,
             keep=keep,
             acknowledges=self._middleware_runner is not None,
             context=None if asked.context is None else json_context(asked.context),
@@ -181,30 +181,30 @@ class Responder:
         asked: ActorRequest,
         actor: ActorConfiguration,
         mode: BatchProcessingMode,
-        talk: Talk,
+        conversation: ConversationSettings,
         *,
         alone: bool,
-    ) -> Callable[[Engine, Door], EncodedRequest]:
+    ) -> Callable[[Engine, ApiSession], EncodedRequest]:
         """Return what uploads the documents of a request where that pays, and encodes it."""
 
-        def placed(engine: Engine, door: Door) -> EncodedRequest:
+        def placed(engine: Engine, session: ApiSession) -> EncodedRequest:
             if alone:
                 # No other call of its run could use an uploaded document again.
                 return encoder.encode(asked)
             return self._documents.encode(
                 engine,
-                door,
+                session,
                 lambda placing: encoder.encode(asked, placing),
                 actor=actor.name,
                 mode=mode,
-                talk=talk,
+                conversation=conversation,
             )
 
         return placed
 
     def store(
         self,
-        encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest],
+        encoded: EncodedRequest | Callable[[Engine, ApiSession], EncodedRequest],
         options: CallOptions,
     ) -> CallFuture:
         """Queue a call."""
@@ -217,17 +217,17 @@ class Responder:
         # Read here, because the caller's own context is active here.
         trace = self._carriers.carried()
         note_asking()
-        entered = self._entrance.entered
+        entered = self._engine_access.entered
         if entered is None or mode.reuse or not isinstance(encoded, EncodedRequest):
             self._store_later(encoded, future, options, trace)
             return future
         with _settling(future):
-            entered.engine.calls.add(entered.door, encoded, future, options, trace)
+            entered.engine.calls.add(entered.session, encoded, future, options, trace)
         return future
 
     def _store_later(
         self,
-        encoded: EncodedRequest | Callable[[Engine, Door], EncodedRequest],
+        encoded: EncodedRequest | Callable[[Engine, ApiSession], EncodedRequest],
         future: CallFuture,
         options: CallOptions,
         trace: str | None,
@@ -235,10 +235,10 @@ class Responder:
         """Queue a call once the provider has entered the ledger, and the request is encoded."""
         reuse = options.mode.reuse
 
-        def prepare(engine: Engine, door: Door) -> EncodedRequest:
+        def prepare(engine: Engine, session: ApiSession) -> EncodedRequest:
             if reuse:
                 index_answers(engine.ledger)  # what was answered since the last look
-            return encoded if isinstance(encoded, EncodedRequest) else encoded(engine, door)
+            return encoded if isinstance(encoded, EncodedRequest) else encoded(engine, session)
 
         def ask(opening: Future[Entered]) -> None:
             if future.is_withdrawn and not options.stays:
@@ -247,18 +247,18 @@ class Responder:
                 future.settle(failure)  # not raised, because many calls have the same object
                 return
             with _settling(future):
-                engine, door = opening.result()
+                engine, session = opening.result()
                 if isinstance(encoded, EncodedRequest) and not reuse:
-                    engine.calls.add(door, encoded, future, options, trace)
+                    engine.calls.add(session, encoded, future, options, trace)
                     return
 
                 def prepared(done: Future[EncodedRequest]) -> None:
                     with _settling(future):
-                        engine.calls.add(door, done.result(), future, options, trace)
+                        engine.calls.add(session, done.result(), future, options, trace)
 
-                engine.read(lambda: prepare(engine, door)).add_done_callback(prepared)
+                engine.read(lambda: prepare(engine, session)).add_done_callback(prepared)
 
-        self._entrance.opening().add_done_callback(ask)
+        self._engine_access.opening().add_done_callback(ask)
 
     def _in_common(self, actor: ActorConfiguration) -> _Common:
         """Return what all calls of an actor without settings of their own share, made once."""
@@ -267,17 +267,19 @@ class Responder:
         if known is None or known[0] is not actor:
             if len(self._common) >= RequestEncoders.KEPT:
                 self._common.clear()
-            common = _Common(self._encoders.of(actor), self._mode_of(actor), talk_of(actor))
+            common = _Common(
+                self._encoders.of(actor), self._mode_of(actor), conversation_settings_of(actor)
+            )
             known = self._common[id(actor)] = (actor, common)
         return known[1]
 
 
-def talk_of(actor: ActorConfiguration) -> Talk:
+def conversation_settings_of(actor: ActorConfiguration) -> ConversationSettings:
     """Return how an actor's conversations continue. Raises `ActorConfigurationError`."""
     toolset = actor.toolset
     if toolset is None:
-        return Talk(judge=actor.judge)
-    return Talk(toolset.remembered, toolset.tools, actor.judge)
+        return ConversationSettings(judge=actor.judge)
+    return ConversationSettings(toolset.remembered, toolset.tools, actor.judge)
 
 
 def _result_of(asked: ActorRequest, response: ActorResponse) -> ActorResult:

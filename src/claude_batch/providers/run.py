@@ -37,7 +37,7 @@ from claude_batch.lifecycle.recovery import Refetched, refetch
 from claude_batch.lifecycle.tool_runner import note_asking
 from claude_batch.money import prices_of
 from claude_batch.providers.cost_report import CostReport, cost_of, set_budget
-from claude_batch.providers.entrance import Entrance
+from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.export import (
     Format,
     export_run,
@@ -73,7 +73,7 @@ class Run(Closing):
 
     def __init__(
         self,
-        entrance: Entrance,
+        engine_access: EngineAccess,
         run_id: str,
         *,
         provider: Closing,
@@ -86,25 +86,24 @@ class Run(Closing):
     ) -> None:
         """Open a stored run.
 
-        ``entrance`` opens the ledger, and ``provider`` is the provider that owns it. ``drive``:
-        this process may send and poll. ``settings`` count instead of the run's own about waiting
-        and polling. ``stamp``: the ledger's stamp at submission. Results that existed before it
-        count as reused; by default none do, because `open_run` submits nothing. ``rerun``: what the
-        run held when it was submitted again. ``beside``: what this process keeps beside its
-        requests. Raises
-        `RunNotFoundError` if the ledger has no such run.
+        ``engine_access`` opens the ledger, and ``provider`` is the provider that owns it.
+        ``drive``: this process may send and poll. ``settings`` count instead of the run's own about
+        waiting and polling. ``stamp``: the ledger's stamp at submission. Results that existed
+        before it count as reused; by default none do, because `open_run` submits nothing.
+        ``rerun``: what the run held when it was submitted again. ``beside``: what this process
+        keeps beside its requests. Raises `RunNotFoundError` if the ledger has no such run.
         """
-        self._entrance = entrance
+        self._engine_access = engine_access
         self._provider = provider
         self._middleware_runner = middleware_runner
         self._beside = beside or Beside()
         self.owns_provider: bool = False
         """Whether closing the run closes the provider."""
-        engine = entrance.engine()
+        engine = engine_access.engine()
         row = engine.ledger.query(lambda tx: require_run(engine.ledger, tx, run_id))
         self.id: str = row.id
         """The run's id: ``run-`` and ten characters."""
-        self._access = RunAccess(entrance, self.id, drive=drive)
+        self._access = RunAccess(engine_access, self.id, drive=drive)
         self.output: OutputFormat[Any] | None = None
         """Format that parses the answers in `results` without an ``output_format``."""
         self.ordered: bool = True
@@ -168,7 +167,7 @@ class Run(Closing):
         """Return the current status of the run; needs no API key."""
         driven = True if self._access.drives else None
         ledger = self._engine.ledger
-        address = self._entrance.address
+        address = self._engine_access.address
         return ledger.query(
             lambda tx: status_in(ledger, tx, self.id, driven=driven, address=address)
         )
@@ -179,7 +178,7 @@ class Run(Closing):
         ``status``: a status that was just read, to avoid a second read.
         """
         if self._progress is None:
-            prices = prices_of(self._entrance.settings.prices)
+            prices = prices_of(self._engine_access.settings.prices)
             self._progress = ProgressReader(self._engine.ledger, self.id, prices)
         return self._progress.read(status or self.status())
 
@@ -368,7 +367,7 @@ class Run(Closing):
     def set_budget_sync(self, usd: Decimal | str | float | None) -> None:
         """Run `set_budget` synchronously, with or without a running event loop."""
         amount = None if usd is None else nano_dollars(usd)
-        prices = prices_of(self._entrance.settings.prices)
+        prices = prices_of(self._engine_access.settings.prices)
         set_budget(self._engine.ledger, "run", self.id, amount, prices)
         self._engine.wake()
 
@@ -424,8 +423,8 @@ class Run(Closing):
 
     def fetch_missing(self) -> Refetched:
         """Run `refetch_sync`, and also return what is still missing or unavailable from the API."""
-        engine, door = self._engine, self._access.door()
-        work = refetch(engine.ledger, door.client, self._entrance.settings, self.id)
+        engine, session = self._engine, self._access.session()
+        work = refetch(engine.ledger, session.client, self._engine_access.settings, self.id)
         fetched = engine.do(work).result()
         if fetched.found:
             engine.noticing.follow([self.id])
@@ -595,7 +594,7 @@ class Run(Closing):
             self._engine.check()
             if (yield Pause(self._engine.read(self._take_up))):
                 return
-            yield Pause(self._entrance.opening())
+            yield Pause(self._engine_access.opening())
             cancelled_at = yield from self._waiter.check_patience(cancelled_at)
             yield Pause(self._engine.change_after(version), self._waiter.patience(cancelled_at))
 
@@ -633,7 +632,7 @@ class Run(Closing):
             if not left:
                 yield from self._files()
                 return
-            yield Pause(self._entrance.opening())
+            yield Pause(self._engine_access.opening())
             held: BudgetExceededError | None = None
             patience = LONGEST_REST
             try:

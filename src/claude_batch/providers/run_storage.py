@@ -37,7 +37,7 @@ from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.lifecycle.tool_runner import check_blocking
 from claude_batch.money import prices_of
 from claude_batch.providers.document_upload import Uploads
-from claude_batch.providers.entrance import Entrance
+from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.estimation import Estimate, stored_estimate
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.middleware_runner import (
@@ -47,7 +47,7 @@ from claude_batch.providers.middleware_runner import (
     Refusal,
 )
 from claude_batch.providers.preflight import preflight_of
-from claude_batch.providers.responder import ModeOf, talk_of
+from claude_batch.providers.responder import ModeOf, conversation_settings_of
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
 from claude_batch.providers.sync_bridge import Closing, beside_the_loop
@@ -96,7 +96,7 @@ class RunStorage:
 
     def __init__(
         self,
-        entrance: Entrance,
+        engine_access: EngineAccess,
         encoders: RequestEncoders,
         mode_of: ModeOf,
         carriers: Carriers,
@@ -106,7 +106,7 @@ class RunStorage:
         drive: bool,
     ) -> None:
         """``provider`` is the owner of the runs."""
-        self._entrance = entrance
+        self._engine_access = engine_access
         self._encoders = encoders
         self._mode_of = mode_of
         self._carriers = carriers
@@ -123,7 +123,7 @@ class RunStorage:
     ) -> Run | None:
         """Store a run; return None if it has no requests and ``refused`` is given."""
         check_requests(requests)
-        engine, _ = await asyncio.wrap_future(self._entrance.opening())
+        engine, _ = await asyncio.wrap_future(self._engine_access.opening())
         mode = self._mode_of(actor, settings)
         with self._holding(mode, requests, options):
             writer = await beside_the_loop(lambda: self._writer(actor, mode, options))
@@ -155,7 +155,7 @@ class RunStorage:
     ) -> Run | None:
         """Run `store` on this thread; Ctrl-C ends it."""
         check_requests(requests)
-        check_blocking(talk_of(actor).tools)
+        check_blocking(conversation_settings_of(actor).tools)
         mode = self._mode_of(actor, settings)
         with self._holding(mode, requests, options):
             writer = self._writer(actor, mode, options)
@@ -180,18 +180,18 @@ class RunStorage:
         listed = isinstance(requests, Sequence) and self._middleware_runner is None
         if mode.budget is None or (options.send_meanwhile and not listed):
             return nullcontext()
-        return self._entrance.engine().sending_held()
+        return self._engine_access.engine().sending_held()
 
     def _writer(
         self, actor: ActorConfiguration, mode: BatchProcessingMode, options: StoreOptions
     ) -> RunWriter:
-        door, engine = self._entrance.door(), self._entrance.engine()
-        encoder, talk = self._encoders.of(actor), talk_of(actor)
-        uploads = Uploads(engine, door) if self._drive else None
+        session, engine = self._engine_access.session(), self._engine_access.engine()
+        encoder, conversation = self._encoders.of(actor), conversation_settings_of(actor)
+        uploads = Uploads(engine, session) if self._drive else None
         preflight = preflight_of(
-            mode, door, engine, drives=self._drive, spare_single=options.spare_single
+            mode, session, engine, drives=self._drive, spare_single=options.spare_single
         )
-        here = door.client.base_url
+        here = session.client.base_url
 
         def identity(address: str) -> bytes:
             return run_identity(address, actor, self._encoders.default_options, options.run_key)
@@ -200,7 +200,7 @@ class RunStorage:
         asked = NewRun(
             kind="run",
             actor=actor.name,
-            workspace_id=door.workspace_id,
+            workspace_id=session.workspace_id,
             mode=mode,
             created=engine.ledger.now(),
             label=options.label,
@@ -209,8 +209,8 @@ class RunStorage:
             trace=self._carriers.carried(),
             process=engine.process,
             converses=True,
-            tools=talk.remembered,
-            judge=engine.process if self._drive and talk.judge else None,
+            tools=conversation.remembered,
+            judge=engine.process if self._drive and conversation.judge else None,
         )
         writer = RunWriter(
             engine.ledger,
@@ -221,9 +221,9 @@ class RunStorage:
             refused=options.refused,
             on_stored=options.on_stored,
             preflight=preflight,
-            prices=prices_of(self._entrance.settings.prices),
+            prices=prices_of(self._engine_access.settings.prices),
             workbench=engine.workbench,
-            talk=talk,
+            conversation=conversation,
             drives=self._drive,
         )
         if uploads is not None:
@@ -263,19 +263,19 @@ class RunStorage:
             whole_run = (range(writer.count), writer.asked.mode)
             places, mode = whole_run if options.new else writer.to_send()
             if places:
-                prices = prices_of(self._entrance.settings.prices)
+                prices = prices_of(self._engine_access.settings.prices)
                 options.on_estimate(
                     stored_estimate(writer, prices, places, mode, whole=options.estimate_all)
                 )
         run_id = writer.finish(new=options.new)
         if run_id is None:
             return None
-        writer.report(self._entrance.engine())
+        writer.report(self._engine_access.engine())
         if options.on_displaced is not None:
             for each in writer.displaced.values():
                 options.on_displaced(each)
         return Run(
-            self._entrance,
+            self._engine_access,
             run_id,
             provider=self._provider,
             drive=self._drive,

@@ -11,11 +11,16 @@ from typing import Any
 from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
 from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
 from claude_batch.ledger import conversations, enqueue, queries, workspaces
+from claude_batch.lifecycle.api_sessions import (
+    ApiSession,
+    halted_error,
+    other_key_error,
+    run_timed_out_error,
+)
 from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
-from claude_batch.lifecycle.doors import Door, halted_error, other_key_error, run_timed_out_error
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.notices import RunWatch
-from claude_batch.providers.entrance import Entrance
+from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.status import at_limit
 from claude_batch.providers.sync_bridge import Pause
 
@@ -40,9 +45,9 @@ def rest_after(looked: float) -> Pause:
 class RunAccess:
     """A run's access to its ledger and to the API, as long as its provider is open."""
 
-    def __init__(self, entrance: Entrance, run_id: str, *, drive: bool) -> None:
+    def __init__(self, engine_access: EngineAccess, run_id: str, *, drive: bool) -> None:
         """``drive``: this process may send and poll."""
-        self.entrance: Entrance = entrance
+        self.engine_access: EngineAccess = engine_access
         self.run_id: str = run_id
         self._may_drive = drive
 
@@ -50,23 +55,24 @@ class RunAccess:
     def engine(self) -> Engine:
         """The engine of the ledger. Raises `ActorConfigurationError` if the provider is closed."""
         self._check_open()
-        return self.entrance.engine()
+        return self.engine_access.engine()
 
-    def door(self) -> Door:
+    def session(self) -> ApiSession:
         """Return the connection to the API, opened if necessary."""
         self._check_open()
-        return self.entrance.door()
+        return self.engine_access.session()
 
     @property
     def drives(self) -> bool:
         """Whether this process sends and polls."""
-        return self._may_drive and self.entrance.entered is not None
+        return self._may_drive and self.engine_access.entered is not None
 
     def _check_open(self) -> None:
-        if self.entrance.closed:
+        if self.engine_access.closed:
             raise ActorConfigurationError(
                 f"{self.run_id} is closed, with the provider that it was opened with; open it "
-                f"again with cb.open_run({self.run_id!r}, ledger={self.entrance.shown_location!r})"
+                f"again with cb.open_run({self.run_id!r}, "
+                f"ledger={self.engine_access.shown_location!r})"
             )
 
 
@@ -119,7 +125,7 @@ class RunWaiter:
                     raise self._timed_out((), 0)
                 return
             self._engine.noticing.follow([self._run_id])
-            yield Pause(self._access.entrance.opening())
+            yield Pause(self._access.engine_access.opening())
             cancelled_at = yield from self.check_patience(cancelled_at)
             # Counting the requests of a large run is expensive, so do not count on every change.
             yield rest_after(looked)
@@ -136,10 +142,10 @@ class RunWaiter:
                 return
             if workspaces.halt_stands(workspace, self._engine.ledger.now()):
                 raise halted_error(workspace)
-            _, door = yield Pause(self._access.entrance.opening())
+            _, session = yield Pause(self._access.engine_access.opening())
             if (
                 workspace.wait_until or 0
-            ) > self._engine.ledger.now() or door.driver.contact.failures:
+            ) > self._engine.ledger.now() or session.driver.contact.failures:
                 return
             yield Pause(self._engine.change_after(version), 1.0)
 
@@ -168,19 +174,19 @@ class RunWaiter:
         Until then, the errors of an earlier key do not matter. Call this before reading the ledger,
         so that the ledger data is not older.
         """
-        door = self._access.door()
-        own = door.workspace_id
-        return own if self._access.drives and not door.driver.contact.made else None
+        session = self._access.session()
+        own = session.workspace_id
+        return own if self._access.drives and not session.driver.contact.made else None
 
     def _at_api(self) -> tuple[Any, bool, int, Held | None]:
         """Return the workspace, whether the API has a batch, the unknown requests, and a hold.
 
         Raises if the run waits for a different key and no process with that key drives it.
         """
-        door = self._access.door()
-        # Before the ledger is read: the contact may link the run's workspace and the door's.
-        made = door.driver.contact.made
-        own = door.workspace_id
+        session = self._access.session()
+        # Before the ledger is read: the contact may link the run's workspace and the session's.
+        made = session.driver.contact.made
+        own = session.workspace_id
         with self._engine.ledger.read() as tx:
             row = queries.run_row(tx, self._run_id)
             # Not the batches themselves: a run may have a thousand.
@@ -194,7 +200,7 @@ class RunWaiter:
         # While our own key is untried, the errors of an earlier key do not matter.
         workspace = ours if self._access.drives and not made else theirs
         is_other = self._access.drives and made and theirs.id != ours.id
-        is_refused = self._access.drives and door.driver.contact.refused
+        is_refused = self._access.drives and session.driver.contact.refused
         if is_other or is_refused:
             undriven = not self._engine.ledger.seat_is_taken(theirs.id)
             if is_other and undriven:

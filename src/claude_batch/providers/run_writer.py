@@ -42,7 +42,7 @@ from claude_batch.lifecycle.budget_room import (
     unbounded_error,
 )
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.tool_runner import Talk, Workbench
+from claude_batch.lifecycle.tool_runner import ConversationSettings, Workbench
 from claude_batch.money import Prices, prices_of
 from claude_batch.providers.export import is_special
 from claude_batch.providers.middleware_runner import Refusal
@@ -165,7 +165,7 @@ class RunWriter:
         preflight: Preflight | None = None,
         prices: Prices | None = None,
         workbench: Workbench | None = None,
-        talk: Talk | None = None,
+        conversation: ConversationSettings | None = None,
         drives: bool = False,
     ) -> None:
         """Store an empty run as ``asked``.
@@ -175,8 +175,9 @@ class RunWriter:
         result for each request whose middleware fails; without it, such a request raises.
         ``on_stored`` is called after each `flush` with the number of requests stored so far.
         ``preflight`` checks them before they can be sent. ``prices`` bound the cost of a request if
-        there is a budget. ``talk`` is how its conversations continue, and ``workbench`` receives
-        their tools. ``drives``: the run's process drives, or waits to, so it can judge answers.
+        there is a budget. ``conversation`` is how its conversations continue, and ``workbench``
+        receives their tools. ``drives``: the run's process drives, or waits to, so it can judge
+        answers.
         """
         self._preflight = preflight
         self.asked: NewRun = asked
@@ -185,7 +186,7 @@ class RunWriter:
         self._digests = mode.reuse or mode.dedupe
         self._on_stored = on_stored
         self._workbench = workbench
-        self._talk = talk
+        self._conversation = conversation
         self.ledger: Ledger = ledger
         self._encode = encode
         self._actor = asked.actor
@@ -219,7 +220,7 @@ class RunWriter:
         self.stamp: int = 0
         """The ledger-wide stamp of `finish`: a later result was answered after it."""
         self._now = asked.created
-        self._judging = asked.process if drives and talk else None
+        self._judging = asked.process if drives and conversation else None
         """This process, if it can judge the answers of requests with a format of their own."""
         self._prices: Prices | None = None
         self._files = tokens_of_files(ledger)
@@ -245,7 +246,7 @@ class RunWriter:
     @property
     def is_judged(self) -> bool:
         """Return whether a type of the caller checks answers of the run."""
-        return bool(self.beside.outputs or (self._talk and self._talk.judge))
+        return bool(self.beside.outputs or (self._conversation and self._conversation.judge))
 
     @property
     def is_full(self) -> bool:
@@ -483,9 +484,9 @@ class RunWriter:
             if self.rerun.queued or self.rerun.unfinished:
                 kept = enqueue.kept_settings(known, self._mode, prefixed=self._prefixed)
                 report_kept(run_id, kept)
-        if self._workbench is not None and self._talk is not None:
+        if self._workbench is not None and self._conversation is not None:
             own = {at: judge_of(output) for at, output in self.beside.outputs.items()}
-            self._workbench.give(run_id, self._talk.tools, self._talk.judge, own)
+            self._workbench.give(run_id, self._conversation.tools, self._conversation.judge, own)
         return run_id
 
     def _count_for_budgets(self, scope: BudgetScope, names: list[str]) -> None:

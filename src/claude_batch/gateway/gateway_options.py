@@ -33,7 +33,7 @@ _MOST_MODES: Final = 1000
 """Combinations of settings that are remembered."""
 
 
-class Wishes(NamedTuple):
+class GatewayOptions(NamedTuple):
     """The options of one call beyond the Messages API."""
 
     mode: BatchProcessingMode
@@ -71,8 +71,8 @@ def split_prefix(path: str) -> tuple[str, dict[str, str]]:
     return found[2], headers
 
 
-class WishReader:
-    """Reads the wishes of calls."""
+class OptionReader:
+    """Reads the options of calls."""
 
     def __init__(self, overrides: Mapping[str, Any]) -> None:
         """``overrides`` are the settings of the gateway's provider."""
@@ -80,8 +80,8 @@ class WishReader:
         # One object for equal settings, because calls of one mode share a run.
         self._modes: dict[tuple[str | None, ...], BatchProcessingMode] = {}
 
-    def read(self, headers: Mapping[str, str]) -> Wishes:
-        """Return a call's wishes. Raises `InvalidRequestError`."""
+    def read(self, headers: Mapping[str, str]) -> GatewayOptions:
+        """Return a call's options. Raises `InvalidRequestError`."""
         for name in headers:
             if name.startswith(_OURS) and name not in _SETTINGS and name not in _OTHERS:
                 known = ", ".join(sorted([*_SETTINGS, *_OTHERS]))
@@ -101,7 +101,7 @@ class WishReader:
         if new and mode.reuse:
             mode = mode.model_copy(update={"reuse": False})
         prefer = _preferences(headers.get("prefer", ""))
-        return Wishes(
+        return GatewayOptions(
             mode=mode,
             label=_word(f"{_OURS}label", headers.get(f"{_OURS}label")),
             key=key,

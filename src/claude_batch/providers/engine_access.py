@@ -40,8 +40,8 @@ from claude_batch.ledger import (
 from claude_batch.ledger.deliveries import Outstanding
 from claude_batch.ledger.queries import Answer, Success
 from claude_batch.ledger.store import Ledger
+from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, other_key_error
 from claude_batch.lifecycle.budget_room import count_under_way
-from claude_batch.lifecycle.doors import Door, closed_words, other_key_error
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.money import prices_of
@@ -82,7 +82,7 @@ class Pruned:
 
 def prune(
     engine: Engine,
-    door: Callable[[], Door],
+    session: Callable[[], ApiSession],
     *,
     older_than: float,
     run_ids: Sequence[str] = (),
@@ -129,7 +129,7 @@ def prune(
             requests, size, more = requests + removed.requests, size + removed.size, removed.more
         gone.append(run_id)
         unpriced += without_price
-    deleted, left, reason = _delete_files(engine, door)
+    deleted, left, reason = _delete_files(engine, session)
     return Pruned(
         runs=gone,
         requests=requests,
@@ -148,7 +148,7 @@ def _unpriced(ledger: Ledger, run_id: str) -> int:
     return total.unpriced
 
 
-def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, str]:
+def _delete_files(engine: Engine, session: Callable[[], ApiSession]) -> tuple[int, int, str]:
     """Delete unused files; return how many were deleted, how many are left, and why."""
     ledger = engine.ledger
     with ledger.read() as tx:
@@ -156,7 +156,7 @@ def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, s
     if not unused:
         return 0, 0, ""
     try:
-        opened = door()
+        opened = session()
     except ActorConfigurationError as error:
         return 0, unused, str(error)
     with ledger.write() as tx:
@@ -180,7 +180,7 @@ def _delete_files(engine: Engine, door: Callable[[], Door]) -> tuple[int, int, s
 
 # Access to the engine -----------------------------------------------------------------------------
 
-_entrances: weakref.WeakSet[Entrance] = weakref.WeakSet()
+_accesses: weakref.WeakSet[EngineAccess] = weakref.WeakSet()
 
 
 def find_credentials(
@@ -204,14 +204,14 @@ def find_credentials(
 
 
 class Entered(NamedTuple):
-    """The open engine and door."""
+    """The open engine and session."""
 
     engine: Engine
-    door: Door
+    session: ApiSession
 
 
-class Entrance:
-    """Open an engine and its door once for all threads and event loops of a provider."""
+class EngineAccess:
+    """Open an engine and its session once for all threads and event loops of a provider."""
 
     def __init__(
         self,
@@ -233,28 +233,28 @@ class Entrance:
         self._observers = observers
         self._lock = threading.Lock()  # held while it opens: never waited for on an event loop
         self._engine: Engine | None = None
-        self._door: Door | None = None
+        self._session: ApiSession | None = None
         self._planning = threading.Lock()  # held only briefly
         self._opening: Future[Entered] | None = None
         self.closed: bool = False
-        _entrances.add(self)
+        _accesses.add(self)
 
     def forget(self) -> None:
         """Reset after a fork: the parent keeps its engine, and the child opens its own."""
         self._lock, self._planning = threading.Lock(), threading.Lock()
-        self._engine = self._door = self._opening = None
+        self._engine = self._session = self._opening = None
 
     @property
     def entered(self) -> Entered | None:
-        """Return the open engine and door, or None if it is not open. Never waits."""
-        engine, door = self._engine, self._door
-        return None if engine is None or door is None else Entered(engine, door)
+        """Return the open engine and session, or None if it is not open. Never waits."""
+        engine, session = self._engine, self._session
+        return None if engine is None or session is None else Entered(engine, session)
 
     @property
     def address(self) -> str | None:
         """Return the base URL in use or configured; None if the environment decides."""
-        if (door := self._door) is not None:
-            return door.client.base_url
+        if (session := self._session) is not None:
+            return session.client.base_url
         try:
             return self._credentials().get("base_url")
         except ActorConfigurationError:
@@ -283,21 +283,21 @@ class Entrance:
             self._engine = engine
         return self._engine
 
-    def door(self) -> Door:
-        """Return the door, once open. Raises `LedgerError` and `ActorConfigurationError`."""
-        if (door := self._door) is not None:
-            return door
+    def session(self) -> ApiSession:
+        """Return the session, once open. Raises `LedgerError` and `ActorConfigurationError`."""
+        if (session := self._session) is not None:
+            return session
         with self._lock:
             engine = self._acquire()
-            if self._door is None:
+            if self._session is None:
                 found = self._credentials()
-                self._door = engine.open_door(
+                self._session = engine.open_session(
                     found.get("base_url"), found.get("api_key"), drive=self._drive
                 )
-            return self._door
+            return self._session
 
     def opening(self) -> Future[Entered]:
-        """Start opening if needed. Never waits; the future raises what `door` would raise.
+        """Start opening if needed. Never waits; the future raises what `session` would raise.
 
         The future belongs to the caller, as does its error.
         """
@@ -328,8 +328,8 @@ class Entrance:
 
     def _open(self, opening: Future[Entered]) -> None:
         try:
-            door = self.door()
-            entered = Entered(self.engine(), door)
+            session = self.session()
+            entered = Entered(self.engine(), session)
         except BaseException as error:
             self._opening = None  # the next caller tries again
             opening.set_exception(error)
@@ -342,17 +342,17 @@ class Entrance:
         with self._lock:
             self.closed = True
             engine, self._engine = self._engine, None
-            door, self._door = self._door, None
+            session, self._session = self._session, None
         if engine is not None:
-            if door is not None:
-                engine.close_door(door)
+            if session is not None:
+                engine.close_session(session)
             engine.release()
             engine.observers.detach(self._observers)
 
 
 def _after_fork() -> None:
-    for entrance in list(_entrances):
-        entrance.forget()
+    for engine_access in list(_accesses):
+        engine_access.forget()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -364,32 +364,32 @@ os.register_at_fork(after_in_child=_after_fork)
 class Opened(Closing):
     """Opens a ledger on first use, drives it, inspects it and closes it."""
 
-    def __init__(self, entrance: Entrance, *, drive: bool) -> None:
-        self._entrance = entrance
+    def __init__(self, engine_access: EngineAccess, *, drive: bool) -> None:
+        self._engine_access = engine_access
         self._drive = drive
 
     @property
     def closed(self) -> bool:
         """Return True after `close`; the provider then rejects all calls."""
-        return self._entrance.closed
+        return self._engine_access.closed
 
     @property
     def settings(self) -> LedgerSettings:
         """Return the ledger settings from keywords and environment."""
-        return self._entrance.settings
+        return self._engine_access.settings
 
     # For this package only; both wait while the first use opens the ledger.
 
     @property
     def _engine(self) -> Engine:
-        return self._entrance.engine()
+        return self._engine_access.engine()
 
-    def _door(self) -> Door:
-        return self._entrance.door()
+    def _session(self) -> ApiSession:
+        return self._engine_access.session()
 
     def opening(self) -> Future[Entered]:
         """Open the ledger if it is not open yet, without blocking the caller."""
-        return self._entrance.opening()
+        return self._engine_access.opening()
 
     def close(self) -> None:
         """Release the engine.
@@ -397,7 +397,7 @@ class Opened(Closing):
         The last provider of a ledger parks unfinished runs: batches continue at the API, and the
         next process collects them.
         """
-        self._entrance.close()
+        self._engine_access.close()
 
     def sending_held(self) -> AbstractContextManager[None]:
         """Return a block in which this process sends nothing of the ledger; it polls and collects.
@@ -413,18 +413,18 @@ class Opened(Closing):
     @property
     def live_calls(self) -> int:
         """Return how many live calls of this process are under way; `close` waits for them."""
-        entered = self._entrance.entered
-        return 0 if entered is None else entered.door.driver.live_calls
+        entered = self._engine_access.entered
+        return 0 if entered is None else entered.session.driver.live_calls
 
     @property
     def contact(self) -> Contact:
         """Return whether the API has answered this process yet, and if not, what went wrong."""
-        return self._door().driver.contact
+        return self._session().driver.contact
 
     @property
     def drives(self) -> bool:
         """Return True if this process is the driver, or becomes it once the leader lock is free."""
-        return self._drive and self._entrance.entered is not None
+        return self._drive and self._engine_access.entered is not None
 
     @property
     def version(self) -> int:
@@ -434,7 +434,7 @@ class Opened(Closing):
     @property
     def address(self) -> str:
         """Return the API base URL in use."""
-        return self._door().client.base_url
+        return self._session().client.base_url
 
     def answers(self, run_id: str, *, start: int = 0) -> Iterator[Answer]:
         """Yield a run's requests in order, undecoded as in the ledger.
@@ -502,7 +502,7 @@ class Opened(Closing):
 
     def check_key(self, run_id: str) -> None:
         """Raise `AccountHaltedError` if a run waits in the workspace of another key."""
-        own = self._door().workspace_id
+        own = self._session().workspace_id
         with self._engine.ledger.read() as tx:
             theirs = workspaces.workspace_row(tx, queries.run_row(tx, run_id).workspace_id)
             ours = workspaces.workspace_row(tx, own)
@@ -511,7 +511,7 @@ class Opened(Closing):
 
     def resume(self) -> None:
         """Drive the ledger, and lift a halt of this key's workspace."""
-        self._door()
+        self._session()
         self._engine.resume()
 
     def advance_sync(self, *, send: bool = True) -> bool:
@@ -519,9 +519,9 @@ class Opened(Closing):
 
         Without ``send``, the pass sends no request; it only cancels, polls and collects.
         """
-        engine, door = self._engine, self._door()
+        engine, session = self._engine, self._session()
         with nullcontext() if send else engine.sending_held():
-            return engine.advance(door).result()
+            return engine.advance(session).result()
 
     def prune(
         self, *, older_than: str | float = "30d", runs: Sequence[str] = (), dry_run: bool = False
@@ -534,4 +534,4 @@ class Opened(Closing):
         must stay; then nothing is removed.
         """
         seconds = parse_duration(older_than)
-        return prune(self._engine, self._door, older_than=seconds, run_ids=runs, dry_run=dry_run)
+        return prune(self._engine, self._session, older_than=seconds, run_ids=runs, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""Doors: the clients and drivers of an engine, one for each base URL and credential.
+"""API sessions: the clients and drivers of an engine, one for each base URL and credential.
 
 The ledger identifies a key by its fingerprint. A new key may belong to another workspace, whose
 lists and 404s are no evidence on what the first key has sent. So it gets a workspace of its own
@@ -34,11 +34,11 @@ from claude_batch.wire.connection import CredentialFault
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
 
-# Doors --------------------------------------------------------------------------------------------
+# Sessions -----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
-class Door:
+class ApiSession:
     """The client and the driver of one base URL and credential."""
 
     client: BatchesClient
