@@ -82,10 +82,15 @@ def main() -> int:
         parser.error("--requests is at least 100, and --rounds at least 1")
     if unknown := set(options.parts) - PARTS.keys():
         parser.error(f"no part is named {' or '.join(sorted(unknown))}")
+    parts: list[str] = options.parts or default
+    if options.page is not None:
+        text = options.page.read_text(encoding="utf-8")
+        if missing := [name for name in parts if f"<!-- {name} -->\n" not in text]:
+            parser.error(f"{options.page} has no place for {' and '.join(missing)}")
     sections: dict[str, Section] = {}
     print(where())
     try:
-        for name in options.parts or default:
+        for name in parts:
             sections[name] = PARTS[name][1](options.requests, options.rounds)
             print(f"\n{sections[name].text()}", flush=True)
             if options.page is not None:
