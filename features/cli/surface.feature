@@ -23,6 +23,7 @@ Feature: The command line's own surface: help, version, validation, display
       | --help                  | 4  sending was halted             |
       | run --help              | Exit codes:                       |
       | run -h                  | CLAUDE_BATCH_POLL_INTERVAL        |
+      | run --help              | [env var: CLAUDE_BATCH_BUDGET_USD] |
       | submit --help           | 3  parked, timed out              |
       | results --help          | 1  some requests failed           |
       | resume --help           | 0  every request succeeded        |
@@ -32,6 +33,48 @@ Feature: The command line's own surface: help, version, validation, display
       | actors validate --help  | FILE...                           |
       | doctor --help           | than a cent                       |
       | sandbox --help          | --results-kept                    |
+
+  Scenario: Help of a command with many options has sections, and each setting is in one
+    When a command runs: run --help
+    Then the command line prints in this order
+      """
+      Input:
+        --model TEXT
+      Output:
+        -o, --output OUT
+      Options:
+        --label TEXT
+        --new
+        --sandbox
+        -h, --help
+      Costs:
+        --budget USD
+      Cache and reuse:
+      Retries and conversations:
+      Batches and waiting:
+        --max-requests N
+      Deadlines and live calls:
+      Ledger and API:
+      Lost responses and missing batches (the defaults are safe):
+      """
+    And the command line prints this block
+      """
+      Options:
+        --label TEXT  A name for the run, shown by `status`.
+        --new         Make another run, although the same one exists; leave it out to
+                      continue.
+        --sandbox     Try the run in a temporary sandbox: nothing is sent or billed.
+        -h, --help    Show this message and exit.
+      """
+
+  Scenario: Help leaves out the flags that a command accepts, but does not use
+    When a command runs: resume --help
+    Then the command line prints
+      """
+      --max-wait DURATION
+      """
+    And the command line does not print: --deadline
+    And the command line does not print: --mode
 
   Scenario: The commands stand in the order in which people need them
     When a command runs: --help

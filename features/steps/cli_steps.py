@@ -263,6 +263,16 @@ def _(context: Context) -> None:
     says(context.ended.stdout, context)
 
 
+@then("the command line does not print: {words}")
+def _(context: Context, words: str) -> None:
+    assert words not in context.ended.stdout, context.ended.stdout
+
+
+@then("the command line prints this block")
+def _(context: Context) -> None:
+    assert context.text in context.ended.stdout, context.ended.stdout
+
+
 @then("the command line prints in this order")
 def _(context: Context) -> None:
     left = context.ended.stdout

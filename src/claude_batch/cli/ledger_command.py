@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from claude_batch.cli.help_sections import SectionedCommand
 from claude_batch.cli.options import (
     DURATION,
     ProviderOptions,
@@ -137,7 +138,7 @@ def copy_command(file: str, url: str | None) -> None:
         )
 
 
-@ledger_group.command("recover", epilog=EXIT_CODES)
+@ledger_group.command("recover", cls=SectionedCommand, epilog=EXIT_CODES)
 @click.option(
     "--force",
     is_flag=True,
@@ -167,7 +168,7 @@ def recover_command(force: bool, even_if_whole: bool, options: ProviderOptions) 
         raise SystemExit(_print(found, options))
 
 
-@ledger_group.command("prune", epilog=EXIT_CODES)
+@ledger_group.command("prune", cls=SectionedCommand, epilog=EXIT_CODES)
 @click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
 @click.option(
     "--older-than",
@@ -226,7 +227,7 @@ def prune_command(
         raise SystemExit(Exit.PARKED)
 
 
-@ledger_group.command("confirm-key", epilog=EXIT_CODES)
+@ledger_group.command("confirm-key", cls=SectionedCommand, epilog=EXIT_CODES)
 @run_argument
 @provider_options
 def confirm_key_command(run_id: str, options: ProviderOptions) -> None:

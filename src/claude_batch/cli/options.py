@@ -271,7 +271,7 @@ def option(name: str) -> Callable[[_F], _F]:
     return click.option(
         "/".join(setting.flags),
         name,
-        metavar=setting.flag.metavar,
+        metavar=setting.flag.metavar or ("N" if setting.kind is Kind.COUNT else None),
         envvar=setting.variable,
         show_envvar=True,
         help=setting.help,
@@ -486,6 +486,15 @@ _WAITING = {"max_wait", "on_timeout", "poll_interval"}
 """Settings of a run that every command which waits for it uses."""
 
 
+def unused_flags(command: str) -> list[str]:
+    """Return the settings of a run whose flags do nothing in a command, because it begins none."""
+    return [
+        name
+        for name, setting in _settings().items()
+        if setting.scope == "run" and name not in _WAITING and command not in _BEGINNING
+    ]
+
+
 def _warn_of_unused(context: click.Context) -> None:
     """Warn about flags that do nothing in this command or for this ledger.
 
@@ -496,10 +505,8 @@ def _warn_of_unused(context: click.Context) -> None:
     for name in ("heartbeat", "take_over"):
         if _is_typed(context, name) and not _uses_server(context):
             _warn(name, "needs a ledger on PostgreSQL")
-    if context.info_name in _BEGINNING:
-        return
-    for name, setting in _settings().items():
-        if setting.scope == "run" and name not in _WAITING and _is_typed(context, name):
+    for name in unused_flags(context.info_name or ""):
+        if _is_typed(context, name):
             _warn(
                 name,
                 "does nothing here, because a run keeps its settings; repeat the command that "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from claude_batch.cli.help_sections import SectionedCommand
 from claude_batch.cli.options import (
     ProviderOptions,
     existing_ledger,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 # Resume command -----------------------------------------------------------------------------------
 
 
-@click.command("cancel", epilog=EXIT_CODES)
+@click.command("cancel", cls=SectionedCommand, epilog=EXIT_CODES)
 @run_argument
 @provider_options
 def cancel_command(run_id: str, options: ProviderOptions) -> None:
@@ -127,7 +128,7 @@ def _why_uncancelled(status: RunStatus, unasked: int) -> str:
     return f"the API has not accepted it for {count_of(unasked, 'batch', 'batches')}"
 
 
-@click.command("resume", epilog=EXIT_CODES)
+@click.command("resume", cls=SectionedCommand, epilog=EXIT_CODES)
 @optional_run_argument
 @provider_options
 def resume_command(run_id: str | None, options: ProviderOptions) -> None:
@@ -242,7 +243,7 @@ def _check_output(
         say(f"warning: {left.id} goes on, but {str(error).removesuffix(NOTHING_SENT)}")
 
 
-@click.command("advance", epilog=EXIT_CODES)
+@click.command("advance", cls=SectionedCommand, epilog=EXIT_CODES)
 @provider_options
 def advance_command(options: ProviderOptions) -> None:
     """Make one pass over all work that is due; for cron.
@@ -313,7 +314,7 @@ def advance_command(options: ProviderOptions) -> None:
 # Retry --------------------------------------------------------------------------------------------
 
 
-@click.command("retry", epilog=EXIT_CODES)
+@click.command("retry", cls=SectionedCommand, epilog=EXIT_CODES)
 @run_argument
 @click.option(
     "--only",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from claude_batch.cli.help_sections import SectionedCommand
 from claude_batch.cli.options import (
     DOLLARS,
     ProviderOptions,
@@ -73,8 +74,8 @@ _INPUTS: tuple[Callable[[Any], Any], ...] = (
                    shell_complete=complete_files),
     click.option("--model", callback=require_value, help="A model, instead of ACTOR."),
     click.option("--system", help="A system prompt, with --model."),
-    click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer, "
-                                                                  "with --model."),
+    click.option("--max-tokens", metavar="N", type=click.IntRange(min=1),
+                 help="Most tokens of an answer, with --model."),
     click.option("--prompt-column", show_default="prompt",
                  help="The column of a CSV that holds the prompts."),
     click.option("--prompt", metavar="TEXT",
@@ -205,7 +206,7 @@ def _input_options(command: _F) -> _F:
 # Estimate -----------------------------------------------------------------------------------------
 
 
-@click.command("estimate", epilog=EXIT_CODES)
+@click.command("estimate", cls=SectionedCommand, epilog=EXIT_CODES)
 @_input_options
 @click.option(
     "--offline", is_flag=True, help="Do not ask the API to count the tokens of a few requests."
@@ -394,7 +395,7 @@ def _asking(command: _F) -> _F:
     return _input_options(decorated)
 
 
-@click.command("run", epilog=EXIT_CODES)
+@click.command("run", cls=SectionedCommand, epilog=EXIT_CODES)
 @_asking
 @click.option(
     "--sandbox", is_flag=True, help="Try the run in a temporary sandbox: nothing is sent or billed."
@@ -420,7 +421,7 @@ def run_command(**given: Any) -> None:
     raise SystemExit(_ask(**given, wait=True))
 
 
-@click.command("submit", epilog=EXIT_CODES)
+@click.command("submit", cls=SectionedCommand, epilog=EXIT_CODES)
 @_asking
 def submit_command(**given: Any) -> None:
     """Like run, but exit as soon as the batches are accepted.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from claude_batch.cli.help_sections import SectionedCommand
 from claude_batch.cli.options import (
     DURATION,
     ProviderOptions,
@@ -85,7 +86,7 @@ def _report_halts(event: Event) -> None:
 _GATEWAY = GatewaySettings()
 
 
-@click.command("gateway")
+@click.command("gateway", cls=SectionedCommand)
 @provider_options
 @option("max_attempts")
 @option("retry_on")
@@ -184,7 +185,7 @@ def _announce(url: str) -> None:
 _DASHBOARD = DashboardSettings()
 
 
-@click.command("dashboard")
+@click.command("dashboard", cls=SectionedCommand)
 @provider_options
 @_address_options(_DASHBOARD)
 @click.option(
@@ -273,7 +274,7 @@ def _announcing(*, opens: bool) -> Callable[[str], None]:
 # Worker -------------------------------------------------------------------------------------------
 
 
-@click.command("worker", epilog=EXIT_CODES)
+@click.command("worker", cls=SectionedCommand, epilog=EXIT_CODES)
 @provider_options
 @click.option(
     "--health",
