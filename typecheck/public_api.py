@@ -30,6 +30,7 @@ def actors() -> None:
     actor = cb.load_actor("reviewer.yaml", name="local/reviewer", ledger="l.db", linger="1s")
     assert_type(actor, cb.Actor)
     assert_type(actor.configuration, cb.ActorConfiguration)
+    assert_type(cb.make_actor("m", "Be brief.", max_tokens=9, linger="1s"), cb.Actor)
     assert_type(actor.provider, cb.Provider)
 
 

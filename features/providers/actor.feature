@@ -26,6 +26,18 @@ Feature: An actor is a configuration bound to its provider
       | kind | way     | given | noted | error          |
       | tool | respond | "one" |       | of type 'tool' |
 
+  Scenario: an actor is made without a file, and its requests travel in batches by default
+    Then actors are made without a file as follows
+      | model   | given                                                  | actor                                                                                      | batch_processing  | provider     | error                       |
+      | a-model | {}                                                     | {"provider": "anthropic", "model": "a-model"}                                              | true              | claude-batch |                             |
+      | a-model | {"system_prompt": "Be brief.", "max_tokens": 9}        | {"provider": "anthropic", "model": "a-model", "system_prompt": "Be brief.", "options": {"max_tokens": 9}} | true | claude-batch |                   |
+      | a-model | {"options": {"top_k": 3}, "max_tokens": 9, "name": "n"} | {"provider": "anthropic", "model": "a-model", "name": "local/n", "options": {"top_k": 3, "max_tokens": 9}} | true | claude-batch |               |
+      | a-model | {"batch_processing": {"linger": "1s"}}                 | {"provider": "anthropic", "model": "a-model"}                                              | {"linger": "1s"}  | claude-batch |                             |
+      | a-model | {"batch_processing": false}                            | {"provider": "anthropic", "model": "a-model"}                                              | false             | claude       |                             |
+      |         | {}                                                     |                                                                                            |                   |              | `model` is missing          |
+      | a-model | {"system_prompt": 5}                                   |                                                                                            |                   |              | must be a text, not 5       |
+      | a-model | {"systm": "x"}                                         |                                                                                            |                   |              | has no setting 'systm'      |
+
   Scenario: an actor is loaded from a file and bound to who answers for it
     Given an actor file
       """

@@ -7,6 +7,7 @@ Feature: What one constructs one closes, and what is constructed for one closes 
       | object                                          | provider is closed | usable after | others are usable |
       | a loaded actor                                  | yes                | no           |                   |
       | a loaded actor without batches                  | yes                | no           |                   |
+      | a made actor                                    | yes                | no           |                   |
       | a loaded actor, in a block                      | yes                | no           |                   |
       | a loaded actor, in an async block               | yes                | no           |                   |
       | one of two loaded actors                        | no                 | no           | yes               |
@@ -34,6 +35,7 @@ Feature: What one constructs one closes, and what is constructed for one closes 
       | object                                | error says                                                                           | opens |
       | a loaded actor                        | actor tests/one is closed; open it again with cb.load_actor('…actors.yaml', name='tests/one', ledger='…ledger.db') | Actor |
       | a loaded actor without batches        | actor tests/two is closed; open it again with cb.load_actor('…actors.yaml', name='tests/two') | Actor |
+      | a made actor                          | actor local/actor is closed; open it again with cb.make_actor('claude-haiku-4-5', ledger='…ledger.db') | Actor |
       | one of two loaded actors              | actor tests/one is closed; open it again with cb.load_actor('…actors.yaml', name='tests/one', ledger='…ledger.db') | Actor |
       | an opened run                         | …is closed, with the provider that it was opened with; open it again with cb.open_run('run-…', ledger='…ledger.db') | Run |
       | a run of a loaded actor, with the actor | …is closed, with the provider that it was opened with; open it again with cb.open_run('run-…', ledger='…ledger.db') | Run |

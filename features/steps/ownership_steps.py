@@ -96,6 +96,8 @@ def made(context: Context, what: str) -> Made:
             found = of_actor(managed)
         case "a loaded actor without batches":
             found = of_actor(load(context, "two"))
+        case "a made actor":
+            found = of_actor(cb.make_actor("claude-haiku-4-5", **SOON))
         case "one of two loaded actors":
             other, managed = load(context), load(context)
             found = of_actor(managed, (other,))

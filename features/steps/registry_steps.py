@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import os
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from claude_batch.core.errors import (
     ActorError,
     LiveRequestError,
 )
-from claude_batch.providers.actor import Actor, load_actor
+from claude_batch.providers.actor import Actor, load_actor, make_actor
 from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.providers.live import ClaudeProvider
 from claude_batch.providers.protocol import Provider, ProviderCapabilities
@@ -243,6 +244,15 @@ def _(context: Context, name: str | None, settings: Any) -> dict[str, Any]:
         "provider": type(actor.provider).__name__,
         "its_settings": getattr(actor.provider, "settings", None),
     }
+
+
+@rule("actors are made without a file")
+def _(model: str, given: Any) -> dict[str, Any]:
+    with make_actor(model, **given) as actor:
+        written = actor.configuration.to_dict()
+        mode = written.pop("batch_processing", False)
+        named = {"batch_processing": json.dumps(mode), "provider": actor.provider.name}
+        return {"actor": written, **named}
 
 
 @rule("the registry gives another provider once a variable has changed,")

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         http_client_sync,
     )
     from claude_batch.integrations.data_frame import to_frame
-    from claude_batch.providers.actor import Actor, load_actor
+    from claude_batch.providers.actor import Actor, load_actor, make_actor
     from claude_batch.providers.batch import ClaudeBatchProvider, open_run
     from claude_batch.providers.cost_report import CostReport, CostShare
     from claude_batch.providers.engine_access import Pruned
@@ -122,7 +122,7 @@ _HOMES = {
     "core.user_functions": ("Classification", "Classifier", "PaceStrategy", "RequestFault"),
     "integrations.client": ("client", "client_sync", "http_client", "http_client_sync"),
     "integrations.data_frame": ("to_frame",),
-    "providers.actor": ("Actor", "load_actor"),
+    "providers.actor": ("Actor", "load_actor", "make_actor"),
     "providers.batch": ("ClaudeBatchProvider", "open_run"),
     "providers.cost_report": ("CostReport", "CostShare"),
     "providers.engine_access": ("Pruned",),
@@ -204,6 +204,7 @@ __all__ = [
     "http_client",
     "http_client_sync",
     "load_actor",
+    "make_actor",
     "open_run",
     "to_frame",
     "tool",

@@ -24,6 +24,7 @@ from claude_batch.actor.loader import ActorLoader
 from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
 from claude_batch.actor.request import RequestLike, Requests, check_requests
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, judge_of, read_as
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
@@ -135,7 +136,7 @@ class Actor(Closing):
         return actor
 
     def close(self) -> None:
-        """Close the provider if `load_actor` created it and no other actor uses it.
+        """Close the provider if `load_actor` or `make_actor` created it and no other actor uses it.
 
         Batches continue at the API, and the next process collects them. The actor cannot be used
         any more. A provider that was passed to ``Actor`` stays open, and the actor with it; the
@@ -618,10 +619,52 @@ def load_actor(
     `ActorConfigurationError` and `ProviderNotFoundError`.
     """
     configuration = ActorLoader.load(path, name=name)
-    found = default_registry if registry is None else registry
+    named = "" if name is None else f", name={name!r}"
+    opening = f"cb.load_actor({os.fspath(path)!r}{named}"
+    return _bind(configuration, registry, tools, opening, settings)
+
+
+def make_actor(
+    model: str,
+    system_prompt: str | None = None,
+    *,
+    max_tokens: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    batch_processing: bool | Mapping[str, Any] | BatchProcessingMode = True,
+    name: str | None = None,
+    registry: ProviderRegistry | None = None,
+    tools: Iterable[Callable[..., Any]] = (),
+    **settings: Any,
+) -> Actor:
+    """Make an actor without a YAML file, and bind it to its provider.
+
+    ``max_tokens`` is the most tokens of an answer (4096), and ``options`` are other Messages
+    parameters. ``batch_processing`` is on by default; False answers live, at full price. ``name``
+    is ``local/actor`` by default; costs and budgets of actors are counted by name. The other
+    arguments, and what closes the provider, are as in `load_actor`. Raises
+    `ActorConfigurationError` and `ProviderNotFoundError`.
+    """
+    if max_tokens is not None:
+        options = {**(options or {}), "max_tokens": max_tokens}
+    given = {"system_prompt": system_prompt, "options": options, "name": name}
+    given = {key: value for key, value in given.items() if value is not None}
+    configuration = ActorLoader.from_mapping(
+        {"provider": "anthropic", "model": model, "batch_processing": batch_processing, **given}
+    )
+    others = ", …" if given or tools != () or batch_processing is not True else ""
+    return _bind(configuration, registry, tools, f"cb.make_actor({model!r}{others}", settings)
+
+
+def _bind(
+    configuration: ActorConfiguration,
+    registry: ProviderRegistry | None,
+    tools: Iterable[Callable[..., Any]],
+    opening: str,
+    settings: Mapping[str, Any],
+) -> Actor:
+    """Bind a configuration to its provider, which closes with the actor."""
     if tools != ():
         configuration = configuration.with_tools(tools)
     _ = configuration.toolset  # before a provider is lent
-    named = "" if name is None else f", name={name!r}"
-    opening = f"cb.load_actor({os.fspath(path)!r}{named}"
+    found = default_registry if registry is None else registry
     return Actor.of_registry(configuration, found, opening, **settings)
