@@ -22,9 +22,8 @@ def request_about(filepath: str) -> cb.ActorRequest:
     return cb.ActorRequest(f"Summarize: {content}", key=filepath, context=context)
 
 
-summarizer = cb.ActorConfiguration(model="claude-haiku-4-5", batch_processing=True)
-with cb.ClaudeBatchProvider() as provider:
-    for result in cb.Actor(summarizer, provider).respond_all_sync(map(request_about, sys.argv[1:])):
+with cb.make_actor("claude-haiku-4-5") as summarizer:
+    for result in summarizer.respond_all_sync(map(request_about, sys.argv[1:])):
         if result.response:
             print(f"File: {result.context.filepath}")
             print(f"Summary: {result.response.text}")

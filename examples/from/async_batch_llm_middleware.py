@@ -20,8 +20,7 @@ class LoggingMiddleware(cb.Middleware):
         return response
 
 
-answerer = cb.ActorConfiguration(model="claude-haiku-4-5", batch_processing=True)
-with cb.ClaudeBatchProvider(middleware=[LoggingMiddleware()]) as provider:
-    for result in cb.Actor(answerer, provider).respond_all_sync(sys.argv[1:]):
+with cb.make_actor("claude-haiku-4-5", middleware=[LoggingMiddleware()]) as answerer:
+    for result in answerer.respond_all_sync(sys.argv[1:]):
         if not result.ok:
             print(f"Failed: {result.position} - {result.error}")

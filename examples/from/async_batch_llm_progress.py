@@ -7,7 +7,6 @@ import sys
 
 import claude_batch as cb
 
-answerer = cb.ActorConfiguration(model="claude-haiku-4-5", batch_processing=True)
-with cb.ClaudeBatchProvider() as provider:
-    for result in cb.Actor(answerer, provider).respond_all_sync(sys.argv[1:], progress=True):
+with cb.make_actor("claude-haiku-4-5") as answerer:
+    for result in answerer.respond_all_sync(sys.argv[1:], progress=True):
         print(result.position, result.response.text if result.response else result.error)

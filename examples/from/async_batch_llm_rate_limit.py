@@ -7,7 +7,7 @@ import sys
 
 import claude_batch as cb
 
-answerer = cb.ActorConfiguration(model="claude-haiku-4-5", batch_processing={"mode": "live"})
-with cb.ClaudeBatchProvider(requests_per_minute=60, tokens_per_minute=40_000) as provider:
-    for result in cb.Actor(answerer, provider).respond_all_sync(sys.argv[1:]):
+limits = {"requests_per_minute": 60, "tokens_per_minute": 40_000}
+with cb.make_actor("claude-haiku-4-5", mode="live", **limits) as answerer:
+    for result in answerer.respond_all_sync(sys.argv[1:]):
         print(result.position, result.response.text if result.response else result.error)

@@ -17,13 +17,8 @@ class Person(BaseModel):
 
 
 # Faults of the API are tried again 3 times, and so are answers that do not validate.
-extractor = cb.ActorConfiguration(
-    model="claude-haiku-4-5", batch_processing={"max_attempts": 3, "validation_attempts": 3}
-)
-with cb.ClaudeBatchProvider() as provider:
-    for result in cb.Actor(extractor, provider).respond_all_sync(
-        sys.argv[1:], output_format=Person
-    ):
+with cb.make_actor("claude-haiku-4-5", max_attempts=3, validation_attempts=3) as extractor:
+    for result in extractor.respond_all_sync(sys.argv[1:], output_format=Person):
         if result.response is None:
             print(f"{result.position}: {result.error}")
             continue

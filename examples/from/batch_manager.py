@@ -24,13 +24,12 @@ class Invoice(BaseModel):
     line_items: list[LineItem]
 
 
-extractor = cb.ActorConfiguration(
-    model="claude-sonnet-4-5", citations=True, batch_processing={"budget_usd": 2}
-)
 ask = "Extract invoice data"
-requests = [cb.ActorRequest(ask, documents=[path], key=path) for path in sys.argv[1:]]
-with cb.ClaudeBatchProvider() as provider:
-    run = cb.Actor(extractor, provider).submit_sync(requests, output_format=Invoice)
+requests = [
+    cb.ActorRequest(ask, documents=[path], citations=True, key=path) for path in sys.argv[1:]
+]
+with cb.make_actor("claude-sonnet-4-5", budget_usd=2) as extractor:
+    run = extractor.submit_sync(requests, output_format=Invoice)
     if run.wait_sync(progress=True).failed:
         run.retry_failed_sync()
     for result in run:

@@ -19,18 +19,12 @@ TEXTS = (
     "Twice as many boats as last year came back with a broken mast.",
     "More and more guests ask for an electric engine.",
 )
-analyst = cb.ActorConfiguration(
-    model="claude-sonnet-4-5",
-    options={"temperature": 0.7},
-    batch_processing={"budget_usd": 5},
-)
 requests = [
     cb.ActorRequest(messages=[{"role": "user", "content": f"Analyze this business update: {text}"}])
     for text in TEXTS
 ]
-with cb.ClaudeBatchProvider() as provider:
-    actor = cb.Actor(analyst, provider)
-    for result in actor.respond_all_sync(requests, output_format=Analysis, progress=True):
+with cb.make_actor("claude-sonnet-4-5", options={"temperature": 0.7}, budget_usd=5) as analyst:
+    for result in analyst.respond_all_sync(requests, output_format=Analysis, progress=True):
         if result.response is None:
             print(f"{result.position} failed: {result.error}")
             continue

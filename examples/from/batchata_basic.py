@@ -7,8 +7,7 @@ import sys
 
 import claude_batch as cb
 
-summarizer = cb.ActorConfiguration(model="claude-sonnet-4-5", batch_processing={"budget_usd": 5})
 requests = [cb.ActorRequest("Summarize", documents=[path], key=path) for path in sys.argv[1:]]
-with cb.ClaudeBatchProvider() as provider:
-    for result in cb.Actor(summarizer, provider).respond_all_sync(requests, results_dir="output"):
+with cb.make_actor("claude-sonnet-4-5", budget_usd=5) as summarizer:
+    for result in summarizer.respond_all_sync(requests, results_dir="output"):
         print(result.key, result.response.text if result.response else result.error)

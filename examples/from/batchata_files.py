@@ -27,18 +27,16 @@ Total: ${random.randint(100, 1000)}.00
 Payment Status: {random.choice(["PAID", "PENDING", "OVERDUE"])}"""
 
 
-extractor = cb.ActorConfiguration(
-    model="claude-sonnet-4-5",
-    options={"temperature": 0.7},
-    batch_processing={"budget_usd": 5, "max_requests": 1},
+extractor = cb.make_actor(
+    "claude-sonnet-4-5", options={"temperature": 0.7}, budget_usd=5, max_requests=1
 )
 prompt = "Extract the invoice number, total amount, vendor name, and payment status."
-with tempfile.TemporaryDirectory() as folder, cb.ClaudeBatchProvider() as provider:
+with tempfile.TemporaryDirectory() as folder, extractor:
     paths = [Path(folder) / f"invoice_{number:03d}.txt" for number in range(1, 4)]
     for number, path in enumerate(paths, 1):
         path.write_text(invoice(number))
     requests = [cb.ActorRequest(prompt, documents=[path], citations=True) for path in paths]
-    run = cb.Actor(extractor, provider).submit_sync(requests, output_format=InvoiceAnalysis)
+    run = extractor.submit_sync(requests, output_format=InvoiceAnalysis)
     run.wait_sync(
         progress=lambda now: print(f"\rProgress: {now.done:.0%}, ${now.cost_usd:.3f}", end="")
     )

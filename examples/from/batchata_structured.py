@@ -17,10 +17,8 @@ class InvoiceAnalysis(BaseModel):
     payment_status: str
 
 
-extractor = cb.ActorConfiguration(
-    model="claude-sonnet-4-5",
-    options={"temperature": 0.0},
-    batch_processing={"budget_usd": 5, "max_wait": "10m"},
+extractor = cb.make_actor(
+    "claude-sonnet-4-5", options={"temperature": 0.0}, budget_usd=5, max_wait="10m"
 )
 requests = [
     cb.ActorRequest(
@@ -32,8 +30,8 @@ requests = [
     for path in sys.argv[1:]
 ]
 with (
-    cb.ClaudeBatchProvider() as provider,
-    cb.Actor(extractor, provider).run(
+    extractor,
+    extractor.run(
         requests, output_format=InvoiceAnalysis, progress=True, results_dir="invoice_results"
     ) as run,
 ):
