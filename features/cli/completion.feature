@@ -1,3 +1,4 @@
+@unmeasured
 Feature: Shells complete commands, flags, files, runs and the ids of requests
 
   Background:

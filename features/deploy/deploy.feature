@@ -1,3 +1,4 @@
+@unmeasured
 Feature: The files of deploy/ say what the programs understand
   In each table the first row changes nothing. The others show that a mistake is found.
 
