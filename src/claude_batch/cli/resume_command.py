@@ -252,8 +252,7 @@ def advance_command(options: ProviderOptions) -> None:
     If nothing is due, or there is no ledger yet, the command reports it and exits with 0. If a run
     is still in progress, it exits with 3.
     """
-    from claude_batch.cli.run_delivery import NOTHING_SENT, check_unchanged, deliver, parkable
-    from claude_batch.providers.progress import counts_line
+    from claude_batch.cli.run_delivery import parkable
 
     if not is_there(options.location):
         say(f"there is no ledger at {without_password(options.location)} yet: nothing is due")
@@ -276,39 +275,47 @@ def advance_command(options: ProviderOptions) -> None:
         elif not found:
             say("nothing is due")
         for left in found:
-            if not left.finished and left.base_url != provider.address.rstrip("/"):
-                if not provider.is_driven(left.id):
-                    say(_elsewhere_line(provider, left, options))
-                    code = max(code, Exit.PARKED)
-                continue
-            run = provider.open_run(left.id)
-            status = run.status()
-            if status.halt is not None:
-                say(f"{status.run_id}: {options.completed(status.waiting_for)}")
-                code = max(code, Exit.HALTED)
-            elif status.state is RunState.HELD:
-                say(f"{status.run_id}: {options.completed(status.waiting_for)}")
-                code = max(code, Exit.PARKED)
-            elif (missing := provider.missing_tools(left.id)) is not None:
-                say(
-                    f"{status.run_id}: its conversations wait for tools that this process does "
-                    f"not have: {missing}"
-                )
-                code = max(code, Exit.PARKED)
-            elif status.finished:
-                try:
-                    check_unchanged(left)
-                    deliver(provider, run, status.output, options)
-                except BadOutput as error:
-                    say(f"error: {str(error).removesuffix(NOTHING_SENT)}")
-                    code = max(code, Exit.USAGE)
-                if status.failed:
-                    code = max(code, Exit.FAILED)
-            elif drove:
-                if provider.contact.made:  # else the reason has been printed
-                    say(f"{status.run_id} is in progress: {counts_line(status)}")
-                code = max(code, Exit.PARKED)
+            code = max(code, _report_advance(provider, left, options, drove=drove))
     raise SystemExit(code)
+
+
+def _report_advance(
+    provider: ClaudeBatchProvider, left: Outstanding, options: ProviderOptions, *, drove: bool
+) -> Exit:
+    """Print where a run stands after a pass, and write its output if it is complete."""
+    from claude_batch.cli.run_delivery import NOTHING_SENT, check_unchanged, deliver
+    from claude_batch.providers.progress import counts_line
+
+    if not left.finished and left.base_url != provider.address.rstrip("/"):
+        if provider.is_driven(left.id):
+            return Exit.OK
+        say(_elsewhere_line(provider, left, options))
+        return Exit.PARKED
+    run = provider.open_run(left.id)
+    status = run.status()
+    if status.halt is not None or status.state is RunState.HELD:
+        say(f"{status.run_id}: {options.completed(status.waiting_for)}")
+        return Exit.PARKED if status.halt is None else Exit.HALTED
+    if (missing := provider.missing_tools(left.id)) is not None:
+        say(
+            f"{status.run_id}: its conversations wait for tools that this process does not have: "
+            f"{missing}"
+        )
+        return Exit.PARKED
+    if status.finished:
+        code = Exit.FAILED if status.failed else Exit.OK
+        try:
+            check_unchanged(left)
+            deliver(provider, run, status.output, options)
+        except BadOutput as error:
+            say(f"error: {str(error).removesuffix(NOTHING_SENT)}")
+            return max(code, Exit.USAGE)
+        return code
+    if not drove:
+        return Exit.OK
+    if provider.contact.made:  # else the reason has been printed
+        say(f"{status.run_id} is in progress: {counts_line(status)}")
+    return Exit.PARKED
 
 
 # Retry --------------------------------------------------------------------------------------------
