@@ -277,6 +277,17 @@ Feature: Live calls of the ledger are made once, and survive the process
       | field           | value |
       | status.finished | false |
 
+  Scenario: a live run with few calls at once goes on beside a later one with many
+    Given an API with {"live_latency": 0.3}
+    And a batch provider with {"mode": "live", "live_concurrency": 2}
+    When a run of 24 prompts is stored at once
+    Given a batch provider with {"mode": "live"}
+    When 100 prompts are asked at once
+    Then all 100 are answered
+    And the run's fields are
+      | field           | value |
+      | status.finished | true  |
+
   Scenario: a model of a live run that must wait delays no other model of it
     Given a command's API
     And the API has the faults

@@ -188,7 +188,8 @@ class BatchProcessingMode(BaseModel):
     live_concurrency: Annotated[int, Flag("Live calls at the same time")] = Field(
         default=8, ge=1, le=MOST_COUNT
     )
-    """The most concurrent live calls to one model; the API's rate limits may allow fewer."""
+    """The most concurrent live calls of a run to one model; the API's rate limits may allow fewer.
+    Together, runs have no more calls to a model than the one with the largest value may have."""
     live_retry: Annotated[
         Literal["safe", "always"],
         Flag("Retry a failed live call if it was certainly not billed, or always"),

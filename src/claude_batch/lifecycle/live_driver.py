@@ -19,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -130,6 +130,34 @@ class _Call:
     left: float
     failures: int
     """Number of consecutive failures that were known when the call was sent."""
+    model: str
+
+
+class _Shares:
+    """The concurrent calls to each model, by run.
+
+    Each run stays within its own ``live_concurrency``. Together they stay within the largest of
+    those, so a run with a smaller one is not held up by the calls of the others.
+    """
+
+    def __init__(self, calls: Iterable[_Call]) -> None:
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._largest: dict[str, int] = {}
+        for call in calls:
+            self.add(call.request, call.model)
+
+    def add(self, request: Waiting, model: str) -> None:
+        """Count one more call."""
+        self._counts[request.run_id, model] += 1
+        self._largest[model] = max(self._largest.get(model, 0), request.concurrency)
+
+    def is_full(self, request: Waiting, model: str) -> bool:
+        """Return whether the request's run has as many calls to the model as it may have."""
+        return self._counts[request.run_id, model] >= request.concurrency
+
+    def most(self, request: Waiting, model: str) -> int:
+        """Return how many calls to the model there may be if this request is sent."""
+        return max(self._largest.get(model, 0), request.concurrency)
 
 
 class LiveCalls(DriverPart):
@@ -372,6 +400,7 @@ class LiveCalls(DriverPart):
         full: set[str] = set()  # runs whose next call may not be sent now
         paused: set[tuple[str, str | None]] = set()  # models of runs that may not be asked now
         left: list[tuple[int, str]] = []
+        shares = _Shares(self._calls.values())
         with self._ledger.read() as tx:
             room = CallRoom(tx, self._prices, self._ledger.now(), counted)
             while len(self._calls) + len(turns) < most:
@@ -410,10 +439,13 @@ class LiveCalls(DriverPart):
                     left.clear()
                     continue
                 model, tokens = asked_of(waiting.body)
-                at_once = min(most, waiting.concurrency)
-                found = self._live_client.try_turn(model, len(waiting.body), tokens, at_once)
+                found = OTHERS_REST
+                if not shares.is_full(waiting, model):
+                    at_once = min(most, shares.most(waiting, model))
+                    found = self._live_client.try_turn(model, len(waiting.body), tokens, at_once)
                 if isinstance(found, Turn):
                     turns.append((seq, model, found))
+                    shares.add(waiting, model)
                     continue
                 left.append((seq, run_id))
                 # The API's limits are separate for each model, and so is `live_concurrency`.
@@ -479,7 +511,8 @@ class LiveCalls(DriverPart):
                         self._live_client.unused(turn, model)
                         continue
                     claim = live_calls.claim(tx, asked, now, reserve)
-                    claimed.append((_Call(asked, *claim, now, self._failures), model, turn))
+                    call = _Call(asked, *claim, now, self._failures, model)
+                    claimed.append((call, model, turn))
                 number = count_post(tx) if claimed else 0
                 self._keep_log(tx, seat)
             at = self._client.server_now()
