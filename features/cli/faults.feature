@@ -71,6 +71,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml doubled.jsonl                       | error: doubled.jsonl:2: request 'a': this key is used twice in the same run |
       | run actor.yaml numbered.jsonl                      | error: numbered.jsonl:2: request '1': this key is used twice in the same run; a line without an `id` has its number as its key |
       | run actor.yaml nowhere.jsonl                       | error: nowhere.jsonl: no such file. Nothing was sent        |
+      | run actor.yaml 'Name a knot.'                      | Name a knot.: no such file. INPUT names files. To send one prompt, |
+      | run actor.yaml 'A knot?'                           | A knot?: no file matches this pattern. INPUT names files.   |
       | run nowhere.yaml asks.jsonl                        | nowhere.yaml                                                |
       | run broken.yaml asks.jsonl                         | `claude-batch actors validate broken.yaml` lists all        |
       | run alien.yaml asks.jsonl                          | no provider is called 'acme'                                |

@@ -172,6 +172,7 @@ Feature: The command line reads requests from files, and names each fault by its
     Examples:
       | line                           | fault                                        |
       | {"prompt": "open               | not valid JSON                           |
+      | Name a knot.                   | not valid JSON: JSON is malformed: invalid character (byte 0); write each line as a JSON string |
       | 12                             | request '3': a request must be a text             |
       | {"id": "x"}                    | request 'x': give exactly one of `prompt`    |
       | {"prompt": "a", "params": {}}  | give exactly one of             |

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -391,12 +391,21 @@ def _is_utf_16(line: bytes) -> bool:
     return line.startswith((b"\xff\xfe", b"\xfe\xff")) or line[:2].count(0) == 1
 
 
+_BEGINNINGS_OF_JSON: Final = [bytes((each,)) for each in b'{["-0123456789tfn ']
+"""First bytes of JSON lines with a mistake. Others begin lines of plain text."""
+
+
 def _json_fault(line: bytes, error: Exception) -> str:
     try:
         line.decode()
     except UnicodeDecodeError:
         return f"the line is not UTF-8 text; {_SAVE}"
-    return f"not valid JSON: {error}"
+    if line[:1] in _BEGINNINGS_OF_JSON:
+        return f"not valid JSON: {error}"
+    return (
+        f'not valid JSON: {error}; write each line as a JSON string, such as "Name a knot.", or as '
+        'an object, such as {"prompt": "Name a knot."}'
+    )
 
 
 def _is_text(row: list[str]) -> bool:
@@ -427,9 +436,19 @@ def _expand(given: str) -> list[str]:
     if glob.has_magic(given):
         found = sorted(path for path in glob.glob(given, recursive=True) if os.path.isfile(path))
         if not found:
-            raise BadInput(f"{given}: no file matches this pattern")
+            raise BadInput(f"{given}: no file matches this pattern{_if_prompt(given)}")
         return found
-    raise BadInput(f"{given}: no such file")
+    raise BadInput(f"{given}: no such file{_if_prompt(given)}")
+
+
+def _if_prompt(given: str) -> str:
+    """Return a hint if the name of a file that is not there looks like a prompt."""
+    if " " not in given:
+        return ""
+    return (
+        ". INPUT names files. To send one prompt, write it to a text file, or pipe a JSON line: "
+        """`echo '{"prompt": "…"}' | claude-batch run ACTOR -`"""
+    )
 
 
 @contextmanager
