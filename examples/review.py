@@ -23,7 +23,7 @@ async def review(requests: list[cb.ActorRequest]) -> int:
     async for result in reviewer.respond_all(requests, ordered=False):
         failed += not result.ok
         print(f"── {result.key}")
-        print(result.response.text if result.response else result.error, flush=True)
+        print(result.text if result.ok else result.error, flush=True)
     return failed
 
 

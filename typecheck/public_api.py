@@ -84,6 +84,7 @@ def responses(response: cb.ActorResponse, result: cb.ActorResult) -> None:
     assert_type(result.key, str | None)
     assert_type(result.position, int)
     assert_type(result.ok, bool)
+    assert_type(result.text, str | None)
     assert_type(result.reused, bool)
     assert_type(result.answered, datetime | None)
     assert_type(result.response, cb.ActorResponse | None)

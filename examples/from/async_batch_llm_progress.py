@@ -9,4 +9,4 @@ import claude_batch as cb
 
 with cb.make_actor("claude-haiku-4-5") as answerer:
     for result in answerer.respond_all_sync(sys.argv[1:], progress=True):
-        print(result.position, result.response.text if result.response else result.error)
+        print(result.position, result.text if result.ok else result.error)

@@ -10,4 +10,4 @@ import claude_batch as cb
 limits = {"requests_per_minute": 60, "tokens_per_minute": 40_000}
 with cb.make_actor("claude-haiku-4-5", mode="live", **limits) as answerer:
     for result in answerer.respond_all_sync(sys.argv[1:]):
-        print(result.position, result.response.text if result.response else result.error)
+        print(result.position, result.text if result.ok else result.error)

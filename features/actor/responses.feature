@@ -93,11 +93,11 @@ Feature: An answer shows what the API said
 
   Scenario: a result has a response or an error, and unwraps to it
     Then results are made as follows
-      | response | error given | ok  | unwrapped        | error                        |
-      | yes      | no          | yes | its response     |                              |
-      | no       | yes         | no  | raises its error |                              |
-      | yes      | yes         |     |                  | either a response or an error |
-      | no       | no          |     |                  | either a response or an error |
+      | response | error given | ok  | has text | unwrapped        | error                        |
+      | yes      | no          | yes | yes      | its response     |                              |
+      | no       | yes         | no  | no       | raises its error |                              |
+      | yes      | yes         |     |          |                  | either a response or an error |
+      | no       | no          |     |          |                  | either a response or an error |
 
   Scenario: reading actors imports neither the SDK nor the ledger's database
     When Python imports "claude_batch.actor, claude_batch.providers.actor"

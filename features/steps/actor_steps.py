@@ -447,4 +447,5 @@ def _(context: Context, response: bool, error_given: bool) -> dict[str, object]:
         unwrapped = "its response" if result.unwrap() is answer else "something else"
     except LiveRequestError as raised:
         unwrapped = "raises its error" if raised is fault else "raises something else"
-    return {"ok": result.ok, "unwrapped": unwrapped}
+    assert result.text in (None, answer and answer.text)
+    return {"ok": result.ok, "has_text": result.text is not None, "unwrapped": unwrapped}

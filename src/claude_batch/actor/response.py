@@ -499,6 +499,11 @@ class ActorResult(Generic[OutputT_co]):
         """True if there is a response."""
         return self.error is None
 
+    @property
+    def text(self) -> str | None:
+        """The answer's text, as `ActorResponse.text`; None if the request failed."""
+        return None if self.response is None else self.response.text
+
     def unwrap(self) -> ActorResponse[OutputT_co]:
         """Return the response, or raise the error."""
         if self.response is not None:
