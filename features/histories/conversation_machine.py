@@ -157,7 +157,9 @@ class ConversationMachine(LiveMachine):
         return replace(run, converses=self.asked % 11 != 10, tools=tools)
 
     def _options(self, mode: BatchProcessingMode) -> CallOptions:
-        return replace(super()._options(self._terms(mode)), conversation=ConversationSettings(REMEMBERED))
+        return replace(
+            super()._options(self._terms(mode)), conversation=ConversationSettings(REMEMBERED)
+        )
 
     def _params(self) -> str:
         params = {
