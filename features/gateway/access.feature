@@ -105,7 +105,7 @@ Feature: Who may call the gateway, and how much
     Then the gateway's response is 408, and contains no key
     And no call waits at the gateway
 
-  Scenario: What the API cannot be sent is refused, and others are answered
+  Scenario: A call that cannot be sent to the API is refused, and others are answered
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
     Then the gateway's responses to callers are as follows
       | path                          | headers                              | status | words                                  |
@@ -129,7 +129,7 @@ Feature: Who may call the gateway, and how much
       | 1       | 400    | application/json  |
     And the gateway's ledger holds 4 requests
 
-  Scenario: A gateway whose engine has stopped says that it must start again
+  Scenario: A gateway whose engine has stopped reports that it must be restarted
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
     Then "/healthz" is 200 with "ok"
     When the gateway's engine meets an error

@@ -81,7 +81,7 @@ def _generous() -> AbstractContextManager[object]:
 
 
 def _deaf_to_budgets() -> AbstractContextManager[object]:
-    return patch.object(submission, "withdraw_what_is_too_dear", lambda *_: True)
+    return patch.object(submission, "withdraw_over_budget", lambda *_: True)
 
 
 @contextmanager

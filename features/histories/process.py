@@ -228,7 +228,7 @@ class Process:
     async def _take_seat(self) -> None:
         if await self.driver._make_contact() or self.is_retired:
             return
-        self.seat = self._sitting.enter_context(self.driver._sit())
+        self.seat = self._sitting.enter_context(self.driver._hold_leader_lock())
         self._api.seated = self.client
 
     def _run(self, what: str, work: Coroutine[Any, Any, Any]) -> None:

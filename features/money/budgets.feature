@@ -2,7 +2,7 @@
 Feature: What a run, an actor or a day may cost is never passed
   Before a request is packed the most that it can cost is reserved; what does not fit is held.
 
-  Scenario: What does not fit is held, and goes on when the budget is raised
+  Scenario: A request that does not fit is held, and goes on when the budget is raised
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 12 requests that use {"input_tokens": 10, "output_tokens": 200}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0045 asks.jsonl -o out.jsonl
@@ -544,7 +544,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     And the API's bill is within $0.0105, and has answers
 
-  Scenario: What may have been paid keeps its reservation, and is reserved again when it is sent again
+  Scenario: A request that may have been paid for keeps its reservation, and reserves again when it is sent again
     Given an API that bills what its prompts say
     And the API has the faults
       """
@@ -622,7 +622,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | where the price of the success comes later    | 7     | 0    |
       | where its price comes after the next turn     | 7     | 100  |
 
-  Scenario: A budget that comes later counts what was spent, and what is under way
+  Scenario: A budget that is set later counts what was spent and what is in progress
     Given an API that bills what its prompts say, with {"latency": 3}
     And a command's file "one.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 900}
     And a command's file "two.jsonl" of 3 requests that use {"input_tokens": 11, "output_tokens": 900}
@@ -764,7 +764,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And the API has processed each of 4 requests once
     And the budgets account for the API's bill
 
-  Scenario Outline: What is no sum is refused: <words>
+  Scenario Outline: A budget that is not an amount is refused: <words>
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: <words>
@@ -838,7 +838,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And the API's bill is within $5, and has 100 answers
     And the budgets account for the API's bill
 
-  Scenario: What an uploaded PDF can come to is learned when it is uploaded
+  Scenario: The highest cost of a PDF is computed when it is uploaded
     Given an API
     And a batch provider with {"daily_budget_usd": "2"}
     And a document "long.pdf" of 3 pages and 600000 bytes

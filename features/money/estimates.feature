@@ -61,7 +61,7 @@ Feature: The cost of a run is estimated before it is sent
       | field | value   |
       | cost  | 5400000 |
 
-  Scenario: What the API counted before a run was sent tells an estimate that cannot ask it
+  Scenario: An offline estimate uses the token counts of runs that the API has counted
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 40, "output_tokens": 100}
     When a command runs: run --preflight --model claude-haiku-4-5 asks.jsonl -o out.jsonl

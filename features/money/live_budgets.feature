@@ -2,7 +2,7 @@
 Feature: Live calls keep to budgets, each at the live price
   Before a call leaves, the most that it can cost live is reserved; what does not fit is held.
 
-  Scenario: What does not fit is held, and goes on live when the budget is raised
+  Scenario: A call that does not fit is held, and goes live when the budget is raised
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 12 requests that use {"input_tokens": 10, "output_tokens": 200}
     When a command runs: run --mode live --model claude-haiku-4-5 --max-tokens 1000 --budget 0.0085 asks.jsonl -o out.jsonl
@@ -53,7 +53,7 @@ Feature: Live calls keep to budgets, each at the live price
     Then the call has its answer
     And the budgets account for the API's bill
 
-  Scenario: What a lost live call may have cost stays set aside
+  Scenario: The possible cost of a lost live call counts against the budget
     Given an API
     And the API answers live calls with the first {"type": "drop_after"}
     And a batch provider with {"mode": "live", "budget_usd": "1"}
@@ -65,7 +65,7 @@ Feature: Live calls keep to budgets, each at the live price
     And the results are read in order
     Then what 1 call can cost live is kept, and nothing is reserved
 
-  Scenario: What was under way when its process died stays set aside
+  Scenario: The possible cost of a call counts against the budget if its process dies
     Given an API
     When a process with {"mode": "live", "live_concurrency": 2, "budget_usd": "1"} asks a run of 6 prompts, and dies at after_live_claim
     And this process opens that run
@@ -86,7 +86,7 @@ Feature: Live calls keep to budgets, each at the live price
       | always | 3        |
       | always | 1        |
 
-  Scenario: A passing failure gives back what its call had set aside
+  Scenario: A transient failure releases the reservation of its call
     Given an API
     And the API answers live calls with the first {"type": "error", "status": 529, "retry_after": 0.1}
     And a batch provider with {"mode": "live", "budget_usd": "1"}

@@ -80,13 +80,13 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | claude-opus-4-6 | {"input_tokens": 300000} | 2026-03-12 | 3000000000 |
       | claude-opus-4-6 | {"input_tokens": 300000} | 2026-03-13 | 1500000000 |
 
-  Scenario: What the cache has saved is known, also where it has saved nothing
+  Scenario: The saving of the prompt cache is reported, even if it is nothing
     Then answers cost as follows
       | model            | usage                                                                                              | batch without cache |
       | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 200, "cache_read": 4000, "cache_5m": 300, "cache_1h": 500} | 3400000             |
       | claude-haiku-4-5 | {"cache_5m": 1000}                                                                                 | 500000              |
 
-  Scenario: Half of each token category is what the list of prices says of batches, too
+  Scenario: A batch costs half of each token category, as the list of prices has it
     Then our prices equal those that genai-prices lists as follows
       | model             | batch | live |
       | claude-fable-5    | yes   | yes  |
@@ -202,7 +202,7 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | p.json | "{\n  \"a\": 1\n  \"b\": 2}"                                                             | …p.json:3: invalid JSON                                     |
       | p.yml  | b"a: \xff"                                                                               | …p.yml: the prices are not UTF-8 text                        |
 
-  Scenario: Each way of asking tells what was paid
+  Scenario: Each way of asking reports what was paid
     Given an API that bills what its prompts say
     Then an answer of the API is priced as follows
       | way     | model            | used                                         | cost    | cost_usd    |
@@ -224,7 +224,7 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | CLAUDE_BATCH_PRICES | batched | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 6} | 5000000  | 0.005000000 |
       | CLAUDE_BATCH_PRICES | live    | claude-haiku-4-5 | {"input_tokens": 1000, "output_tokens": 6} | 10000000 | 0.010000000 |
 
-  Scenario: Output lines say what each answer cost, in dollars
+  Scenario: Output lines have the cost of each answer in dollars
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl"
       """

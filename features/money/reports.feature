@@ -72,7 +72,7 @@ Feature: What a run has cost adds up, to the nano-dollar
       unknown
       """
 
-  Scenario: What had no price is priced as soon as there is one
+  Scenario: An answer without a price is priced as soon as there is one
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of requests that use
       | model            | usage                                        |
@@ -176,7 +176,7 @@ Feature: What a run has cost adds up, to the nano-dollar
       there is no ledger at
       """
 
-  Scenario: What a prompt cost is said in plain input tokens, and how much of it was cached
+  Scenario: The cost of a prompt is shown in plain input tokens, with the cached share
     Then usage is summed up as follows
       | input | read | written 5m | written 1h | cache hit rate | effective input tokens |
       | 100   | 0    | 0          | 0          | 0              | 100                    |

@@ -155,7 +155,7 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
     When 2 prompts are asked at once
     Then every call fails with AccountHaltedError
 
-  Scenario: A closed provider says so
+  Scenario: A closed provider raises an error that names the cause
     Given an API
     And a batch provider
     When the provider is closed

@@ -13,7 +13,7 @@ Feature: The program that asked judges the answers, whoever drives
     And in the ledger the problems of the answers are ["number: Value error, has other characters than digits", null]
     And the other process still drives
 
-  Scenario: What is never valid ends after as many attempts as it has
+  Scenario: An answer that is never valid fails after the last attempt
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12b", "total": 1}
     And another process that drives the ledger
     And a batch provider with {"validation_attempts": 2}

@@ -179,7 +179,7 @@ Feature: An actor without batch_processing is answered live
       | {"CLAUDE_BATCH_LIVE_RETRY": "always"} |                          | {"type": "drop_after"}                              | an answer | 2     |
       | {"CLAUDE_BATCH_LIVE_RETRY": "always"} |                          | {"type": "error", "status": 429, "json": false}     | an answer | 2     |
 
-  Scenario: What was certainly not processed is asked again
+  Scenario: A call that was certainly not processed is repeated
     Then a live call ends as follows
       | the first call meets                                                                                                            | ends with | calls |
       | {"type": "error", "status": 429, "retry_after": 0.01}                                                                           | an answer | 2     |

@@ -16,7 +16,7 @@ Feature: The first use of a provider opens the ledger, and blocks no event loop
       | against writes   | wait for an opened run  | 20    | yes      |
       | against writes   | give up storing         | 20    | yes      |
 
-  Scenario: Who gives up while the ledger opens leaves the others waiting
+  Scenario: A caller that gives up while the ledger opens leaves the others waiting
     Given an API
     And another program that has locked the ledger against writes
     And a batch provider
@@ -35,7 +35,7 @@ Feature: The first use of a provider opens the ledger, and blocks no event loop
     When 1 prompts are asked at once
     Then all 1 are answered
 
-  Scenario: A provider that is closed while it opens says so
+  Scenario: A provider that is closed while it opens raises an error that names the cause
     Given an API
     And another program that has locked the ledger against writes
     And a batch provider

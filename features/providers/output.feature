@@ -1,7 +1,7 @@
 @every_python
 Feature: Answers in a shape: asked for as a schema, and validated
 
-  Scenario: Every way of asking gives validated objects
+  Scenario: Every way of asking returns validated objects
     Given an API that remembers what it is asked
     And a batch provider
     When "an invoice" is asked for as Invoice in every way
@@ -46,7 +46,7 @@ Feature: Answers in a shape: asked for as a schema, and validated
       | {"type": "object", "patternProperties": {}}  | output_format: the API does not accept this schema |
     And in the ledger the counts of runs are [0]
 
-  Scenario: What does not validate is a failed result beside the others, after a resume too
+  Scenario: An answer that does not validate is a failed result beside the others, after a resume too
     Given an API whose model answers as it is told
     And a batch provider
     When a run of these prompts is submitted as Picky
@@ -122,7 +122,7 @@ Feature: Answers in a shape: asked for as a schema, and validated
     When the actor is asked in vain for a Priced: "say: {"number": "none", "total": 3.5}"
     Then it fails as OutputValidationError and says "its validator raised KeyError: "
 
-  Scenario: An answer that was cut short says so
+  Scenario: An answer that was cut short is reported as such
     Given an API
     And a batch provider
     And its actor's file has

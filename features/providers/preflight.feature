@@ -97,7 +97,7 @@ Feature: The API looks at one request of each shape before a run is sent
     Then all of them are answered
     And no warning is given
 
-  Scenario: Who switches it off, or only stores, asks nothing
+  Scenario: Without the check, and for stored runs, the API is not asked
     Given an API
     And a batch provider with {"preflight": false}
     When a run of 101 requests of 1 shapes is asked

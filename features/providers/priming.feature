@@ -16,7 +16,7 @@ Feature: One request of each shared prefix goes ahead, and requests that share o
     When 8 requests about each of the documents A B are asked in a run, in turn
     Then the batches of the run had 16 requests
 
-  Scenario: What is not marked goes ahead of nothing
+  Scenario: Requests without a cache mark have no primer
     Given an API
     And a batch provider with {"cache": "auto", "prime": true}
     When 3 requests about each of the documents A B are asked in a run, in turn
@@ -94,7 +94,7 @@ Feature: One request of each shared prefix goes ahead, and requests that share o
     Then no prefix is in more than 2 batches, where each could have been in 5
     And every request of it was answered once
 
-  Scenario: A command that only submits says what is held, and the next one sends it
+  Scenario: A command that only submits reports the held requests, and the next one sends them
     Given a command's API with {"latency": 1.5}
     And a command's actor with a long system prompt
     And a command's file "many.jsonl" of 8 prompts

@@ -1,6 +1,6 @@
 Feature: How far a run is, and what it waits for, since when, and what would change it
 
-  Scenario: A run in progress tells its share, its cost so far, its failures and its likely end
+  Scenario: A run in progress reports its share, its cost so far, its failures and its likely end
     Given an API that takes 1 seconds for a batch
     And a batch provider with {"max_requests": 4, "max_attempts": 1}
     When a run of these prompts is submitted
@@ -23,7 +23,7 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
     Then the progress is 0.0 with the failures {}
     And the end is expected about as late as the last batch took
 
-  Scenario: What has been collected is summed up while the rest goes on
+  Scenario: Collected answers are summed up while the rest is in progress
     Given an API
     And the API has the faults
       """
@@ -36,7 +36,7 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | progress.done | 0.5   |
     And the progress's cost is that of the run's report
 
-  Scenario: An end is expected where past batches tell one
+  Scenario: An end is estimated if past batches allow it
     Then the end of a run is expected as follows
       | what                                    | batches submitted ago | more to send | one after another | past batches took | ends in |
       | the median                              | 0                     | no           | 0                 | 10, 20, 90        | 20      |
@@ -99,7 +99,7 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
     When the run is cancelled
     Then its status says it is "cancelling" and waits since a time that is past
 
-  Scenario: While a batch is uploaded the status says so
+  Scenario: The status shows that a batch is being uploaded
     Given an API
     And the API has the faults
       """

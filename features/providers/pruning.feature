@@ -51,7 +51,7 @@ Feature: Runs that nobody needs any more leave the ledger
     Then the ledger holds 0 runs, 0 requests, 0 params, 0 results and 0 files
     And the API has no files
 
-  Scenario Outline: What must not go is named, and stays
+  Scenario Outline: Runs that must not be removed are named, and stay
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And the run is made <what>
     And the oldest run is pruned by its id

@@ -81,7 +81,7 @@ Feature: What failed in a run is asked again on order, and nothing else
     And the output "out.jsonl" has the attempts 4
     And in the ledger the sizes of the batches are [1, 1, 1, 1]
 
-  Scenario: What a retry has queued outlives the process that asked for it
+  Scenario: Requests that a retry has queued outlive the process that ordered it
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And a command's process dies at before_pack: retry RUN
     And a command runs: status RUN
@@ -103,7 +103,7 @@ Feature: What failed in a run is asked again on order, and nothing else
     And the output "out.jsonl" has the attempts 1, 2, 2, 1, 2
     And the API was asked for 5 and then 3 requests, and paid once for each of 5
 
-  Scenario: What was cancelled with its run is asked only when that is said
+  Scenario: A request that was cancelled with its run is asked again only on explicit order
     Given a command's API with {"latency": 3600, "cancel_latency": 3600}
     And a command's file "asks.jsonl" of 3 prompts
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
@@ -226,7 +226,7 @@ Feature: What failed in a run is asked again on order, and nothing else
       | resume     |
       | resume RUN |
 
-  Scenario: What was lost is not asked again, since it may have been paid for
+  Scenario: A lost request is not asked again, because it may have been paid for
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And the run's first request is lost
     And a command runs: retry RUN
@@ -234,7 +234,7 @@ Feature: What failed in a run is asked again on order, and nothing else
     And the output "out.jsonl" has the states missing_result, succeeded, succeeded, succeeded, succeeded
     And the API was asked for 5 and then 3 requests, and paid once for each of 5
 
-  Scenario: What another sending has answered is given, and not paid for again
+  Scenario: An answer to another sending is returned, and not paid for again
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And an answer of another sending of the run's second request has come late
     And a command runs: retry RUN --only errored

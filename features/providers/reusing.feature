@@ -222,7 +222,7 @@ Feature: What was answered before is not paid for again, where that is asked for
       | when they are judged        | after_collected           |
       | when the doubles have them  | after_release             |
 
-  Scenario: A command says what was reused
+  Scenario: A command reports how many answers were reused
     Given a command's API
     And a command's file "one.jsonl" of 3 prompts
     And a command's file "more.jsonl" of 5 prompts

@@ -127,7 +127,7 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
     And the run's state becomes cancelled
     And the status shows 3 requests canceled
 
-  Scenario: What was not sent is withdrawn
+  Scenario: Unsent requests are withdrawn
     Given an API
     And a batch provider with {"drive": false}
     When a run of these prompts is stored

@@ -90,7 +90,7 @@ Feature: Conversations go on by themselves in the next batch
     Then it fails as TurnLimitError with ""
     And the tool was called 0 times
 
-  Scenario Outline: What is no answer to rely on is none
+  Scenario Outline: A reply that cannot be relied on is not an answer
     Given an API
     And a batch provider
     When the actor is asked in vain: "Look [[sandbox:<ending>]]"
@@ -134,7 +134,7 @@ Feature: Conversations go on by themselves in the next batch
     Then the answer is an object of Flat
     And the answer took 3 turns
 
-  Scenario: What is never of the shape is an error that carries its text
+  Scenario: An answer that never matches the shape is an error that carries its text
     Given an API
     And a batch provider with {"validation_attempts": 2}
     When the actor is asked in vain for a Flat: "an invoice [[sandbox:invalid:9]]"
@@ -258,7 +258,7 @@ Feature: Conversations go on by themselves in the next batch
     Then the answer took 4 turns
     And the answer's text has "LookupError: no"
 
-  Scenario Outline: What is no answer to rely on is none live either
+  Scenario Outline: A live reply that cannot be relied on is not an answer either
     Given an API
     And an actor that is asked live with <settings>, with the tools "population"
     When the actor is asked in vain: "Look [[sandbox:<ending>]]"

@@ -93,7 +93,7 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
     And the API has processed 1 requests in all
     And the API was called 1 times by POST /v1/messages/batches
 
-  Scenario: What was reserved of a budget for a withdrawn call is free again
+  Scenario: The reservation of a withdrawn call is released
     # Enough for one of the calls, and not for two.
     Given an API
     And the API has the faults

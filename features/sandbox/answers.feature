@@ -1,6 +1,6 @@
 Feature: The sandbox's answers are deterministic and about their prompts
 
-  Scenario: An answer tells how its prompt begins and what code in it defines
+  Scenario: An answer quotes the beginning of its prompt and the names that its code defines
     Given a sandbox
     When the sandbox is sent the live params
       """

@@ -128,7 +128,7 @@ Feature: The sandbox knows its callers as the API does
       | DELETE | /v1/messages/batches/none          | (none)     | header is required     |
       | GET    | /v1/models                         | (none)     | header is required     |
 
-  Scenario Outline: What is no route of the API is not found
+  Scenario Outline: A path that is no route of the API is not found
     Given a sandbox
     When the sandbox is called with <method> "<path>"
     Then the sandbox answers <status>

@@ -99,7 +99,7 @@ Feature: The sandbox keeps batches as the API does
     When the sandbox's clock moves on by 61 seconds
     Then the sandbox shows 1 batches
 
-  Scenario: The bill tells when a request was accepted and processed, and what failed it
+  Scenario: The bill shows when a request was accepted and processed, and which fault failed it
     Given a sandbox
     And the sandbox has a batch of the prompts
       | custom_id | prompt                               |
@@ -142,7 +142,7 @@ Feature: The sandbox keeps batches as the API does
       | processing_status | "ended" |
       | results_url       | null    |
 
-  Scenario: What a batch had no time for expires
+  Scenario: Requests that a batch has no time for expire
     Given a sandbox with the settings
       """
       {"expires_after": 1800}

@@ -283,7 +283,7 @@ Feature: The sandbox goes wrong on demand
     And the sandbox's log soon has 2 calls
     And the sandbox shows 1 batches
 
-  Scenario: What is refused when its connection is long gone leaves nothing
+  Scenario: A call that is refused after its connection was closed leaves nothing
     Given a sandbox with the fault
       """
       {"route": "create", "action": {"type": "drop_after", "processed_after": 0.1}}

@@ -53,7 +53,7 @@ Feature: The sandbox keeps uploaded files, and answers requests that name them
       | a.png | image/png  |          | document | invalid_request_error | …a file of type image/png cannot be…  |
       | a.txt | text/plain | file_xyz | document | not_found_error       | …File not found: file_xyz…            |
 
-  Scenario: What is no upload is refused
+  Scenario: A body that is not an upload is refused
     Then an upload to the sandbox is answered as follows
       | type                            | body                                                                       | status | says                       |
       | application/json                | {}                                                                         | 400    | …must be multipart…        |

@@ -1,7 +1,7 @@
 @every_python
 Feature: The sandbox answers live messages
 
-  Scenario: A stream tells what one answer tells
+  Scenario: A stream has the same content as a single answer
     Given a sandbox
     Then the official SDK reads a stream like the whole answer, as follows
       | params                                                                                                                                                                                                                                          | stop_reason | blocks |

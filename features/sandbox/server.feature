@@ -43,7 +43,7 @@ Feature: The sandbox is a server, a command and a thread
       """
     Then the sandbox answers 400 invalid_request_error saying "unknown field `forward`"
 
-  Scenario: As a process it says where it listens, takes every option and ends well
+  Scenario: As a process it prints its address, takes every option and ends cleanly
     Then a process of the sandbox with a responder runs as follows
       | options                                                                                                       | signal  | prints                                     | answer      | code | and then |
       | --port 0 --latency 50ms --seed 7 --expires-after 24h --results-kept 29d                                       | SIGINT  | sandbox listening on http://127.0.0.1:PORT | echo: hello | 0    |          |
@@ -68,7 +68,7 @@ Feature: The sandbox is a server, a command and a thread
       | --port TAKEN --clock-offset nan   | {}            | 2    | …clock_offset: the clock must stay between the years 1970 and 9000… |
       | --port 99999                      | {}            | 2    | …Invalid value for '--port': 99999 is not in the range 0<=x<=65535… |
 
-  Scenario: Without the extra the command says what to install
+  Scenario: Without the extra the command names the package to install
     Then the sandbox command without a module exits as follows
       | module    | code | message                                                            |
       | starlette | 1    | …the sandbox needs starlette: pip install 'claude-batch[sandbox]'… |

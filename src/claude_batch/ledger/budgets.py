@@ -104,7 +104,7 @@ def is_set_by(tx: Connection, scope: BudgetScope, name: str, amount: int) -> boo
 
 
 def declare(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
-    """Declare a budget from a flag, a keyword or an actor's YAML, if `is_set_by` says so.
+    """Declare a budget from a flag, a keyword or an actor's YAML, if `is_set_by` returns true.
 
     None declares nothing.
     """
@@ -388,8 +388,8 @@ def are_priced_by(tx: Connection, digest: str) -> bool:
 def price_by(tx: Connection, digest: str) -> None:
     """Forget the reservations of unsent requests, unless they were computed at these prices.
 
-    They are computed anew before anything is sent. Whoever computes reservations calls this first,
-    in each transaction that stores some.
+    They are computed anew before anything is sent. Call this first in each transaction that stores
+    reservations.
     """
     if are_priced_by(tx, digest):
         return

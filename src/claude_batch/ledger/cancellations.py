@@ -88,7 +88,7 @@ def request_cancels(tx: Connection, of: Any, now: float) -> None:
 
 
 def uncancelled(tx: Connection, run_id: str) -> int:
-    """Return how many batches of a run are to be cancelled, and the API may not know it yet."""
+    """Return the number of batches of a run whose cancel request may not have reached the API."""
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
     unasked = (BatchState.SUBMITTING, BatchState.UNKNOWN, BatchState.IN_PROGRESS)
     return count_rows(

@@ -208,7 +208,7 @@ def reserve(tx: Connection, batch_id: int) -> None:
     was dissolved releases everything.
     """
     if not any_budget(tx):
-        # What was counted for a former budget is not true any more.
+        # The charges that a former budget counted are out of date.
         tx.execute(delete(charges).where(_of_members(batch_id)))
         return
     state = tx.scalar(select(batches.c.state).where(batches.c.id == batch_id))

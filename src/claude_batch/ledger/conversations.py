@@ -56,7 +56,7 @@ class NextTurn(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the caller's own function says of an answer."""
+    """The verdict of the caller's own function on an answer."""
 
     seq: int
     sending: int
@@ -76,7 +76,7 @@ class ToolResult(NamedTuple):
     is_error: bool
 
 
-# What an answer asks for --------------------------------------------------------------------------
+# Next steps of an answer --------------------------------------------------------------------------
 
 
 def is_usable(answer: Any = results) -> Any:
@@ -96,7 +96,7 @@ def of_this_turn(answer: Any = results) -> Any:
     return answer.c.sending > func.coalesce(consumed, -1)
 
 
-# What is between two turns ------------------------------------------------------------------------
+# Conversations between two turns ------------------------------------------------------------------
 
 
 def is_continuing(tx: Connection, workspace_id: int) -> bool:

@@ -221,9 +221,9 @@ def take_places(
             column.label("place"),
             _finished.label("finished"),
         ).where(or_(column == place, unwritten), runs.c.id != run_id, runs.c.stored.is_not(None))
-        leads_there = _leading_to(place)
+        matches = _path_matcher(place)
         for row in tx.execute(query.order_by(runs.c.created, runs.c.id)).all():
-            if not leads_there(row.place) or keeps(row.process):
+            if not matches(row.place) or keeps(row.process):
                 continue
             values = {
                 column: None,
@@ -246,14 +246,14 @@ def taker_of(tx: Connection, run_id: str, place: str) -> str | None:
         runs.c.stored.is_not(None),
     )
     newest = others.order_by(runs.c.delivered.is_not(None), runs.c.created.desc())
-    leads_there = _leading_to(place)
+    matches = _path_matcher(place)
     with closing(tx.execute(newest)) as rows:
-        takers = (row.id for row in rows if leads_there(row.output) or leads_there(row.results_dir))
+        takers = (row.id for row in rows if matches(row.output) or matches(row.results_dir))
         return next(takers, None)
 
 
-def _leading_to(place: str) -> Callable[[str | None], bool]:
-    """Return the function that tells whether a path leads to a place, perhaps by a link."""
+def _path_matcher(place: str) -> Callable[[str | None], bool]:
+    """Return a function that returns whether a path leads to a place, perhaps by a link."""
     real = os.path.realpath(place)
     return lambda path: path is not None and (path == place or os.path.realpath(path) == real)
 

@@ -89,7 +89,7 @@ class NewRun:
     trace: str | None = None
     """The caller's W3C ``traceparent``, if an observer carries one."""
     process: str | None = None
-    """The process that creates the run, as the ledger knows it."""
+    """The process that creates the run, by its name in the ledger."""
     converses: bool = False
     """Whether its conversations continue automatically."""
     tools: str | None = None
@@ -205,7 +205,7 @@ _AS_ASKED_LAST = (
 
 
 def ask_again(tx: Connection, run_id: str, run: NewRun, now: float) -> None:
-    """Let a run wait, retry and be written as the last request for it says; declare its budgets.
+    """Store the waiting, retry and output settings of the last request for a run, and its budgets.
 
     So a command that gives up early does not make a later one without its flags give up, too. How
     requests are packed and answered stays as it was, because part of them may be under way. A new

@@ -360,7 +360,7 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
             # An earlier call may have failed and left its line here.
             results.c.sending == requests.c.sendings,
         )
-        # What is tried again was put back: these results are the last ones.
+        # Requests to be retried were queued again above, so these results are the last ones.
         transitions.conclude(tx, joined, is_late=True)
     tx.execute(
         update(batches)

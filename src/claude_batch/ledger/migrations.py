@@ -206,7 +206,7 @@ def _migrate_schema(
     with alone(workspaces, _why(version)), writing() as tx:
         if _version(tx) != version:
             return
-        # Who waits for the lock of a table keeps every other session from reading it.
+        # A session that waits for a lock of a table keeps every other session from reading it.
         tx.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
         _take_steps(tx, version)
         reach(CrashPoint.DURING_MIGRATION)

@@ -391,7 +391,7 @@ def failed_requests(tx: Connection, run_id: str, limit: int, *, failed: int) -> 
         .where(
             batch_runs.c.run_id == run_id,
             results.c.outcome != RequestState.SUCCEEDED,
-            # No index fits this form: by that of the run's requests, every one of them were read.
+            # No index fits this form: the index of the run's requests would read every one of them.
             func.coalesce(requests.c.run_id, "") == run_id,
             requests.c.answered_by == results.c.sending,
             requests.c.finished.is_not(None),

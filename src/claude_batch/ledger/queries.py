@@ -80,7 +80,7 @@ class Answer(NamedTuple):
     kind: str | None = None
     """For a canceled request: the kind of its run, ``run`` or ``calls``."""
     context: bytes | None = None
-    """What the caller gave beside the request, as JSON; None if nothing is stored."""
+    """The caller's context of the request, as JSON; None if nothing is stored."""
 
 
 class Success(NamedTuple):

@@ -239,7 +239,7 @@ contexts: Table = Table(
     Column("request_seq", _Serial, primary_key=True, autoincrement=False),
     Column("value", LargeBinary, nullable=False),  # as JSON
 )
-"""What callers gave beside their requests, to get it back with the results. Never sent."""
+"""The contexts of requests, which callers get back with the results. Never sent."""
 
 conversations: Table = Table(
     "conversations",
@@ -560,6 +560,7 @@ leaving_files: Table = Table(
 
 for _table in metadata.tables.values():
     for _constraint in _table.foreign_key_constraints:
-        # They tell a reader what refers to what. SQLite does not enforce them, and in PostgreSQL
-        # they would cost a third of the server's time: each row asks whether its run exists.
+        # They show a reader which columns refer to which. SQLite does not enforce them, and in
+        # PostgreSQL they would cost a third of the server's time: each row asks whether its run
+        # exists.
         _constraint.ddl_if(dialect="sqlite")

@@ -61,7 +61,7 @@ def _change(tx: Connection, which: Condition, **values: Any) -> int:
 def _noted_as_reopened(tx: Connection, count: int) -> int:
     """Note that so many final requests are not final any more; return the number.
 
-    A reader then knows, without counting the requests of a finished run, that it is still finished.
+    A reader then sees, without counting the requests of a finished run, that it is still finished.
     """
     if count:
         put_meta(tx, REOPENED, next_stamp(tx))
@@ -486,7 +486,7 @@ def call(tx: Connection, seq: int, batch_id: int, *, reserve: int | None) -> int
 
 
 def return_call(tx: Connection, which: Condition, step: Next) -> int:
-    """Queue a request again after a live call, or end it as canceled, as ``step`` says."""
+    """Queue a request again after a live call, or end it as canceled, according to ``step``."""
     values: dict[str, Any] = {"state": step.state, "batch_id": None}
     if step.counts:
         values["attempts"] = requests.c.attempts + 1

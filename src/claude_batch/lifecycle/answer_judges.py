@@ -27,7 +27,7 @@ from claude_batch.wire.messages import message_of_line
 _log = logging.getLogger(__name__)
 
 Judging: TypeAlias = "Future[str | None]"
-"""What is wrong with an answer, or None; perhaps not known yet."""
+"""The verdict on an answer: its fault, or None. It is pending while the function runs."""
 
 JUDGE_PATIENCE = 60.0
 """Seconds that a driver waits for another process to judge an answer, since it saw the answer or
@@ -63,7 +63,7 @@ class AnswerJudges:
         """When a living process was last seen to judge answers of a run, by the present listing."""
 
     def wait_for_functions(self, wait: bool) -> None:
-        """Say whether to wait for functions; `False` also ends a wait on another thread.
+        """Set whether to wait for functions; `False` also ends a wait on another thread.
 
         A thread that waits would keep the process from ending.
         """
@@ -163,8 +163,8 @@ class AnswerJudges:
 class JudgeThreads:
     """Runs one function after another, and those that wait for claude-batch, or hang, beside them.
 
-    Threads are daemons, because a function that hangs must not keep the process from ending. What
-    it would have said is asked again by the next process.
+    Threads are daemons, because a function that hangs must not keep the process from ending. The
+    next process asks the function again.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -172,7 +172,7 @@ class JudgeThreads:
         self._wake = wake
         self._thread: DaemonThreads | None = None
         self._waiting: dict[Judging, str] = {}
-        """Functions that nobody waits for any longer, and their runs."""
+        """Running functions that no thread waits for any longer, and their runs."""
         self._askers: WeakSet[Judging] = WeakSet()
         self._has_warned = False
         self._may_wait = True

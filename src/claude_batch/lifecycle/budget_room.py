@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
 
 NO_BOUND = -1
-"""Stands in place of a reservation if no bound on a request's cost is known."""
+"""Stored instead of a reservation if no bound on a request's cost is known."""
 
 MOST_RESERVED = 10**14
 """Nano-dollars; a higher bound counts as none. Sums of 90,000 such bounds fit into 64 bits, which
@@ -44,7 +44,7 @@ is all that a database stores.
 """
 
 COUNTINGS = 5
-"""How often is counted what was sent before a budget, if more is sent uncounted meanwhile."""
+"""Most counts of the work sent before a budget, if more is sent uncounted meanwhile."""
 
 WARN_AT = (100, 80)
 """Percentages of a budget that cause a warning, once each."""
@@ -167,7 +167,7 @@ def _most_costs(
 
 
 def price_by(ledger: Ledger, seat: Seat | None, prices: Prices) -> None:
-    """Let what waits reserve at a driver's prices, at which its answers will be charged."""
+    """Discard the reservations of waiting requests that were computed at other prices."""
     with ledger.read() as tx:
         if not charges.any_budget(tx) or budgets.are_priced_by(tx, prices.digest):
             return
@@ -482,7 +482,7 @@ def count_for_batch(ledger: Ledger, seat: Seat, prices: Prices, batch_id: int, n
     count_for_runs(ledger, seat, prices, runs, now)
 
 
-def withdraw_what_is_too_dear(tx: Transaction, batch_id: int, now: float) -> bool:
+def withdraw_over_budget(tx: Transaction, batch_id: int, now: float) -> bool:
     """Queue the requests of an unsent batch again whose budgets have changed since it was packed.
 
     A budget may have been set or lowered, or its day may have come. Returns False if the batch must

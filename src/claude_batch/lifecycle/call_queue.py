@@ -216,7 +216,7 @@ class CallQueue:
         # All calls that arrived since the last flush share one transaction and one fsync.
         self._flush_planned = False
         # First, so that a new call can take over a request that was let go before it.
-        self.see_off()
+        self.remove_departed()
         calls: list[Call] = []
         while self._inbox:
             call = self._inbox.popleft()
@@ -284,7 +284,8 @@ class CallQueue:
 
     def end_held(self, run_id: str, held: Held) -> None:
         """Fail the callers of a run that a budget holds for good."""
-        # First the answers that have come since that was seen: then nothing of the run is sent.
+        # Answers that arrived since the budget was checked are delivered first. The others are
+        # unsent.
         self._waiting.deliver()
         waiters = [waiter for waiter in self._waiting.all() if waiter.run_id == run_id]
         self._waiting.fail(waiters, lambda waiter: held_error(waiter.run_id, held))
@@ -330,10 +331,10 @@ class CallQueue:
 
     def _leave(self) -> None:
         self._farewell_planned = False
-        self.see_off()
+        self.remove_departed()
         self._note_farewells()
 
-    def see_off(self) -> None:
+    def remove_departed(self) -> None:
         """Remove the callers that have left from the waiters, and note what the others got."""
         while self._gone_callers:
             self._waiting.leave(self._gone_callers.popleft())

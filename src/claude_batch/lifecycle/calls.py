@@ -143,7 +143,7 @@ class CallStore:
     ) -> None:
         """Set up the store; ``process`` is the id of this process in the ledger.
 
-        ``receipts`` are told which of the known answers have reached their callers. ``prices``, by
+        ``receipts`` record which of the known answers have reached their callers. ``prices``, by
         default the listed ones, bound the cost of a call if there is a budget.
         """
         self._receipts = receipts
@@ -392,7 +392,7 @@ class CallStore:
             # The oldest may have been there before a new call was made.
             orphan = waiting.pop() if call.options.new else waiting.popleft()
             taken.append(orphan.seq)
-            if call.options.retries:  # its answer is for no first retry of another call
+            if call.options.retries:  # the first retry of another call must not get its answer
                 flush.rejoined.append(orphan.seq)
             self._join(tx, call, orphan.seq, orphan.run_id, flush)
         single_calls.take_over(tx, taken, self._process)

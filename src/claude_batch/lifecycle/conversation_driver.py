@@ -86,7 +86,7 @@ class _Standing:
     problem: str | None = None
     """What is wrong with its answer, if the model must correct it."""
     judging: Judging | None = None
-    """While ``judging``: what the function will say, or None if it could not begin yet."""
+    """While ``judging``: the pending verdict, or None if the function could not begin yet."""
     missing: set[str] = field(default_factory=set[str])
     """Ids of tool calls without a result."""
 
@@ -205,7 +205,7 @@ class Conversations:
                     self._consider(tx, row, seat, ends)
             if seat is None:
                 self.judges.judge_for_driver(page)
-                # The driver may not have the functions, and then does not know which may run again.
+                # A driver without the functions cannot see which of them may run again.
                 ends = [each for each in ends if each[1].is_by_interruption]
             self._end(seat, ends)
             if len(page) < PAGE:
@@ -286,7 +286,7 @@ class Conversations:
         )
         step = next(flow)
         if isinstance(step, Check):
-            # Judged once: the judge is the caller's, and may not say the same twice.
+            # Judged once, because the caller's judge may decide differently the second time.
             if standing.problem is None and row.judged:
                 standing.problem = row.problem
             elif standing.problem is None:
@@ -463,7 +463,7 @@ class Conversations:
                 self._running.discard(call)
                 self._asking.discard(call)
             if place in cut_off:
-                continue  # the ledger has it as running here, until this process has ended
+                continue  # in the ledger it runs here until this process has ended
             self._workbench.running.discard(call)
             standing = self._standing.get(result.seq)
             if standing is None or standing.row.answered_by != result.sending:

@@ -67,7 +67,7 @@ def margin_of(run: _Run, unfinished: int, seen: Experience) -> float:
 
 
 def _why_late(run: _Run) -> str:
-    """Return why a deadline that is over was not seen to come near."""
+    """Return why a deadline passed before the run was withdrawn from batches."""
     if run.deadline - run.created < PAST_REST:
         return "it left no time"
     return "no process drove the ledger when it came near"

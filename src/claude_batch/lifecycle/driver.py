@@ -154,7 +154,7 @@ class Driver:
             )
         self.contact: Contact = Contact()
         self.loops_have_ended: Callable[[], object] = lambda: None
-        """Called when it answers nobody any more; running tools may still wait for answers."""
+        """Called when it delivers no more answers, although running tools may wait for some."""
         self._stopping = False
         """Whether the loops shall end: for good, or because the ledger cannot be reached."""
         self._closing = False
@@ -162,7 +162,7 @@ class Driver:
         self._checkpointed = float("-inf")
         self._weakness: Weakness | None = None
         self._released: tuple[int, int] | None = None
-        self._disk_fault: LedgerError | None = None
+        self._ledger_fault: LedgerError | None = None
         self._send_task: asyncio.Task[None] | None = None
         self._poll_task: asyncio.Task[None] | None = None
         self._fetch_task: asyncio.Task[None] | None = None
@@ -237,8 +237,8 @@ class Driver:
     async def run(self) -> None:
         """Drive until `stop`; take the leader lock whenever it is free.
 
-        Without the server of its ledger, a driver leaves the lock. It knows nothing any more: what
-        it wrote last may be stored or not. So it begins again like any other driver.
+        If the ledger's server is lost, the driver releases the lock, because its last write may or
+        may not be stored. It then begins again like any other driver.
         """
         while not self._closing:
             try:
@@ -248,7 +248,7 @@ class Driver:
                 if not (isinstance(error, LedgerError) and self._ledger.outlasts(error)):
                     raise
                 _log.warning("%s", error, extra={"for_people": True})
-                self._stopping, self._disk_fault = self._closing, None
+                self._stopping, self._ledger_fault = self._closing, None
                 self._wake_poll.clear()
                 await self._sleep(self._wake_poll, SEAT_RETRY)
         if self._functions_task is not None:
@@ -277,7 +277,7 @@ class Driver:
                 continue
             # Cleared before the pass; an old wake-up would otherwise make this a busy loop.
             self._wake_poll.clear()
-            with self._sit() as seat:
+            with self._hold_leader_lock() as seat:
                 if seat is None:
                     self._fetch_offered()
                     self._run_own_functions()
@@ -334,7 +334,7 @@ class Driver:
             return False  # it was stopped for so long that another process goes on
 
     async def _pass(self) -> bool:
-        with self._sit() as seat:
+        with self._hold_leader_lock() as seat:
             if seat is None:
                 return False
             await self._poll_pass(seat)
@@ -437,7 +437,7 @@ class Driver:
         return min(SENDING(self.contact.failures), LONGEST_SLEEP)
 
     @contextlib.contextmanager
-    def _sit(self) -> Generator[Seat | None]:
+    def _hold_leader_lock(self) -> Generator[Seat | None]:
         """Hold the leader lock inside the block; yields `None` if another process holds it."""
         lock = self._ledger.seat_lock(self.workspace_id)
         if not lock.take():
@@ -473,14 +473,16 @@ class Driver:
 
     async def _drive(self, seat: Seat) -> None:
         async with asyncio.TaskGroup() as group:
-            self._send_task = group.create_task(self._heeding_the_disk(self._send_loop, seat))
-            self._poll_task = group.create_task(self._heeding_the_disk(self._poll_loop, seat))
-            group.create_task(self._heeding_the_disk(self._live.run, seat))
-            group.create_task(self._heeding_the_disk(self._conversations.run, seat))
-        if self._disk_fault is not None:
-            raise self._disk_fault
+            self._send_task = group.create_task(self._stop_on_ledger_error(self._send_loop, seat))
+            self._poll_task = group.create_task(self._stop_on_ledger_error(self._poll_loop, seat))
+            group.create_task(self._stop_on_ledger_error(self._live.run, seat))
+            group.create_task(self._stop_on_ledger_error(self._conversations.run, seat))
+        if self._ledger_fault is not None:
+            raise self._ledger_fault
 
-    async def _heeding_the_disk(self, loop: Callable[[Seat], Awaitable[None]], seat: Seat) -> None:
+    async def _stop_on_ledger_error(
+        self, loop: Callable[[Seat], Awaitable[None]], seat: Seat
+    ) -> None:
         """Run a loop; if the ledger cannot be written, end all loops, but never during a POST."""
         try:
             await loop(seat)
@@ -494,7 +496,7 @@ class Driver:
                 await asyncio.wait([sending], timeout=ANSWER_SECONDS + 1.0)
             raise
         except LedgerError as error:
-            self._disk_fault = self._disk_fault or error
+            self._ledger_fault = self._ledger_fault or error
             self._leave()
 
     async def _send_loop(self, seat: Seat) -> None:

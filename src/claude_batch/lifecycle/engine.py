@@ -262,7 +262,7 @@ class Engine:
         tasks = [session.task for session in self._sessions.values() if session.task is not None]
         await self._let_end(tasks)
         await self._loop.end_the_rest()
-        self.calls.see_off()
+        self.calls.remove_departed()
         self.calls.fail_closed()
         self._notify()
         for session in self._sessions.values():
@@ -280,8 +280,8 @@ class Engine:
         """
         end = time.monotonic() + STOP_SECONDS
         while tasks and (left := end - time.monotonic()) > 0:
-            # Without a sign of its loop, this process would give its seats up, and the next driver
-            # would take the calls for lost.
+            # If its loop gave no sign of life, this process would give up its seats, and the next
+            # driver would count the calls as lost.
             self._lock.tick()
             _, tasks = await asyncio.wait(tasks, timeout=min(WATCH_INTERVAL, left))
 
@@ -298,7 +298,7 @@ class Engine:
             except LedgerError as error:
                 changed = True
                 if self.ledger.outlasts(error):
-                    continue  # the driver says so, and callers can wait
+                    continue  # the driver reports it, and callers can wait
                 self._fail(error)
                 self._notify()
                 return

@@ -65,7 +65,8 @@ def compare(
 ) -> None:
     """Stop sending if the ledger may have forgotten a POST; ``at`` is the API's time.
 
-    It has if it does not know what its mark, read before, counts, or if its server is another one.
+    That is the case if its mark, read before, counts POSTs that the ledger lacks, or if the ledger
+    is on another server.
     """
     moved = ledger.has_moved(tx)
     known = is_known(mark, ledger.incarnations, posts_of(tx))

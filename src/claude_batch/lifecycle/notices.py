@@ -233,16 +233,16 @@ def _stuck_by(tx: Transaction, run_id: str, now: float) -> Held | None:
 # Calls in small groups ----------------------------------------------------------------------------
 
 SMALL_GROUP = 32
-"""At most so many calls are a small group: Python's default executor has no more threads."""
+"""Most calls of a small group: Python's default executor has no more threads."""
 
 GROUPS_IN_A_ROW = 3
-"""So many small groups, each followed at once by the next one, are worth a warning."""
+"""Number of small groups, each followed at once by the next one, that causes a warning."""
 
 AT_ONCE = 10.0
 """Seconds from a group's last answer to a call that came because of it."""
 
 _EARLIER_TURN = b'"role":"assistant"'
-"""What the params of a call hold that continues a conversation."""
+"""Bytes that the params contain if a call continues a conversation."""
 
 
 @dataclass(slots=True)
@@ -292,7 +292,7 @@ class SmallGroups:
 
 
 def _warn(words: str) -> None:
-    """Warn as Python does of code that should be changed, which a program without a log shows."""
+    """Issue a Python warning, which is shown even if the program configures no logging."""
     with contextlib.suppress(Warning):  # a filter may turn it into an error: not in this thread
         warnings.warn(words, stacklevel=2)
 
@@ -310,12 +310,12 @@ A halt or a budget may end their waiting. All callers of a process share these t
 
 
 class RunWatch:
-    """What one caller knows of its run. It belongs to the engine's loop once it is waited for."""
+    """What one caller has seen of its run. Belongs to the engine's loop once it is waited for."""
 
     __slots__ = ("__weakref__", "changed", "ended", "future", "run_id", "seen")
 
     def __init__(self, run_id: str) -> None:
-        """Begin to watch; keep the watch between two waits, because it tells what is new."""
+        """Begin to watch; a caller keeps its watch between two waits, to see what is new."""
         self.run_id: str = run_id
         self.ended: int = -1
         """Stamp of the last requests that ended, as far as noticed."""

@@ -107,7 +107,7 @@ class _Outlet:
         try:
             return bool(self._wants(kind))
         except Exception as error:
-            self._blame(error, "wants")
+            self._log_failure(error, "wants")
             return not kind.on_request
 
     def put(self, event: Event | Source) -> None:
@@ -169,7 +169,7 @@ class _Outlet:
             if inspect.isawaitable(taking):
                 self._finish(taking)
         except BaseException as error:
-            self._blame(error, type(event).__name__)
+            self._log_failure(error, type(event).__name__)
 
     def _finish(self, taking: Awaitable[object]) -> None:
         async def finish() -> None:
@@ -192,9 +192,9 @@ class _Outlet:
                     return
                 self._hand_over(event)
         except Exception as error:
-            self._blame(error, "events that are read from the ledger")
+            self._log_failure(error, "events that are read from the ledger")
 
-    def _blame(self, error: BaseException, what: str) -> None:
+    def _log_failure(self, error: BaseException, what: str) -> None:
         kind = type(error).__name__
         if kind not in self._faults:
             self._faults.add(kind)

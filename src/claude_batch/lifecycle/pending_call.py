@@ -89,7 +89,7 @@ class Call:
     bound: TokenBound | Unbounded | None = None
     """The bound of its params for a budget, if it was computed before the call is stored."""
     countings: int = 0
-    """How often was counted for its budget what was sent before it."""
+    """Number of times that the work sent before its budget was counted."""
 
     @property
     def group(self) -> CallGroup:

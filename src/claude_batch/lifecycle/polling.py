@@ -310,7 +310,7 @@ class Polling(DriverPart):
                 missing, gone = absence(
                     missing, row.next_check, self._client, self._settings, self._ledger.now()
                 )
-                if gone and await self._sees(seat):
+                if gone and await self._sees_another_batch(seat):
                     with self._ledger.write(seat) as tx:
                         unknown_batches.take_earlier_answers(tx, row.id)
                         lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
@@ -336,7 +336,7 @@ class Polling(DriverPart):
                 note=note,
             )
 
-    async def _sees(self, seat: Seat) -> bool:
+    async def _sees_another_batch(self, seat: Seat) -> bool:
         """Return whether another batch of the same workspace is visible."""
         try:
             page = await self._client.list_page(limit=1)

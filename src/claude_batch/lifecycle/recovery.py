@@ -200,12 +200,13 @@ class _Recovery:
                 # forgotten. Those that are not behind after that were recovered before this one.
                 note_behind(tx, at, anew=anew)
                 if is_counted:
-                    # Else the mark would not show that a copy is behind which is restored before
-                    # this recovery has ended.
+                    # Without this count, the mark would not show that a copy restored during this
+                    # recovery is behind.
                     count_post(tx)
             posts = posts_of(tx)
             if mark is not None:
-                # A backup from before a recovery does not know what the ledger was called after it.
+                # A backup from before a recovery lacks the incarnation that the recovery gave the
+                # ledger.
                 ledger.add_incarnation(tx, mark.incarnation)
             self._behind = recovered_batches.begin(tx, workspace_id, at)
             self._begins = self._behind == at
@@ -262,7 +263,7 @@ class _Recovery:
         """Return whether one of the batches that this recovery need not know is the ledger's.
 
         A copy from within the recovery was then restored together with its mark, after the ledger
-        had sent again. What still processes cannot be told from the batches of others.
+        had sent again. A batch in progress cannot be distinguished from another client's.
         """
         for remote in later:
             if remote.processing_status == "ended":
@@ -291,7 +292,7 @@ class _Recovery:
 
         By the API's clock, because this machine's may have been set since.
 
-        The mark of a ledger in a file tells if it counts more than the ledger does. Otherwise
+        If the mark of a SQLite ledger counts more than the ledger, it has that time. Otherwise
         another machine, or a process whose mark was replaced, may have sent until the ledger was
         found to be behind.
         """

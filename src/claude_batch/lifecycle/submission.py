@@ -35,7 +35,7 @@ from claude_batch.ledger import (
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Deposed, Seat, Transaction
-from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_what_is_too_dear
+from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_over_budget
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.leader_lock import stop_behind
 from claude_batch.lifecycle.polling import Listing, walk
@@ -53,7 +53,7 @@ from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.messages import errored_line
 from claude_batch.wire.retry_policy import SENDING, STORING, next_check
 
-# Storing in spite of the disk ---------------------------------------------------------------------
+# Repeated writes ----------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -280,7 +280,8 @@ class Submission(DriverPart):
         try:
             listing = await walk(self._client, lookback=self._settings.lookback)
         except (ApiError, Unreachable) as error:
-            # Do not send: without the snapshot, an unknown sending could not be told from others.
+            # Do not send: without the snapshot, an unknown sending could not be distinguished from
+            # others.
             self._failed_look(seat, error)
             return
         if self._settings.exclusive_workspace and self._is_unexplained(seat, listing):
@@ -294,7 +295,7 @@ class Submission(DriverPart):
                 return
             if run_deadlines.is_over(tx, batch_id, now):
                 return  # the next pass withdraws it
-            allowed = withdraw_what_is_too_dear(tx, batch_id, now)
+            allowed = withdraw_over_budget(tx, batch_id, now)
             row = batch_contents.batch(tx, batch_id)
             if not allowed:
                 if row.request_count:
@@ -394,7 +395,7 @@ class Submission(DriverPart):
             )
             for piece in body_items(items, first=first):
                 buffer += piece
-                while len(buffer) > CHUNK_BYTES:  # leave a rest for the end
+                while len(buffer) > CHUNK_BYTES:  # keep some bytes for the tail
                     yield bytes(buffer[:CHUNK_BYTES])
                     del buffer[:CHUNK_BYTES]
             first = False
@@ -466,7 +467,7 @@ class Submission(DriverPart):
         return await until_stored(note, f"the id of batch {remote_id} cannot be stored yet")
 
     def _note_candidate(self, batch_id: int, posts: int, remote_id: str) -> None:
-        """Tell the next driver the id of a batch that the API has accepted.
+        """Store the API's id of an accepted batch as a candidate, for the next driver.
 
         It alone may decide, and looks at a candidate also if the API's list does not show it yet.
         """

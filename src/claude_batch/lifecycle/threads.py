@@ -1,6 +1,6 @@
 """Event loops in threads of their own, whose end leaves no caller waiting, and worker threads.
 
-docs/explanation/decisions/0012-event-loop-threads.md says why no library class is used.
+docs/explanation/decisions/0012-event-loop-threads.md explains why no library class is used.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class EventLoopThread:
                 try:
                     self._loop.run_forever()
                 except (KeyboardInterrupt, SystemExit) as error:
-                    # Of a function of the user in a task or callback. asyncio lets these two stop
-                    # the loop, but everybody's work is on it. The task itself has the exception.
+                    # Raised by a user's function in a task or callback. asyncio stops the loop at
+                    # these two, but the loop serves all callers. The task itself has the exception.
                     _log.error("the thread %s goes on after an exit", self._name, exc_info=error)
         except Exception as error:
             _log.exception("the thread %s has failed", self._name)

@@ -114,7 +114,7 @@ class CallFuture:
         self.joined: Joined | None = None
         """What it joined, once `seq` is known; None for a request of its own."""
 
-    # What answers it
+    # Set by the engine
 
     def settle(
         self,
@@ -126,9 +126,9 @@ class CallFuture:
     ) -> bool:
         """Set the outcome; return False if the caller has left or there is one already.
 
-        ``receipts`` are told whether the caller takes an answer. With ``acknowledges`` the caller
-        itself tells that it has, and this future only that it cannot. ``repeats``: equal calls get
-        the same failure.
+        ``receipts`` record whether the caller takes an answer. With ``acknowledges``, the caller
+        itself reports that it has the answer, and this future reports only that it cannot get it.
+        ``repeats``: equal calls get the same failure.
         """
         with _gate:
             if self.done():
@@ -410,7 +410,7 @@ def turn_to_begin() -> asyncio.Future[None] | None:
 # Waiters ------------------------------------------------------------------------------------------
 
 MANY_RUNS = 3
-"""Number of runs with waiting calls from which one statement tells which of them have answers."""
+"""Number of runs with waiting calls from which one statement finds those with new answers."""
 
 
 class Waiter(msgspec.Struct, eq=False, gc=False):
@@ -460,7 +460,7 @@ class Waiting:
 
     ledger: Ledger
     receipts: Receipts
-    """Told which answers have reached their callers."""
+    """Records which answers have reached their callers."""
     on_let_go: Callable[[int], None]
     """Called with the row number when the last waiter is gone without an answer."""
     on_left: Callable[[int], None]

@@ -29,7 +29,7 @@ from claude_batch.core.errors import ActorConfigurationError, InvalidRequestErro
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
-from claude_batch.providers.sync_bridge import Closing, beside_the_loop
+from claude_batch.providers.sync_bridge import Closing, in_worker_thread
 
 if TYPE_CHECKING:
     from claude_batch.providers.estimation import Estimate, Estimation
@@ -312,7 +312,7 @@ class Actor(Closing):
         actor, output = asked._shaped(output_format)
         prepare = _preparing(output, None, results_dir)
         run = await submit(actor, requests, label=label, new=new, **given)
-        await beside_the_loop(lambda: prepare(run))
+        await in_worker_thread(lambda: prepare(run))
         return run
 
     def submit_sync(

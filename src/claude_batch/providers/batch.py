@@ -61,7 +61,7 @@ from claude_batch.providers.responder import NOTHING_BESIDE, Responder
 from claude_batch.providers.result_cursor import merge, merge_sync
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_storage import RunStorage, StoreOptions
-from claude_batch.providers.sync_bridge import beside_the_loop
+from claude_batch.providers.sync_bridge import in_worker_thread
 from claude_batch.wire.encoding import EncodedRequest
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ class ClaudeBatchProvider(Opened):
         options = StoreOptions(new=new, refused=refused)
         run = await self._storage.store(actor, requests, settings, options)
         if run is not None and prepare is not None:
-            await beside_the_loop(lambda: prepare(run))
+            await in_worker_thread(lambda: prepare(run))
         results = None if run is None else run.results(ordered=ordered)
         if refused and self.middleware_runner is not None:
             await self.middleware_runner.finish(actor.name, refused)

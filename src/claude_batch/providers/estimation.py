@@ -449,7 +449,7 @@ class Estimation:
     def result(self, *, offline: bool = False) -> Estimate:
         """Return the estimate. Unless ``offline``, the API counts the tokens of a few requests.
 
-        If the API cannot count them, a log record says so, and they are estimated instead. Raises
+        If the API cannot count them, they are estimated instead, with a log record. Raises
         `InvalidRequestError` if there is no request.
         """
         if self.is_empty:

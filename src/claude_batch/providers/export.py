@@ -385,7 +385,7 @@ def write_folder(
 
 
 def _parsed_line(answer: Answer, output: OutputFormat[Any] | None) -> bytes:
-    """Return an output line, with what the answer says as values and with their citations."""
+    """Return an output line with the parsed values of the answer and their citations."""
     line = output_line(answer)
     response = result_of(answer).response
     if response is None or not (more := parsed_values(response, output)):

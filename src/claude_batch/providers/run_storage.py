@@ -50,7 +50,7 @@ from claude_batch.providers.preflight import preflight_of
 from claude_batch.providers.responder import ModeOf, conversation_settings_of
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
-from claude_batch.providers.sync_bridge import Closing, beside_the_loop
+from claude_batch.providers.sync_bridge import Closing, in_worker_thread
 
 ADDRESSES = 4
 """Base URLs at which the same run is looked for, because each costs a digest of all requests."""
@@ -126,7 +126,7 @@ class RunStorage:
         engine, _ = await asyncio.wrap_future(self._engine_access.opening())
         mode = self._mode_of(actor, settings)
         with self._holding(mode, requests, options):
-            writer = await beside_the_loop(lambda: self._writer(actor, mode, options))
+            writer = await in_worker_thread(lambda: self._writer(actor, mode, options))
             try:
                 async with aclosing(self._prepared(actor, requests)) as them:
                     async for prepared in them:

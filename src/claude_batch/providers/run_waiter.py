@@ -89,7 +89,7 @@ class RunWaiter:
         cancel: Callable[[], None],
         intervals: tuple[float, float | None] | None = None,
     ) -> None:
-        """Set up the wait; ``cancel`` cancels the run if ``on_timeout`` says so.
+        """Set up the wait; ``cancel`` cancels the run if ``on_timeout`` is ``cancel``.
 
         ``intervals``: the shortest and the longest time between two checks of the run's batches, if
         they shall change.

@@ -377,7 +377,7 @@ class Recording:
         """POST a batch; return its id, or None if it was refused."""
         body = msgspec.json.encode({"requests": requests})
         try:
-            # From here to the answer nobody knows whether there is a batch.
+            # From here to the answer it is unknown whether there is a batch.
             self.uncertain = True
             answer = await self._send("POST", _BATCHES, content=body)
         except Disconnected as error:
@@ -394,7 +394,7 @@ class Recording:
             answer.status, answer.headers, answer.content, self._connection.redaction
         )
         self.uncertain = not fault.is_not_billed
-        if fault.account_reason is None:  # else it says nothing of a batch
+        if fault.account_reason is None:  # an account error proves nothing about a batch
             self._see(step, answer)
         if step == "create":
             raise CallFailed(f"the first batch was refused: {fault.describe()}", fault)

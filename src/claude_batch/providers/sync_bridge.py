@@ -67,7 +67,7 @@ _renew_threads()
 os.register_at_fork(after_in_child=_renew_threads)
 
 
-async def beside_the_loop(work: Callable[[], _T]) -> _T:
+async def in_worker_thread(work: Callable[[], _T]) -> _T:
     """Run a function that may block on a thread, in the caller's context.
 
     It must not wait for answers. `asyncio.to_thread` has no thread left if the program has as many

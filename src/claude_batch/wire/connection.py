@@ -133,7 +133,7 @@ class Connection:
                 "a typographic quote; set it again"
             )
         found = _base_url(url or DEFAULT_BASE_URL)
-        # Written as the SDK writes it: the ledger knows a workspace by these characters.
+        # Written as the SDK writes it: the ledger identifies a workspace by these characters.
         self._root = found
         if not found.raw_path.endswith(b"/"):
             self._root = found.copy_with(raw_path=found.raw_path + b"/")

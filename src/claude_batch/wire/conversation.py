@@ -3,7 +3,7 @@
 `converse` decides everything that follows an answer: another turn, calls of tools, a check of the
 answer, or the end. It yields one step at a time and receives what came of it. The driver of batches
 and the live provider drive the same generator: they send, store and run functions, and decide
-nothing. A driver that takes over enters it where the ledger says that the conversation stands.
+nothing. A driver that takes over continues it from the state in the ledger.
 
 The existing bytes of the params stay unchanged and come first. So the next turn begins with the
 same prefix, which is in the API's prompt cache.
@@ -112,7 +112,7 @@ class End(NamedTuple):
 
     @property
     def is_by_interruption(self) -> bool:
-        """Whether a tool was interrupted, which only a process with the tools can tell."""
+        """Whether a tool was interrupted, which only a process with the tools can see."""
         return self.stopped is Stop.TOOL_INTERRUPTED
 
 

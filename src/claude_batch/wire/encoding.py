@@ -1,7 +1,7 @@
 """Messages params and batch bodies as bytes: each request is checked and encoded once, here.
 
 In a batch, a mistake appears as an errored line hours later. So every known rule is checked here.
-Unknown values pass, because the API may know them.
+Unknown values pass, because the API may accept them.
 
 A batch's body is ``{"requests":[ITEM,ITEM,…]}`` with ``ITEM = {"custom_id":"…","params":PARAMS}``.
 The params' bytes are stored in the ledger and sent unchanged, so the size of a body is known

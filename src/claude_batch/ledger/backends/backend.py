@@ -50,7 +50,7 @@ class ProcessLock(Protocol):
     """This process's name in the ledger; no other process ever uses it."""
 
     def tick(self) -> None:
-        """Show that the engine's loop runs. Where a lock can tell, others drive if it hangs."""
+        """Show that the engine's loop runs, so that other processes do not take its place."""
         ...
 
     def release(self) -> None:
@@ -64,7 +64,7 @@ class Watch(Protocol):
     def changed(self) -> bool:
         """Return True if another process has committed since the last call.
 
-        It may say so without a commit. Raises the driver's own errors.
+        It may also return True without a commit. Raises the driver's own errors.
         """
         ...
 
@@ -100,9 +100,9 @@ class Fetches:
         return []
 
     def withdraw(self, batch_id: int) -> FetchedBy:
-        """Return who fetches a batch. If it is no other process, the batch is no longer offered.
+        """Return which process fetches a batch; end the offer unless another process does.
 
-        The driver calls this. What a dead process has claimed falls to the driver.
+        The driver calls this. It fetches what a dead process has claimed.
         """
         return "driver"
 
@@ -267,7 +267,7 @@ class Backend(ABC):
 
     @contextmanager
     def joining_many(self, tx: Connection) -> Generator[None]:
-        """Expect the statements of the block to join many rows, whatever the statistics say.
+        """Expect the statements of the block to join many rows, whatever the statistics are.
 
         Statistics may be older than the rows of the batch that is worked on.
         """
@@ -320,7 +320,7 @@ class Backend(ABC):
         """Return whether a process still lives, or may live."""
 
     def workers(self) -> list[Worker]:
-        """Return the living processes, if the backend knows them."""
+        """Return the living processes, if the backend records them."""
         return []
 
     @abstractmethod

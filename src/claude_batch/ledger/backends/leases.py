@@ -57,7 +57,7 @@ from claude_batch.ledger.backends.postgres_connections import (
 from claude_batch.ledger.schema import batches
 
 own_tables: MetaData = MetaData()
-"""Tables that only this backend has: who lives, who drives, and who fetches."""
+"""Tables that only this backend has: processes, leader locks and fetches."""
 
 processes: Table = Table(
     "processes",
@@ -66,7 +66,8 @@ processes: Table = Table(
     Column("host", String, nullable=False),
     Column("pid", Integer, nullable=False),
     Column("machine", String, nullable=False),  # which pids it shares with others; "" if unknown
-    Column("begun", BigInteger, nullable=False),  # tells it from a later process with its pid
+    # Distinguishes it from a later process with its pid.
+    Column("begun", BigInteger, nullable=False),
     Column("beat", Float, nullable=False),  # this and the next by the server's clock
     Column("expires", Float, nullable=False),
     Column("settings", Text, nullable=False),  # those that all need to have in common, or ""
@@ -99,7 +100,7 @@ Longer than the loop waits for a server that was lost, or works on one large bat
 """
 
 _LAST_BEAT = 5.0
-"""Seconds that the end of a process waits for a heartbeat on its way."""
+"""Seconds that the end of a process waits for a heartbeat in progress."""
 
 _FORGET = 100.0
 """Seconds after its end by which the row of a dead process is removed."""
@@ -133,7 +134,7 @@ class Leases:
         """The settings that all processes need to have in common; "" if this one never drives."""
         self._ticked: float | None = None
         self._machine = ""
-        """As `_identity` says, with the address that the server sees; "" before it lives."""
+        """As `_identity` returns it, with the address that the server sees; "" before it lives."""
         self._held: dict[str, int] = {}
         """The seats that this process holds: the workspace by the holder's name.
 
@@ -277,7 +278,7 @@ class Leases:
     def _give_seats_up(self) -> None:
         """Let others drive and fetch, because this process's loop hangs.
 
-        Should it go on, the epochs of its seats exclude its writes as soon as another has sat down.
+        If it continues later, the epochs exclude its writes as soon as another process drives.
         """
         for holder, workspace_id in list(self._held.items()):
             _log.warning(
@@ -312,8 +313,8 @@ class Leases:
             self._held.clear()
             beating.join(_LAST_BEAT)
             if beating.is_alive():
-                # The server takes what it is sent and never answers.
-                self._say_left("no answer")
+                # The server accepts the connection but never answers.
+                self._log_unreleased("no answer")
                 return
             try:
                 with self.connections.leasing() as tx:
@@ -321,9 +322,9 @@ class Leases:
                     tx.execute(delete(seats).where(seats.c.process == self.process))
                     tx.execute(delete(processes).where(processes.c.name == self.process))
             except self.connections.faults as error:
-                self._say_left(error)
+                self._log_unreleased(error)
 
-    def _say_left(self, error: object) -> None:
+    def _log_unreleased(self, error: object) -> None:
         _log.info("the leader lock is free only after %g s: %s", self._settings.take_over, error)
 
     def is_alive(self, process: str) -> bool:
@@ -339,7 +340,8 @@ class Leases:
     def _is_alive(self, row: Any, now: float) -> bool:
         if row.expires <= now:
             return False
-        # Of a process that shares its pids with this one, the operating system knows more.
+        # If a process shares its pids with this one, the operating system shows whether it has
+        # ended.
         shares = bool(self._machine) and row.machine == self._machine
         return not (shares and _has_ended(row.pid, row.begun))
 
@@ -414,7 +416,7 @@ class Leases:
                     )
                 )
         except self.connections.faults as error:
-            self._say_left(error)
+            self._log_unreleased(error)
 
 
 def server_time(tx: Connection) -> float:
@@ -423,11 +425,11 @@ def server_time(tx: Connection) -> float:
 
 
 def _identity() -> tuple[str, int]:
-    """Return what is common to processes that see each other's pids, and when this one began.
+    """Return an id shared by the processes that see each other's pids, and when this one began.
 
     Linux numbers each boot of a machine, and each namespace of pids, as containers have their own.
-    Copies of a running machine have the same numbers, but mostly another name. The text is empty
-    where nothing tells.
+    Copies of a running machine have the same numbers, but mostly another name. The text is empty if
+    nothing identifies them.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
@@ -440,7 +442,7 @@ def _identity() -> tuple[str, int]:
 def _begun(pid: int) -> int | None:
     """Return when a process began, in ticks since the boot; None if it has ended.
 
-    Raises `OSError` if the system does not tell. See
+    Raises `OSError` if the system does not report it. See
     https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
     """
     try:
@@ -610,7 +612,7 @@ class SharedFetches(Fetches):
 
     def leave(self, claim: FetchClaim, *, offer: bool) -> None:
         self._held.discard(claim.holder)
-        # What another process has taken over, or what is done, stays as it is.
+        # Rows that another process has taken over, or that are done, stay unchanged.
         unfinished = _is(claim) & ~fetches.c.done
         self._leases.write_soon(
             update(fetches).where(unfinished).values(process="", holder="")

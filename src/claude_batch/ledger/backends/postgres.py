@@ -71,8 +71,9 @@ _REPLICATION = text(
     "coalesce(r.state, 'streaming') = 'streaming' AND NOT EXISTS (SELECT 1 FROM "
     "pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical'))"
 )
-"""What makes a commit wait for standbys, and how many there are. A user without special rights sees
-no state of theirs (https://www.postgresql.org/docs/current/monitoring-stats.html)."""
+"""The settings that make a commit wait for standbys, and the number of standbys. A user without
+special rights sees no state of theirs
+(https://www.postgresql.org/docs/current/monitoring-stats.html)."""
 
 
 class PostgresBackend(Backend):
@@ -142,7 +143,7 @@ class PostgresBackend(Backend):
         pass  # a connection ends with its database
 
     def check_empty(self) -> None:
-        pass  # A dropped schema leaves nothing beside it that could tell.
+        pass  # Nothing outside a schema records that it was dropped.
 
     def close(self) -> None:
         self._leases.end()
@@ -183,7 +184,7 @@ class PostgresBackend(Backend):
         return self._clock.now()
 
     def server(self, tx: Connection) -> str:
-        # The timeline rises when a standby is promoted. pg_control_checkpoint() tells only after
+        # The timeline rises when a standby is promoted. pg_control_checkpoint() shows it only after
         # the next checkpoint. A table that is restored in its old place has another oid.
         return str(
             tx.scalar(

@@ -36,8 +36,8 @@ DEFAULT_SCHEMA = "claude_batch"
 _BEGIN_READ = """
 SELECT set_config('search_path', %(schema)s, true), set_config('statement_timeout', '0', true)
 """
-"""What begins a transaction. A time-out of the role would end a statement about a large batch each
-time, however often it is repeated."""
+"""Statement that begins a transaction. A time-out of the role would end a statement about a large
+batch each time, however often it is repeated."""
 
 _BEGIN_WRITE = f"""
 {_BEGIN_READ},
@@ -45,7 +45,7 @@ _BEGIN_WRITE = f"""
     set_config('lock_timeout', '8s', true),
     pg_advisory_xact_lock(%(lock)s), pg_notify(%(channel)s, '')
 """
-"""What begins a write transaction.
+"""Statements that begin a write transaction.
 
 All writes of a ledger take one lock, so that they follow each other as in SQLite; a transaction can
 then read what it decides by. A process that stops in one is ended by the server after 5 seconds,
@@ -96,18 +96,18 @@ _KEEPALIVE = {
 
 
 _RESTARTS = re.compile("the database system is (starting up|shutting down|in recovery mode)")
-"""What a server says for as long as it restarts. What it says of other reasons may never pass."""
+"""Messages of a server that restarts. Other refusals may never pass."""
 
 
 _CROWDED = re.compile("too many (clients|connections)|connection slots are reserved")
-"""What a server says as long as others have all of its connections, or of the role's."""
+"""Messages of a server without a free connection, for anybody or for the role."""
 
 
 _MISTAKES = re.compile(
     "definition of service|does not support SSL|certificate|no password supplied|"
     "invalid (port|sslmode|[a-z_]+ value)"
 )
-"""What the driver says of an address or of settings that never work."""
+"""Messages of the driver about an address or settings that never work."""
 
 
 def application_of(process: str) -> str:
@@ -145,7 +145,7 @@ class PostgresConnections:
             **url.query,
             # By its name others end the sessions of a dead process.
             "application_name": application_of(self.process),
-            # Whatever the role or PGCLIENTENCODING says.
+            # Overrides the role and PGCLIENTENCODING.
             "client_encoding": "utf8",
         }
         try:
@@ -161,7 +161,8 @@ class PostgresConnections:
         # Every transaction of a read sees one state, as in SQLite.
         self.engine: Engine = engine.execution_options(
             isolation_level="REPEATABLE READ",
-            # Else the row count of an INSERT is -1, and one that met a conflict counts as done.
+            # Otherwise the row count of an INSERT is -1, and an INSERT that met a conflict counts
+            # as done.
             preserve_rowcount=True,
         )
 
@@ -207,7 +208,7 @@ class PostgresConnections:
 
     @contextmanager
     def leasing(self) -> Generator[Connection]:
-        """Begin a write transaction that tells nobody of a change."""
+        """Begin a write transaction that notifies no other process."""
         with self.engine.connect() as plain:
             connection = self.writer(plain).execution_options(claude_batch_write="lease")
             with connection.begin():
@@ -253,7 +254,7 @@ def _url_of(location: str) -> tuple[URL, str]:
             "postgresql://USER:PASSWORD@HOST:5432/DATABASE"
         ) from None
     if "@" in (url.host or ""):
-        # What follows the first @ would be in the driver's messages as the name of a host.
+        # The driver would print the text after the first @ as a host's name.
         raise LedgerError("the ledger's URL has an @ in its password; it is written %40 there")
     if "\0" in unquote(location):
         raise LedgerError("the ledger's URL has a NUL character")  # libpq would end there
@@ -276,7 +277,7 @@ def fault_of(error: object) -> LedgerFault:
     state = str(getattr(error, "sqlstate", None) or "")
     if not state:
         # Without a SQLSTATE the server was never reached, or the connection was lost; or it refused
-        # the user or the database, which the driver tells in words only.
+        # the user or the database, which the driver reports as text only.
         if _CROWDED.search(str(error)):
             return "busy"
         refused = _MISTAKES.search(str(error)) or (
@@ -404,7 +405,7 @@ _elapsed: Final[Callable[[], float]] = (
 
 
 _SLOW: Final = 1.0
-"""Seconds for an answer from which on it tells too little, because the process may have slept."""
+"""Seconds after which an answer is too inexact, because the process may have slept."""
 
 
 class ServerClock:
@@ -412,7 +413,7 @@ class ServerClock:
 
     def __init__(self) -> None:
         self._ahead: float | None = None
-        """What the server's time has more than `_elapsed`."""
+        """Seconds by which the server's time exceeds `_elapsed`."""
 
     def read(self, ask: Callable[[], float]) -> None:
         """Set the clock by a query that returns the server's seconds since the epoch.

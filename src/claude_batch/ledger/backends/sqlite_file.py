@@ -176,7 +176,7 @@ class Examined:
     """What a ledger's file contains, read without a change to it or to the files beside it."""
 
     damage: list[str]
-    """What SQLite's whole check found, at most `_MOST_PROBLEMS` lines."""
+    """Problems that SQLite's full check found, at most `_MOST_PROBLEMS` lines."""
     meta: dict[str, str]
     """The metadata, such as ``schema_version``; empty if the file is no ledger."""
     workspaces: list[dict[str, Any]]
@@ -348,7 +348,7 @@ def _name(uid: int) -> str:
 
 
 def holder_of(path: Path) -> int | None:
-    """Return the id of the process that holds a lock; None if the system does not tell."""
+    """Return the id of the process that holds a lock; None if the system does not report it."""
     try:
         about, locks = path.stat(), Path("/proc/locks").read_text("utf-8").splitlines()
     except OSError:
