@@ -494,6 +494,21 @@ Feature: A ledger on PostgreSQL
       | refusal | SET request_count=(batches.request_count - | lose_answer |
       | refusal | SET request_count=(batches.request_count - | lose_commit |
 
+  Scenario Outline: A call whose COMMIT had no answer is asked once when its caller asks again: <fault>
+    Given a proxy before the PostgreSQL server
+    And an API
+    And a batch provider
+    And a COMMIT that has "INSERT INTO requests" fails by "<fault>"
+    When the actor is asked in vain: "hello"
+    Then the fault has happened
+    When the actor is asked: "hello"
+    Then the API has processed each of 1 requests once
+
+    Examples:
+      | fault       |
+      | lose_answer |
+      | lose_commit |
+
   Scenario Outline: A command goes on if its link breaks while it stores <what>: <fault>
     Given a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts
