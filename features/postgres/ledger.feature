@@ -474,6 +474,41 @@ Feature: A ledger on PostgreSQL
       | lose_answer |
       | lose_commit |
 
+  Scenario Outline: A live call is settled once, although the COMMIT of its end fails: <end>, <fault>
+    Given a proxy before the PostgreSQL server
+    And a command's file "prompts.jsonl" of 3 prompts
+    And the API answers live calls with the first {"type": "error", "status": 529}
+    And a COMMIT that has "<words>" fails by "<fault>"
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --mode live --budget 1
+    Then the fault has happened
+    And the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has processed each of 3 requests once
+    And what 0 calls can cost live is kept, and nothing is reserved
+    And the budgets account for the API's bill
+
+    Examples:
+      | end     | words                                      | fault       |
+      | answer  | spent=(charges.spent +                     | lose_answer |
+      | answer  | spent=(charges.spent +                     | lose_commit |
+      | refusal | SET request_count=(batches.request_count - | lose_answer |
+      | refusal | SET request_count=(batches.request_count - | lose_commit |
+
+  Scenario Outline: A call whose COMMIT had no answer is asked once when its caller asks again: <fault>
+    Given a proxy before the PostgreSQL server
+    And an API
+    And a batch provider
+    And a COMMIT that has "INSERT INTO requests" fails by "<fault>"
+    When the actor is asked in vain: "hello"
+    Then the fault has happened
+    When the actor is asked: "hello"
+    Then the API has processed each of 1 requests once
+
+    Examples:
+      | fault       |
+      | lose_answer |
+      | lose_commit |
+
   Scenario Outline: A command goes on if its link breaks while it stores <what>: <fault>
     Given a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts

@@ -236,6 +236,14 @@ def take_over(tx: Connection, seqs: Sequence[int], own: str) -> None:
         tx.execute(_TAKE_OVER, [{"seq": seq, "new_process": own} for seq in seqs])
 
 
+def rows_of(tx: Connection, identifiers: Collection[str]) -> list[int]:
+    """Return the row numbers of those of these requests that are stored."""
+    found: list[int] = []
+    for some in in_chunks(identifiers):
+        found += tx.scalars(select(requests.c.seq).where(requests.c.id.in_(some)))
+    return found
+
+
 def let_go(tx: Connection, seqs: Sequence[int], own: str) -> None:
     """Let these calls go: no caller waits any more, and an equal call may take them over.
 

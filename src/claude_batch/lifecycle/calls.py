@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import ActorError, KeyConflictError
+from claude_batch.core.errors import ActorError, KeyConflictError, LedgerError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.quantities import count_of, tally
@@ -101,6 +101,8 @@ class _Flush:
     lanes: dict[tuple[int, LaneHeaders], int] = field(
         default_factory=dict[tuple[int, LaneHeaders], int]
     )
+    identifiers: list[str] = field(default_factory=list[str])
+    """Ids of the new requests."""
     stored: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """New calls by run and actor."""
     retried: Counter[str] = field(default_factory=Counter[str])
@@ -168,6 +170,8 @@ class CallStore:
         self._taken: list[int] = []
         self._failed: list[int] = []
         self._let_go: list[int] = []
+        self._in_doubt: list[str] = []
+        """Ids of requests that may be stored, although their callers got an error."""
         self._left: list[int] = []
         self._dropped: list[int] = []
 
@@ -196,7 +200,7 @@ class CallStore:
     @property
     def has_notes(self) -> bool:
         """Whether there are marks to be written."""
-        return bool(self._taken or self._let_go or self._left)
+        return bool(self._taken or self._let_go or self._left or self._in_doubt)
 
     @property
     def has_left(self) -> bool:
@@ -217,6 +221,8 @@ class CallStore:
         single_calls.mark_taken(tx, self._taken, now, self._repeated)
         held_requests.remember_failures(tx, self._failed, now)
         single_calls.let_go(tx, self._let_go, self._process)
+        stored = single_calls.rows_of(tx, self._in_doubt)
+        single_calls.let_go(tx, stored, self._process)
         single_calls.withdraw(tx, self._left, self._process)
         others = single_calls.taken_over(tx, self._dropped, self._process)
         for seq in set(self._dropped) - others:
@@ -227,6 +233,7 @@ class CallStore:
         self._taken.clear()
         self._failed.clear()
         self._let_go.clear()
+        self._in_doubt.clear()
         self._left.clear()
         self._dropped.clear()
 
@@ -237,31 +244,38 @@ class CallStore:
         """
         flush = _Flush()
         fresh: dict[CallGroup, list[Call]] = {}
-        with self._ledger.write() as tx:
-            # First, so that the following queries see what was taken or let go here.
-            self._note(tx)
-            for call in calls:
-                if call.options.key is not None:
-                    # Keys are looked up one by one, so that two calls of one flush can share one.
-                    self._store_keyed(tx, call, flush)
-                    continue
-                fresh.setdefault(call.group, []).append(call)
-            self._repeat_failures(tx, fresh, flush)
-            asking = [
-                call
-                for members in fresh.values()
-                for call in members
-                if not call.options.joins_nothing
-            ]
-            orphans = self._orphans(tx, asking)
-            tried = self._tried(tx, asking)
-            for group, members in fresh.items():
-                new = self._take_over(tx, group, members, orphans, flush)
-                flush.unjoined += [call for call in new if call.options.orphan_only]
-                new = [call for call in new if not call.options.orphan_only]
-                new = self._rejoin(tx, group, new, tried, flush)
-                if new:
-                    flush.waiting += self._store_group(tx, group, new, flush)
+        try:
+            with self._ledger.write() as tx:
+                # First, so that the following queries see what was taken or let go here.
+                self._note(tx)
+                for call in calls:
+                    if call.options.key is not None:
+                        # Keys are looked up one by one, so that two calls of one flush can share
+                        # One by one, so that two calls of one flush can share a key.
+                        self._store_keyed(tx, call, flush)
+                        continue
+                    fresh.setdefault(call.group, []).append(call)
+                self._repeat_failures(tx, fresh, flush)
+                asking = [
+                    call
+                    for members in fresh.values()
+                    for call in members
+                    if not call.options.joins_nothing
+                ]
+                orphans = self._orphans(tx, asking)
+                tried = self._tried(tx, asking)
+                for group, members in fresh.items():
+                    new = self._take_over(tx, group, members, orphans, flush)
+                    flush.unjoined += [call for call in new if call.options.orphan_only]
+                    new = [call for call in new if not call.options.orphan_only]
+                    new = self._rejoin(tx, group, new, tried, flush)
+                    if new:
+                        flush.waiting += self._store_group(tx, group, new, flush)
+        except LedgerError:
+            # They may be stored, if only the answer of the COMMIT was lost. No caller waits for
+            # them, so equal calls take them over.
+            self._in_doubt += flush.identifiers
+            raise
         self._noted()
         self._repeated.update(flush.rejoined)
         self._stored, self._retried, self.bounded = flush.stored, flush.retried, flush.bounded
@@ -641,6 +655,7 @@ class CallStore:
         if reserved[0][1] is not None:
             budgets.price_by(tx, self._prices.digest)
             flush.bounded.add(run_id)
+        flush.identifiers += [each.id for each in new]
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=due)
         flush.stored[run_id, group[1]] += len(calls)
         if mode.reuse:

@@ -597,9 +597,19 @@ class LiveCalls(DriverPart):
             (self._calls[task], task.result(), disposition) for task, disposition in done.items()
         ]
 
+        noted: list[CallEnd] = []
+
         def note() -> list[CallEnd]:
+            nonlocal noted
             with self._ledger.write(seat) as tx:
-                return self._note(tx, seat, ended)
+                # An earlier try may be stored, if only the answer of its COMMIT was lost. To settle
+                # a call again would count its cost twice.
+                if not noted or any(
+                    live_calls.is_under_way(tx, call.request.seq, call.batch_id, call.sending)
+                    for call, _, _ in ended
+                ):
+                    noted = self._note(tx, seat, ended)
+                return noted
 
         ends = await until_stored(note, f"{len(ended)} live answers cannot be stored yet")
         for task in done:
