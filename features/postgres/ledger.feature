@@ -474,6 +474,29 @@ Feature: A ledger on PostgreSQL
       | lose_answer |
       | lose_commit |
 
+  Scenario Outline: Budgets count live answers once whose COMMIT had no answer: <fault>
+    Given a proxy before the PostgreSQL server
+    And a command's file "prompts.jsonl" of 3 prompts
+    And a COMMIT that has "spent=(charges.spent" fails by "<fault>"
+    When a command runs: budget --daily 5
+    And a command runs: run actor.yaml prompts.jsonl -o out.jsonl --mode live
+    Then the fault has happened
+    And the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has processed each of 3 requests once
+    When a command runs: budget --json
+    Then the command line prints
+      """
+      "spent": 255000,
+      "in_doubt": 0,
+      "reserved": 0,
+      """
+
+    Examples:
+      | fault       |
+      | lose_answer |
+      | lose_commit |
+
   Scenario Outline: A command goes on if its link breaks while it stores <what>: <fault>
     Given a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts

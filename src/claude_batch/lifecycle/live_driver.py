@@ -597,9 +597,18 @@ class LiveCalls(DriverPart):
             (self._calls[task], task.result(), disposition) for task, disposition in done.items()
         ]
 
+        first, noted = ended[0][0], list[CallEnd]()
+
         def note() -> list[CallEnd]:
+            nonlocal noted
             with self._ledger.write(seat) as tx:
-                return self._note(tx, seat, ended)
+                # If the answer of a COMMIT was lost, it may have stored them all: charges count
+                # each end of a call once.
+                if not noted or live_calls.is_under_way(
+                    tx, first.request.seq, first.batch_id, first.sending
+                ):
+                    noted = self._note(tx, seat, ended)
+            return noted
 
         ends = await until_stored(note, f"{len(ended)} live answers cannot be stored yet")
         for task in done:
