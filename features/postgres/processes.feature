@@ -52,6 +52,20 @@ Feature: Processes of several machines know who lives and who drives
     Then process B could not drive before the call was answered
     And in the ledger the states of the requests are ["succeeded"]
 
+  Scenario Outline: A live call in progress is answered although the claim of another one fails: <fault>
+    Given a proxy before the PostgreSQL server
+    And a provider that makes a live call of 2 seconds, with "heartbeat" 1
+    And a COMMIT that has "SET request_count=(batches.request_count" fails by "<fault>"
+    When a run of 1 prompts is submitted
+    And the run is waited for
+    Then the fault has happened
+    And in the ledger the states of the requests are ["succeeded", "succeeded"]
+
+    Examples:
+      | fault       |
+      | lose_answer |
+      | lose_commit |
+
   Scenario: A process whose connections are all in use is alive again once some are free
     Given process A, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
     And process B, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1

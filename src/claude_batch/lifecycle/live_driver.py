@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import BudgetScope, HaltReason
+from claude_batch.core.errors import BudgetScope, HaltReason, LedgerError
 from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import RequestFault
@@ -240,10 +240,16 @@ class LiveCalls(DriverPart):
                 await self._collect(seat)
                 # Any event that ended the wait may have freed room for the held requests.
                 self._held.clear()
+        except LedgerError:
+            # No other process can store the answers in progress, and they are paid for.
+            while self._calls:
+                await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
+                await self._collect(seat)
+            raise
         finally:
             reading = [] if self._reading is None else [self._reading]
             self._reading = None
-            # Only if the leader lock or the disk is lost: the calls in progress are lost with it.
+            # Only if the leader lock is lost: the calls in progress are lost with it.
             for task in (*self._calls, *reading):
                 task.cancel()
             await asyncio.gather(*self._calls, *reading, return_exceptions=True)
