@@ -359,6 +359,30 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 0
     And the command line has written 2 answers in order to "out.jsonl"
 
+  Scenario: Unknown requests that the deadline would end unsent are not sent again before they are given up
+    Given a command's API with {"listed_after": 3600}
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --deadline 3s --deadline-margin 1s --fallback none
+    And a command waits 3.0 seconds
+    And a command runs: unknown RUN --resubmit
+    Then the command line exits with 2 and says
+      """
+      RUN has reached the margin before its deadline, and sends nothing with `fallback: none`. Nothing was sent again. Requests with an unknown outcome end with: claude-batch unknown RUN --give-up
+      """
+    When a command runs: unknown RUN --give-up
+    And a command runs: unknown RUN --resubmit
+    Then the command line exits with 0 and says
+      """
+      2 requests of RUN queued again
+      """
+    When a command runs: resume RUN
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "out.jsonl"
+
   Scenario: What a command says to type names the ledger that was typed
     Given a command's API with {"latency": 0.3}
     And a command's file "asks.jsonl" of 2 prompts

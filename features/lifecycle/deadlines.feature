@@ -70,6 +70,22 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then 5 answers came from batches and 0 live, each paid once
     And the run's deadline was missed: 5 requests sent, but it is not known yet whether the API accepted them
 
+  Scenario: a request that waits to be sent again when its deadline ends it may have been billed
+    Given an API that takes 600 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": 1, "action": {"type": "drop_after"}},
+                 {"route": "create", "action": {"type": "error", "status": 529, "retry_after": 600}}]}
+      """
+    And a batch provider with {"deadline": "8s", "deadline_margin": "2s", "fallback": "none", "settling": 1, "on_unknown": "resubmit", "resubmit_after": 0}
+    When a run of 2 prompts is stored at once
+    And the results are read in order
+    Then result 1 failed with SubmissionUnknownError
+    And the error is a SubmissionUnknownError that says
+      """
+      It may have been billed
+      """
+
   Scenario: a sending that has proved not to have been accepted is asked live
     Given an API
     And the API has the faults

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, case, func, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, select, update
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
 from claude_batch.ledger.cancellations import request_cancels
 from claude_batch.ledger.held_requests import is_held
-from claude_batch.ledger.schema import batch_runs, batches, lanes, requests, runs
+from claude_batch.ledger.schema import (
+    batch_runs,
+    batches,
+    former_members,
+    lanes,
+    requests,
+    results,
+    runs,
+)
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import is_double
 
@@ -128,10 +136,32 @@ def withdraw(tx: Connection, run_id: str, now: float) -> bool:
     return bool(packed)
 
 
-def end_queued(tx: Connection, run_id: str) -> int:
-    """End a run's waiting requests as ``expired``: they did not run before the deadline."""
-    queued = requests.c.state == RequestState.QUEUED
-    return transitions.expire(tx, and_(requests.c.run_id == run_id, queued))
+def end_queued(tx: Connection, run_id: str) -> None:
+    """End a run's waiting requests, because they did not run before the deadline.
+
+    They become ``expired``, but ``lost`` if an earlier sending may have been accepted: that one may
+    have been billed, and its answer may still arrive.
+    """
+    queued = and_(requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED)
+    if tx.scalar(select(former_members.c.request_seq).limit(1)) is not None:
+        transitions.lose(tx, and_(queued, _in_doubt()), counts=False)
+    transitions.expire(tx, queued)
+
+
+def _in_doubt() -> ColumnElement[bool]:
+    """Return the condition for a request that left a batch undecided and has no line of it."""
+    line = exists().where(
+        results.c.request_seq == former_members.c.request_seq,
+        results.c.batch_id == former_members.c.batch_id,
+        results.c.sending == former_members.c.sending,
+    )
+    return exists().where(former_members.c.request_seq == requests.c.seq, ~line)
+
+
+def stops_sending(run: Record, now: float) -> bool:
+    """Return whether requests of a run that are queued now end unsent, because of its deadline."""
+    over = run.past_margin is not None or (run.deadline is not None and run.deadline <= now)
+    return over and run.fallback == "none"
 
 
 def conclude(tx: Connection, run_id: str, outcome: str, *, closed: float | None = None) -> None:

@@ -13,7 +13,7 @@ from claude_batch.core.errors import ActorConfigurationError, InvalidRequestErro
 from claude_batch.core.quantities import count_of, format_duration, format_time, tally
 from claude_batch.core.settings import Kind
 from claude_batch.core.states import BatchState, CandidateState, RequestState
-from claude_batch.ledger import live_calls, queries, retries, unknown_batches
+from claude_batch.ledger import live_calls, queries, retries, run_deadlines, unknown_batches
 from claude_batch.ledger.retries import ON_ORDER, Rerun, Retried
 from claude_batch.ledger.store import Ledger, Record, Transaction, now_in
 from claude_batch.ledger.submissions import INTERRUPTED
@@ -276,7 +276,8 @@ def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> int:
     """Send a run's unknown and lost requests again, or end the unknown ones as lost.
 
     Returns how many requests it affected. Sending them again may pay for them twice. While a
-    cancellation of the run is in progress, nothing is sent again.
+    cancellation of the run is in progress, or if its deadline would end the unknown ones unsent,
+    these are not sent again.
     """
     settle_interrupted(ledger)
     with ledger.write() as tx:
@@ -285,12 +286,22 @@ def decide_unknown(ledger: Ledger, run_id: str, *, resubmit: bool) -> int:
 
 def _resubmit(tx: Transaction, run_id: str) -> int:
     now = now_in(tx)
+    run = queries.run_row(tx, run_id)
     undecided = unknown_batches.undecided(tx, run_id)
+    if undecided and run_deadlines.stops_sending(run, now):
+        return 0
     count = sum(unknown_batches.resubmit(tx, row.id, now=now, run_id=run_id) for row in undecided)
     # While a cancellation is in progress, its other requests would be sent again too.
-    if queries.run_row(tx, run_id).cancelled is None or not queries.unfinished(tx, run_id):
+    if run.cancelled is None or not queries.unfinished(tx, run_id):
         count += unknown_batches.resubmit_lost(tx, run_id, now)
     return count
+
+
+def is_past_sending(ledger: Ledger, run_id: str) -> bool:
+    """Return whether unknown requests of a run are not sent again because of its deadline."""
+    with ledger.read() as tx:
+        stops = run_deadlines.stops_sending(queries.run_row(tx, run_id), now_in(tx))
+        return stops and bool(unknown_batches.undecided(tx, run_id))
 
 
 def _give_up(tx: Transaction, run_id: str) -> int:
