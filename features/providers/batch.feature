@@ -140,7 +140,8 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
     And the error is a AccountHaltedError that says
       """
       billing
-      stays queued
+      Nothing was marked failed: every request of run-
+      stays queued. Fix the cause, then run `claude-batch resume run-
       """
 
   Scenario: Low credit on single lines returns them to the queue and halts

@@ -231,6 +231,8 @@ Feature: Runs are durable: stored, sent, and answered whichever process asks
     Then the error is a AccountHaltedError that says
       """
       permission
+      every request of run-
+      then run `claude-batch resume run-
       """
 
   Scenario: Requests that expire at the API are tried again, then reported

@@ -218,11 +218,20 @@ class AccountHaltedError(ActorError):
     the same call again) continues.
     """
 
-    def __init__(self, message: str, *, reason: HaltReason, error_type: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: HaltReason,
+        error_type: str | None = None,
+        run_id: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.reason: HaltReason = reason
         self.error_type = error_type
         """The API's own error type, for example ``authentication_error``."""
+        self.run_id = run_id
+        """The run that waits in the ledger; None if nothing was stored."""
 
 
 BudgetScope = Literal["run", "actor", "day"]

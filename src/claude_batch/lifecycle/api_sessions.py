@@ -52,6 +52,12 @@ class ApiSession:
         return self.driver.workspace_id
 
     @property
+    def trouble(self) -> str:
+        """Why the API cannot be reached, in parentheses; empty if it has answered."""
+        contact = self.driver.contact
+        return f" ({contact.last_failure})" if contact.failures and not contact.made else ""
+
+    @property
     def is_driven(self) -> bool:
         """Whether its driver runs, in the leader's place or waiting for it."""
         return self.task is not None and not self.task.done()
@@ -81,52 +87,67 @@ def closed_words(location: str) -> str:
     )
 
 
-def halted_error(row: Any) -> AccountHaltedError:
-    """Return the error of a halted workspace, from its row."""
+def halted_error(row: Any, run_id: str) -> AccountHaltedError:
+    """Return the error of a run that waits in a halted workspace, from the workspace's row."""
     words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message
-    then = f"run `{workspaces.remedy_of(row.halt_reason)}`"
+    remedy = workspaces.remedy_of(row.halt_reason)
     then = (
-        f"First {then}, then repeat the call"
+        f"First run `{remedy}`, then repeat the call"
         if row.halt_reason == "ledger_behind"
-        else f"Fix the cause, then {then} or repeat the call"
+        else f"Fix the cause, then run `{remedy} {run_id}` or repeat the call"
     )
     return AccountHaltedError(
         f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every "
-        f"request stays queued. {then}",
+        f"request of {run_id} stays queued. {then}",
         reason=row.halt_reason,
         error_type=row.halt_type,
+        run_id=run_id,
     )
 
 
 def timed_out_error(
-    run_id: str, batch_id: str | None, mode: BatchProcessingMode, held: str = ""
+    run_id: str,
+    batch_id: str | None,
+    mode: BatchProcessingMode,
+    *,
+    held: str = "",
+    trouble: str = "",
 ) -> BatchTimeoutError:
     """Return the error of a call that was not answered in time.
 
     ``batch_id`` is the API's id, if its request was sent. ``held`` is what holds the request back,
-    if anything does.
+    if anything does, and ``trouble`` is that of its session.
     """
     kept = (
         "it was cancelled; the results so far are kept"
         if mode.on_timeout == "cancel"
-        else "it stays in the ledger; continue with `claude-batch resume`"
+        else f"it stays in the ledger; continue with `claude-batch resume {run_id}`, or repeat the "
+        "call"
     )
     where = f"batch {batch_id}" if batch_id else "not yet submitted"
     if held:
         where += f": {held}"
     return BatchTimeoutError(
-        f"no answer within max_wait ({format_duration(mode.max_wait)}), {run_id}, {where}: {kept}",
+        f"no answer within max_wait ({format_duration(mode.max_wait)}), {run_id}, "
+        f"{where}{trouble}: {kept}",
         run_id=run_id,
         batch_ids=(batch_id,) if batch_id else (),
     )
 
 
 def run_timed_out_error(
-    run_id: str, batch_ids: tuple[str, ...], unknown: int, *, max_wait: float, cancelled: bool
+    run_id: str,
+    batch_ids: tuple[str, ...],
+    unknown: int,
+    *,
+    max_wait: float,
+    cancelled: bool,
+    trouble: str = "",
 ) -> BatchTimeoutError:
     """Return the error of a run that did not finish in time.
 
-    ``unknown`` is the number of requests that the API may or may not have accepted.
+    ``unknown`` is the number of requests that the API may or may not have accepted. ``trouble`` is
+    that of its session.
     """
     kept = (
         "it was cancelled; the results so far are kept. To send the others again, repeat the "
@@ -140,7 +161,7 @@ def run_timed_out_error(
             "again, because they may have been paid for"
         )
     return BatchTimeoutError(
-        f"{run_id} did not finish within max_wait ({format_duration(max_wait)}): {kept}",
+        f"{run_id} did not finish within max_wait ({format_duration(max_wait)}){trouble}: {kept}",
         run_id=run_id,
         batch_ids=batch_ids,
     )
@@ -155,7 +176,7 @@ def other_key_error(run_id: str, theirs: str | None, ours: str | None) -> Accoun
             ". If both keys belong to one workspace, confirm it with `claude-batch ledger "
             f"confirm-key {run_id}`"
         )
-    return AccountHaltedError(f"{words}. Everything is kept", reason="other_key")
+    return AccountHaltedError(f"{words}. Everything is kept", reason="other_key", run_id=run_id)
 
 
 @contextlib.contextmanager

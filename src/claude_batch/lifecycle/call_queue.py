@@ -276,7 +276,8 @@ class CallQueue:
             with self._ledger.read() as tx:
                 row = workspaces.workspace_row(tx, session.workspace_id)
             if workspaces.halt_stands(row, self._ledger.now()):
-                self._waiting.fail(self._waiting.of(session), lambda _, row=row: halted_error(row))
+                waiters = self._waiting.of(session)
+                self._waiting.fail(waiters, lambda each, row=row: halted_error(row, each.run_id))
 
     def runs(self) -> list[str]:
         """Return the runs whose calls somebody waits for."""
@@ -292,11 +293,15 @@ class CallQueue:
 
     def fail_closed(self, session: ApiSession | None = None) -> None:
         """Fail the callers of a session, or all, because the provider is closed."""
-        stopped = EngineStoppedError(
-            "the provider was closed while the call waited; its request stays in the ledger"
-        )
         waiters = self._waiting.all() if session is None else self._waiting.of(session)
-        self._waiting.fail(waiters, lambda _: stopped)
+        self._waiting.fail(
+            waiters,
+            lambda each: EngineStoppedError(
+                f"the provider was closed while the call waited; its request stays in the ledger, "
+                f"in {each.run_id}. Continue with `claude-batch resume {each.run_id}`, or repeat "
+                "the call with a new provider"
+            ),
+        )
 
     def _time_out(self, waiter: Waiter) -> None:
         try:
@@ -315,7 +320,12 @@ class CallQueue:
             batch_id = queries.batch_of(tx, waiter.seq)
             held = None if batch_id else held_of(tx, waiter.run_id, self._ledger.now())
         words = "" if held is None else held.describe(waiter.run_id)
-        self._waiting.fail([waiter], lambda w: timed_out_error(w.run_id, batch_id, mode, words))
+        session = waiter.workspace
+        trouble = session.trouble if isinstance(session, ApiSession) else ""
+        self._waiting.fail(
+            [waiter],
+            lambda w: timed_out_error(w.run_id, batch_id, mode, held=words, trouble=trouble),
+        )
 
     # Callers that leave ----------------------------------------------------------------------
 

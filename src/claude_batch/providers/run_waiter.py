@@ -141,7 +141,7 @@ class RunWaiter:
             if unsent <= held:
                 return
             if workspaces.halt_stands(workspace, self._engine.ledger.now()):
-                raise halted_error(workspace)
+                raise halted_error(workspace, self._run_id)
             _, session = yield Pause(self._access.engine_access.opening())
             if (
                 workspace.wait_until or 0
@@ -230,7 +230,7 @@ class RunWaiter:
             self._intervals = None
         workspace, at_api, unknown, held = yield Pause(self._engine.look(self._at_api))
         if workspaces.halt_stands(workspace, self._engine.ledger.now()) and not at_api:
-            raise halted_error(workspace)
+            raise halted_error(workspace, self._run_id)
         if held is not None and held.for_good:
             raise held_error(self._run_id, held)
         if self._engine.ledger.now() < self._deadline:
@@ -253,5 +253,10 @@ class RunWaiter:
     def _timed_out(self, batch_ids: tuple[str, ...], unknown: int) -> BatchTimeoutError:
         cancelled = self._on_timeout == "cancel"
         return run_timed_out_error(
-            self._run_id, batch_ids, unknown, max_wait=self._max_wait, cancelled=cancelled
+            self._run_id,
+            batch_ids,
+            unknown,
+            max_wait=self._max_wait,
+            cancelled=cancelled,
+            trouble=self._access.session().trouble,
         )
