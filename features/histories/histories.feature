@@ -29,6 +29,10 @@ Feature: Random histories keep the promises
     When random histories with runs that are asked again are played
     Then none of them breaks a promise
 
+  Scenario: Random histories with equal requests keep the promises
+    When random histories with equal requests are played
+    Then none of them breaks a promise
+
   Scenario Outline: A driver that <rule> is found out
     When random histories are played with a driver that <rule>
     Then one of them breaks a promise
@@ -64,3 +68,6 @@ Feature: Random histories keep the promises
       | makes a new run of what is asked again                    |
       | retries what is lost with what has failed                 |
       | takes a run up that is being cancelled                    |
+      | sends what an equal request has the answer to     |
+      | forgets the keys of calls                         |
+      | makes a call again whose process has died         |

@@ -236,7 +236,7 @@ class LifecycleMachine(RuleBasedStateMachine):
                 self.process.ledger,
                 lambda request: EncodedRequest(str(request.prompt).encode(), LaneHeaders()),
                 self._new_run(mode, self._actor_of(inputs)),
-                identity=b"",
+                identity=self._identity_of(inputs),
             )
             # Known before it is whole: whoever dies in between may have stored all of it.
             self.runs.append(writer.run_id)
@@ -260,6 +260,9 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     def _actor_of(self, inputs: Sequence[str]) -> str:
         return "model"
+
+    def _identity_of(self, inputs: Sequence[str]) -> bytes:
+        return b""
 
     def _store_calls(self, mode: BatchProcessingMode, count: int) -> None:
         def store() -> None:

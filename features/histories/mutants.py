@@ -17,6 +17,7 @@ from claude_batch.ledger import (
     charges,
     conversations,
     enqueue,
+    held_requests,
     high_water,
     recovered_batches,
     retries,
@@ -48,7 +49,7 @@ from histories.api import SimulatedClient
 __all__ = ["MUTANTS"]
 
 LIVE, RESTORED, TALKS = "live calls", "restored copies", "conversations"
-AGAIN = "runs that are asked again"
+AGAIN, EQUAL = "runs that are asked again", "equal requests"
 
 
 def _hasty() -> AbstractContextManager[object]:
@@ -261,6 +262,21 @@ def _premature() -> AbstractContextManager[object]:
     return patch.object(retries, "unfinished", lambda *_: 0)
 
 
+# Equal requests -------------------------------------------------------------------------------
+
+
+def _wasteful() -> AbstractContextManager[object]:
+    return patch.object(held_requests, "take_answers", lambda *_: None)
+
+
+def _keyless() -> AbstractContextManager[object]:
+    return patch.object(single_calls, "remember_call", lambda *_: None)
+
+
+def _heartless() -> AbstractContextManager[object]:
+    return patch.object(single_calls, "orphans", lambda *_, **__: [])
+
+
 class Mutant(NamedTuple):
     """A driver that breaks a promise."""
 
@@ -307,4 +323,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "makes a new run of what is asked again": Mutant(_forgetting_runs, family=AGAIN),
     "retries what is lost with what has failed": Mutant(_obliging, family=AGAIN),
     "takes a run up that is being cancelled": Mutant(_premature, family=AGAIN),
+    "sends what an equal request has the answer to": Mutant(_wasteful, family=EQUAL),
+    "forgets the keys of calls": Mutant(_keyless, family=EQUAL),
+    "makes a call again whose process has died": Mutant(_heartless, family=EQUAL),
 }

@@ -319,7 +319,7 @@ class OrdersMachine(LiveMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inputs: list[list[str]] = []
+        self.inputs: list[Sequence[str]] = []
 
     def _reach(self, point: CrashPoint) -> None:
         # Between two transactions all must hold, too.
@@ -333,7 +333,7 @@ class OrdersMachine(LiveMachine):
 
     def _ask_for(self, inputs: Sequence[str], mode: BatchProcessingMode) -> None:
         if inputs not in self.inputs:
-            self.inputs.append(list(inputs))
+            self.inputs.append(inputs)
         super()._ask_for(inputs, mode)
         run_id = self._known_of(inputs)
         if run_id is not None:
@@ -348,7 +348,7 @@ class OrdersMachine(LiveMachine):
         return mode.model_copy(update={"deadline": due})
 
     def _actor_of(self, inputs: Sequence[str]) -> str:
-        return ("model", "other")[self.inputs.index(list(inputs)) % 2]
+        return ("model", "other")[self.inputs.index(inputs) % 2]
 
     def ask_new(self, count: int, mode: tuple[bool, BatchProcessingMode], calls: bool) -> None:
         if calls:
@@ -365,7 +365,7 @@ class OrdersMachine(LiveMachine):
     ask_one = rule(**ASKING)(ask_new)
     ask_another = rule(**ASKING)(ask_new)
 
-    def _ask_anyhow(self, inputs: list[str], mode: tuple[bool, BatchProcessingMode]) -> None:
+    def _ask_anyhow(self, inputs: Sequence[str], mode: tuple[bool, BatchProcessingMode]) -> None:
         absolute, settings = mode
         if absolute and settings.deadline is not None:
             settings = self._timed(settings)

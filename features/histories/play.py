@@ -16,6 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from claude_batch.core.errors import LedgerError
 from histories.conversation_machine import ConversationMachine
+from histories.join_machine import JoinMachine
 from histories.live_machine import LiveMachine
 from histories.machine import LifecycleMachine
 from histories.mutants import MUTANTS
@@ -37,10 +38,16 @@ FAMILIES: Mapping[str, type[LifecycleMachine]] = {
     "conversations": ConversationMachine,
     "restored copies": RestoreMachine,
     "runs that are asked again": OrdersMachine,
+    "equal requests": JoinMachine,
 }
 """The machine that makes the histories, by what they have beside batches."""
 
-_SHARES = {"restored copies": 4, "conversations": 12, "runs that are asked again": 4}
+_SHARES = {
+    "restored copies": 4,
+    "conversations": 12,
+    "runs that are asked again": 4,
+    "equal requests": 10,
+}
 """A history with these takes longer, so that only one of so many is played."""
 
 FRESH_STARTS, A_FEW = 40, 25

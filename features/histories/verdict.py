@@ -430,7 +430,8 @@ class Verdict:
 
     def _check_results(self) -> None:
         for row in self.rows(
-            "SELECT s.sending, s.raw, r.id FROM results s JOIN requests r ON r.seq = s.request_seq"
+            "SELECT s.sending, s.raw, r.id FROM results s JOIN requests r ON r.seq = s.request_seq "
+            "WHERE s.sending > 0"
         ):
             parts = parse_custom_id(str(json.loads(row["raw"])["custom_id"]))
             if parts is None or (parts[0], parts[2]) != (row["id"], row["sending"]):
@@ -509,8 +510,8 @@ class Verdict:
         """Whether nothing is left to be done."""
         left = self.rows(
             "SELECT 1 FROM requests r JOIN runs u ON u.id = r.run_id WHERE u.stored IS NOT NULL "
-            "AND r.state IN ('queued', 'packed') UNION SELECT 1 FROM batches WHERE state IN "
-            "('packed', 'submitting', 'in_progress', 'canceling', 'ended', 'unknown')"
+            "AND r.state IN ('queued', 'packed', 'held') UNION SELECT 1 FROM batches WHERE state "
+            "IN ('packed', 'submitting', 'in_progress', 'canceling', 'ended', 'unknown')"
         )
         return not left
 
@@ -560,15 +561,18 @@ class Verdict:
                 self._say(f"{request} ended canceled, and nobody cancelled it")
             if state == "expired" and "expired" not in truths and not self.may_expire(request):
                 self._say(f"{request} ended expired, at the API it is {truths}")
-            blamed = any(i.startswith(request) for i in self._api.blamed)
             if (
                 state == "errored"
-                and not blamed
+                and not self._is_blamed(request)
                 and not truths & {"invalid", "overloaded", "credit"}
             ):
                 self._say(f"{request} ended errored, at the API it is {truths}")
         if self._api.violations:
             raise Violation("; ".join(self._api.violations))
+
+    def _is_blamed(self, request: str) -> bool:
+        """Whether an upload with a request was refused, or broke."""
+        return any(identifier.startswith(request) for identifier in self._api.blamed)
 
     def _was_answered(self, request: str, number: int, at: float) -> bool:
         """Whether another sending of a request had ended, so that nothing waited for this one."""
