@@ -267,6 +267,18 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then the run's state becomes halted
     And the API was called 0 times by POST /v1/messages/batches
 
+  Scenario: A key that may list but not create does not flood the API
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 401}}]}
+      """
+    And a batch provider
+    When a run of 2 prompts is stored at once
+    And 5 seconds pass
+    Then the API was called at least 2 times by POST /v1/messages/batches
+    And the API was called at most 5 times by POST /v1/messages/batches
+
   Scenario: A refused key halts nobody while a process with another key drives
     Given an API
     And a batch provider with {"drive": false}

@@ -262,6 +262,7 @@ class Driver:
         await self._conversations.let_tools_end()
 
     async def _drive_until_left(self) -> None:
+        refusals, pause = 0, 0.0
         while not self._stopping:
             try:
                 self._contact_task = asyncio.ensure_future(self._make_contact())
@@ -275,6 +276,10 @@ class Driver:
             if rest:
                 await self._rest(rest)
                 continue
+            if pause:
+                # The API accepts the key in lists, but refused it in another call.
+                await self._rest(pause)
+                pause = 0.0
             # Cleared before the pass; an old wake-up would otherwise make this a busy loop.
             self._wake_poll.clear()
             with self._hold_leader_lock() as seat:
@@ -283,6 +288,7 @@ class Driver:
                     self._run_own_functions()
                     await self._sleep(self._wake_poll, SEAT_RETRY)
                     continue
+                begun = time.monotonic()
                 try:
                     await self._drive(seat)
                 except* ServerChanged:
@@ -296,6 +302,8 @@ class Driver:
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
                     self.contact.made = False
+                    refusals = 1 if time.monotonic() - begun > LONGEST_SLEEP else refusals + 1
+                    pause = min(SENDING(refusals), LONGEST_SLEEP)
 
     def _run_own_functions(self) -> None:
         """Run the tools and judges of this process, whose results the driver waits for.
