@@ -264,6 +264,11 @@ class Driver:
     async def _drive_until_left(self) -> None:
         refusals, pause = 0, 0.0
         while not self._stopping:
+            if pause:
+                # The API may accept the key in the list call, which lifts the halt, and refuse it
+                # in the next call again.
+                await self._rest(pause)
+                pause = 0.0
             try:
                 self._contact_task = asyncio.ensure_future(self._make_contact())
                 rest = await self._contact_task
@@ -276,10 +281,6 @@ class Driver:
             if rest:
                 await self._rest(rest)
                 continue
-            if pause:
-                # The API accepts the key in lists, but refused it in another call.
-                await self._rest(pause)
-                pause = 0.0
             # Cleared before the pass; an old wake-up would otherwise make this a busy loop.
             self._wake_poll.clear()
             with self._hold_leader_lock() as seat:
