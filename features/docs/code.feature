@@ -1,4 +1,4 @@
-@long @unmeasured
+@long
 Feature: Every block of code on every page is run or checked
   Python and transcripts are run against the sandbox; commands.feature runs the shell's commands. Each
   other block is read by what would use it.

@@ -1,4 +1,3 @@
-@unmeasured
 Feature: What was asked by somebody who has gone is not paid for twice
 
   Scenario: The same call, made again after its process was killed, takes over what it had asked

@@ -1,4 +1,3 @@
-@unmeasured
 Feature: Runs are durable: stored, sent, and answered whichever process asks
 
   Scenario: A run comes back complete and in order
