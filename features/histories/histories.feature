@@ -68,6 +68,6 @@ Feature: Random histories keep the promises
       | makes a new run of what is asked again                    |
       | retries what is lost with what has failed                 |
       | takes a run up that is being cancelled                    |
-      | sends what an equal request has the answer to     |
-      | forgets the keys of calls                         |
-      | makes a call again whose process has died         |
+      | sends what an equal request has the answer to             |
+      | forgets the keys of calls                                 |
+      | makes a call again whose process has died                 |

@@ -36,7 +36,7 @@ MODES = ORDERED.flatmap(
         lambda own: (
             mode[0],
             mode[1].model_copy(
-                # Live calls have no custom_id, so the judge could not tell equal ones apart.
+                # The verdict tells equal requests apart by custom_id, which live calls lack.
                 update={"reuse": own[0], "dedupe": own[1], "mode": "batch", "fallback": "none"}
             ),
         )
@@ -74,8 +74,8 @@ class JoinVerdict(OrdersVerdict):
         self.keys: dict[str, tuple[int, str]] = {}
         """The request that each key of a call names, and what it asks."""
         self.callers: dict[int, tuple[str | None, str]] = {}
-        """Requests of calls without a key whose answer nobody has taken: the process of the caller,
-        None if he has left, and what they ask."""
+        """The caller's process (None once the caller has left) and the body of each call without a
+        key whose answer nobody has taken, by row number."""
 
     # Orders --------------------------------------------------------------------------------
 

@@ -388,8 +388,8 @@ def are_priced_by(tx: Connection, digest: str) -> bool:
 def price_by(tx: Connection, digest: str) -> None:
     """Forget the reservations of unsent requests, unless they were computed at these prices.
 
-    They are computed anew before anything is sent. Call this first in each transaction that stores
-    reservations.
+    The driver computes them again before it sends anything. Call this first in each transaction
+    that stores reservations.
     """
     if are_priced_by(tx, digest):
         return

@@ -250,7 +250,6 @@ class CallStore:
                 self._note(tx)
                 for call in calls:
                     if call.options.key is not None:
-                        # Keys are looked up one by one, so that two calls of one flush can share
                         # One by one, so that two calls of one flush can share a key.
                         self._store_keyed(tx, call, flush)
                         continue
