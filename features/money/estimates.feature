@@ -209,6 +209,18 @@ Feature: The cost of a run is estimated before it is sent
     Then the command line exits with 0
     And the command line does not say: estimate
 
+  Scenario: A budget that cannot reserve a whole run at once is reported before anything is sent
+    Given a command's API
+    And a command's file "asks.jsonl" of 4 prompts
+    When a command runs: run --model claude-haiku-4-5 --budget 0.03 asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      a budget of $0.03 cannot reserve $0.04
+      """
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 10 --budget 0.03 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line does not say: cannot reserve
+
   Scenario Outline: Each request of a large run counts for its confirmation: <what>
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 60 requests that use {"input_tokens": 10, "output_tokens": 20}
