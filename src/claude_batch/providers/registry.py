@@ -215,7 +215,7 @@ def _plug_in(name: str, points: Sequence[EntryPoint]) -> ProviderFactory:
 
 
 _NEEDED = ("capabilities", "respond", "respond_all", "aclose", "close")
-"""What every actor uses of its provider. The others need a capability, or a framework."""
+"""The names that every actor uses of its provider. The others need a capability, or a framework."""
 
 
 def _checked(name: str, provider: Provider) -> Provider:
