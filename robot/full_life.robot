@@ -158,7 +158,7 @@ A Sandbox Of Its Own Reviews This Project
     ${ledger} =    Ledger Path
     File Should Not Exist    ${ledger}
 
-What Cannot Be Used Is Named Before Anything Is Sent
+Unusable Arguments Are Named Before Anything Is Sent
     [Template]    Input Is Refused
     lines.jsonl    "good"|{not json    lines.jsonl:2
     lines.jsonl    {"id": "a", "prompt": "x"}|{"id": "a", "prompt": "y"}    lines.jsonl:2
@@ -174,7 +174,7 @@ An Invalid Line Is Left Out Where That Is Wanted
     ${answers} =    Read Answers    answers.jsonl
     Ids Should Be    ${answers}    1    3
 
-What Is Missing Or Cannot Be Written Is Named
+Files That Are Missing Or Cannot Be Written Are Named
     [Template]    Command Is Refused
     absent.jsonl    run    ${REVIEWER}    absent.jsonl
     no file matches    run    ${REVIEWER}    *.none

@@ -58,7 +58,7 @@ The Same Script Again Goes On Where It Was Killed
     Calls Of Route Should Be    create    1
     Each Request Should Be Paid Once    40
 
-What The Command Line Began A Script Reads
+A Script Reads A Run That The Command Line Began
     Use A Sandbox    --latency    100ms
     Write Prompts    prompts.jsonl    5
     ${sent} =    Claude Batch Should End With    0    submit    ${REVIEWER}    prompts.jsonl

@@ -124,7 +124,7 @@ A Process That Dies While It Sends Leaves An Unknown Sending To The Next
     Calls Of Route Should Be    create    1
     Each Request Should Be Paid Once    10
 
-The Seat Of A Killed Driver Is Taken By Who Waits
+A Waiting Process Takes The Leader Lock Of A Killed Driver
     Use A Sandbox    --latency    1h
     Write Prompts    prompts.jsonl    10
     Write Lines    others.jsonl    "one"    "two"    "three"
@@ -165,7 +165,7 @@ A Paused Driver That Wakes Is Fenced, And Sees What Others Have Collected
     Calls Of Route Should Be    create    2
     Each Request Should Be Paid Once    13
 
-What The API Says No To Is Sent Again
+Batches That The API Refuses For Now Are Sent Again
     Use A Sandbox    --latency    100ms
     VAR    ${plan}
     ...    {"rules": [

@@ -88,7 +88,7 @@ Feature: What an answer cites is shown, for the whole and for each field
       [[grid[]]] {"type":"array","items":{"type":"integer"}
       """
 
-  Scenario: What fits behind no label is refused with the reason
+  Scenario: A field that cannot have a label is refused with the reason
     Given an actor made with {"model": "m"}
     And the documents
       | file | content |

@@ -250,7 +250,7 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | citations: 1           | `citations` must be true or false, not 1                            |
       | document: [a]          | unknown key `document`; did you mean `documents`?                            |
 
-  Scenario: What is too much together is refused
+  Scenario: Documents that are too large together are refused
     Then requests about documents are encoded as follows
       | model            | documents                      | error                                                                         |
       | claude-haiku-4-5 | 2 PDFs of 51 pages             | its PDFs have 102 pages together, but in a request to claude-haiku-4-5 the API accepts 100 |
@@ -259,7 +259,7 @@ Feature: Documents stand before the text, and what the API would refuse is refus
       | m                | 20 images of 2001 by 10 pixels |                                                                               |
       | m                | 21 images of 2001 by 10 pixels | it has 21 images                                                              |
 
-  Scenario: What is no document is refused
+  Scenario: A value that is no document is refused
     Then requests about documents are encoded as follows
       | documents                        | error                                                  |
       | ["none.txt"]                     | document none.txt: cannot be read: No such file        |

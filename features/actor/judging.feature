@@ -37,7 +37,7 @@ Feature: An answer is judged by the shape that was asked for, and says no more t
     And a batch provider
     Then it can be asked for 70 shapes, each with its own schema
 
-  Scenario: What a tool raises with blocks for the model is shown as it is
+  Scenario: An exception of a tool with blocks for the model reaches the model unchanged
     Given an API whose model calls the tool refuses with {"city": "Ulm"}
     And a batch provider
     And its actor has the tools "refuses"

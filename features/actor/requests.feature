@@ -123,7 +123,7 @@ Feature: A request and its actor become Messages params
        "messages": [{"role": "user", "content": "Hello"}]}
       """
 
-  Scenario: What is said of an actor's model holds for no other model
+  Scenario: The capabilities that an actor's YAML gives its model hold for no other model
     Given an actor made with {"model": "claude-3-haiku-20240307", "model_capabilities": {"structured_outputs": true}}
     Then the actor's request {"prompt": "a", "model": "claude-3-5-haiku-20241022", "response_format": {"type": "object"}} is refused with "claude-3-5-haiku-20241022"
 

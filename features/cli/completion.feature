@@ -61,7 +61,7 @@ Feature: Shells complete commands, flags, files, runs and the ids of requests
       | status --ledger new.db run     |         |
     And the command line has left no "new.db"
 
-  Scenario: Whatever is a file, a folder, a run or a request in the help is completed as such
+  Scenario: Each argument that is a file, a folder, a run or a request in the help is completed as such
     Then what the help calls by a name is completed in every command as follows
       | name      | as       |
       | FILE      | files    |

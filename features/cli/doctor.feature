@@ -157,7 +157,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
       | http://127.0.0.1:PORT/v1   | Leave out /v1 at the end of the base URL |
       | http://127.0.0.1:PORT/v9   | answers with HTTP 404 where the Message Batches API answers with 401 |
 
-  Scenario Outline: What is named cannot be used: <words>
+  Scenario Outline: The doctor reports a named thing that cannot be used: <words>
     Given a command's API
     When a command runs: doctor <words>
     Then the command line exits with <code>

@@ -1,7 +1,7 @@
 @long @unmeasured
 Feature: A full disk stops the work cleanly and loses nothing
 
-  Scenario Outline: Where the disk is full <where>, the command parks, and with room it goes on
+  Scenario Outline: If the disk is full <where>, the command parks, and with room it goes on
     Given a command's API
     And a command's file "asks.jsonl" of 5 prompts
     And a command's ledger that has been used before

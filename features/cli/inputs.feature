@@ -79,6 +79,21 @@ Feature: The command line reads requests from files, and names each fault by its
       | key | request |
       | 2   | why?    |
 
+  Scenario: The ids of a CSV may stand in a column of another name
+    Given a command's file "asks.csv"
+      """
+      ticket,prompt,id
+      T1,one,a
+      ,two,b
+      """
+    When the command line reads "asks.csv" with {"id_column": "ticket"}
+    Then the command line has read the requests
+      | key | request |
+      | T1  | one     |
+      | 3   | two     |
+    When the command line reads "asks.csv" with {"id_column": "tickets"}
+    Then the command line refuses the input: asks.csv:1: there is no column 'tickets'; the columns are: ticket, prompt, id. Name one with --id-column
+
   Scenario: Globs are expanded in order, and a text file is one request named by its path
     Given a command's file "src/b.py"
       """
@@ -315,7 +330,7 @@ Feature: The command line reads requests from files, and names each fault by its
       | input       | message                                                           |
       | nowhere.txt | nowhere.txt: no such file                                         |
       | none/*.py   | none/*.py: no file matches                                        |
-      | dir         | dir is a folder; give files, or a pattern such as 'dir/**/*.py'  |
+      | dir         | dir is a folder; give files, or a pattern such as 'dir/*.pdf'    |
 
   Scenario: A file that may not be opened is named with the reason
     Given a command's file "asks.jsonl"

@@ -1,6 +1,6 @@
 Feature: A changed key goes on where the first one stopped, once it is known to be of that workspace
 
-  Scenario: Where the API tells the workspace, another key of it goes on by itself
+  Scenario: If the API names the workspace, another key of it continues automatically
     Given a command's API with {"latency": 3600}
     And a command's file "asks.jsonl" of 3 prompts
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl

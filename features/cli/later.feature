@@ -95,7 +95,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
       several runs begin with 'run-2': run-2a00000000, run-2b00000000, run-2c00000000, …. Give more characters of the id
       """
 
-  Scenario Outline: What names no run is an error and changes nothing: <words>
+  Scenario Outline: A RUN that names no run is an error and changes nothing: <words>
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl
@@ -135,7 +135,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
       asks.jsonl: cannot write to this folder:
       """
 
-  Scenario Outline: What names no run is refused in Python: <value>
+  Scenario Outline: A value that names no run is refused in Python: <value>
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl
@@ -383,7 +383,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 0
     And the command line has written 2 answers in order to "out.jsonl"
 
-  Scenario: What a command says to type names the ledger that was typed
+  Scenario: A command that a message proposes names the ledger that was typed
     Given a command's API with {"latency": 0.3}
     And a command's file "asks.jsonl" of 2 prompts
     And a command's folder named "gone"

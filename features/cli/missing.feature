@@ -8,7 +8,7 @@ Feature: Missing results from the command line
       {"rules": [{"route": "results", "action": {"type": "missing_lines", "after_lines": 2, "count": 1}}]}
       """
 
-  Scenario: What is there is written while the rest is missing, and a fetch on order completes it
+  Scenario: Results that are there are written while the rest is missing, and a fetch on order completes them
     When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl
     And commands advance the run until results are missing
     And a command runs: status RUN
@@ -51,7 +51,7 @@ Feature: Missing results from the command line
     Then the cost is what the API's bill comes to
     And the API's bill is within $1, and has 3 answers
 
-  Scenario: What was lost is filled by a fetch on order, free of charge
+  Scenario: A lost result is filled by a fetch on order, free of charge
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl
     Then the command line exits with 1
@@ -90,7 +90,7 @@ Feature: Missing results from the command line
     And the budgets account for the API's bill
     And the API's bill is within $1, and has 3 answers
 
-  Scenario Outline: What is missing still is sent again on order, and a late result is counted: results that are <state>
+  Scenario Outline: A request whose result is still missing is sent again on order, and a late result is counted: results that are <state>
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = <after>
     When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl
     And commands advance the run until results are <state>
@@ -115,7 +115,7 @@ Feature: Missing results from the command line
       | missing | 24h   |
       | lost    | 1s    |
 
-  Scenario Outline: What cannot be fetched is not sent again: <fault>
+  Scenario Outline: A request whose results cannot be fetched is not sent again: <fault>
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl -o out.jsonl
     And the API has the faults

@@ -67,7 +67,7 @@ Feature: status --watch shows a run as it goes on
     And the ledger is read in 1 transaction by the command: status
     And the ledger is read in 1 transaction by the command: show RUN 1
 
-  Scenario: What cannot be watched is bad usage
+  Scenario: Watching a run that cannot be watched is bad usage
     Given a command's API
     When a command runs: status --watch
     Then the command line exits with 2 and says

@@ -34,7 +34,7 @@ Feature: Durations are read as people write them
       | NaN            |         | nan   |
       | -1             |         | -1    |
 
-  Scenario: What is no duration is refused with examples of what is
+  Scenario: A text that is no duration is refused with examples of durations
     Then durations are read as follows
       | text    | error           |
       | soon    | 'soon' … 30s, 10m, 24h, 7d, ISO 8601 |

@@ -15,7 +15,7 @@ Feature: A document that would keep the machine busy is refused by its name
       | a PDF of 20000 nodes of the page tree, in each other |
       | a PDF that marks 300000 object streams without one   |
 
-  Scenario Outline: What would take too much is refused before anything is sent
+  Scenario Outline: A document that would take too much time or memory is refused before anything is sent
     Given a document "<name>" that is <bomb>
     When a bounded command estimates a prompt about "<name>"
     Then the bounded command ends with 2 and says
@@ -60,7 +60,7 @@ Feature: A document that would keep the machine busy is refused by its name
     And the process that counts has no key, and a fork starts its own
     And a program without a Python of its own runs the function itself
 
-  Scenario: Whatever a library does in that process, the next document is read
+  Scenario: The next document is read, whatever a library does in that process
     Then a limited function is refused as follows
       | does   | kind        | problem                                         |
       | fails  | ValueError  | …cannot be read: LookupError: nothing there…    |

@@ -32,7 +32,7 @@ Feature: Whatever a server sends ends in an answer or in a named error
       | citations that are none     | "content": [{"type": "text", "text": "", "citations": 5}] | final       |
       | brackets within a text      | "content": [{"type": "text", "text": "BRACKETS"}]         | final       |
 
-  Scenario: What nothing here reads, and the SDK's types cannot hold, is a named error there
+  Scenario: A value that claude-batch does not read, and the SDK's types cannot hold, is a named error there
     Then a success with these fields is read with the SDK's types as follows
       | fields                       | text | tokens | kind               | says            |
       | "content": [], "new": 1e400  |      | 87     | MissingResultError | …out of range…  |

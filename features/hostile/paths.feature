@@ -41,7 +41,7 @@ Feature: Paths and neighbours that mean harm reach no other file
       | state/*.json.lock      | 600  |
       | copy.db                | 600  |
 
-  Scenario: What a killed process has left beside its output is removed by the next one, and nothing else
+  Scenario: The next process removes the files that a killed one has left beside its output, and nothing else
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts
     # Left by a killed process, being written, foreign, of another output, and a link.

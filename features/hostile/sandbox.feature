@@ -39,7 +39,7 @@ Feature: The sandbox answers what is malformed in the API's words, and strangers
       | zzz | b'[' * 200000 | 400 | 400 | 400 | | |
     And the sandbox still answers, bills and ends batches
 
-  Scenario: What is malformed beside the body is a 4xx too
+  Scenario: A malformed query, header or form is a 4xx too
     Given a sandbox for strangers
     Then calls with such headers and bodies are answered as follows
       | call | header | body | status |

@@ -26,7 +26,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
       | without a message            |
       | with an unknown type         |
 
-  Scenario: Whatever shows a run shows its malformed answers
+  Scenario: Every view of a run shows its malformed answers
     Given a command's folder
     And it gives the second of three results with fewer than no tokens
     When three prompts are run
@@ -176,7 +176,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
     And the run is resumed
     Then nothing was sent twice
 
-  Scenario Outline: What cannot be read is asked for again: <what>
+  Scenario Outline: A body that cannot be read is requested again: <what>
     Given it answers the first 3 <calls> calls with <what>
     When three prompts are run
     Then the command exits with 0
@@ -195,7 +195,7 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
       | retrieve | another batch's id         |
       | results  | a stream of somebody's gzip |
 
-  Scenario Outline: What does not end is ended, in bounded memory: <what>
+  Scenario Outline: A body that does not end is cut off, in bounded memory: <what>
     Given it answers the first <count> <calls> calls with <what>
     When three prompts are run
     Then the command exits with 0

@@ -25,7 +25,7 @@ Feature: Nothing that a file or a server says steers a terminal or a spreadsheet
     When a command runs in a pipe: results RUN --format csv
     Then the column "id" of the pipe is ["0\x1b]52;c;ZXZpbA==\x07", "1\x9b2J\u202etxt.exe\u2069\x7f"]
 
-  Scenario: What click says of wrong usage is written out
+  Scenario: Control characters in click's messages of wrong usage are written out
     Given a command's folder
     When a command runs on a terminal: results LABEL LABEL
     Then the terminal was not steered, and shows "\x1b[31mlabel"
@@ -34,7 +34,7 @@ Feature: Nothing that a file or a server says steers a terminal or a spreadsheet
     When a command runs on a terminal:
     Then the terminal was not steered, and shows "Usage: claude-batch"
 
-  Scenario: What a server says is written out
+  Scenario: Control characters in a server's words are written out
     Given a command's API with {"faults": {"rules": [{"route": "any", "action": {"type": "error", "status": 401, "message": "no such key \u001b]52;c;ZXZpbA==\u0007"}}]}}
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs on a terminal: run --model claude-haiku-4-5 asks.jsonl --max-wait 5s -o out.jsonl

@@ -46,7 +46,7 @@ Feature: A ledger does not choose the code that runs
       | --allow-tools-from-ledger | CLAUDE_BATCH_ALLOW_TOOLS_FROM_LEDGER | nothing |
       |                           | CLAUDE_BATCH_ALLOW_TOOLS_FROM_LEDGER | true    |
 
-  Scenario Outline: What the ledger leads to is compared before it is imported
+  Scenario Outline: A function that the ledger names is compared before it is imported
     Given an API
     And a ledger whose run calls a function of somebody else's file
     And that file <change>

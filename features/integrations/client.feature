@@ -246,7 +246,7 @@ Feature: Code on the SDK's client is batched without a change
       | the batched client             |
       | the synchronous batched client |
 
-  Scenario Outline: What another account would pay for is not sent at this one's expense
+  Scenario Outline: A call that another account would pay for is not sent at this one's expense
     Given the batched client
     When a copy of the batched client with <change> asks
     Then the batched client fails with 400 invalid_request_error
@@ -281,7 +281,7 @@ Feature: Code on the SDK's client is batched without a change
       | http_client      |
       | http_client_sync |
 
-  Scenario Outline: What the settings of http_client name is not replaced by an SDK client's own
+  Scenario Outline: Settings of http_client are not replaced by an SDK client's own
     Given an SDK client of one's own over http_client with <settings>
     When the batched client asks
     Then the batched client fails with 400 invalid_request_error

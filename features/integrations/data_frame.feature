@@ -47,7 +47,7 @@ Feature: A run as a data frame
     And the run is waited for
     Then its data frame takes less than a third of the Python memory of its rows
 
-  Scenario: What cannot become a frame is refused
+  Scenario: A value that cannot become a frame is refused
     Then data frames are refused as follows
       | what            | error                                                              |
       | no such run     | has no run 'run-none'                                              |

@@ -168,7 +168,7 @@ Feature: Failures are the API's own answers, and are not asked again
     Then the batched client fails with 500 api_error
     And every failure of the batched client forbids a retry and names its batch
 
-  Scenario: What is no request is refused as the API would
+  Scenario: A body that is no request is refused as the API would
     Given the batched client
     Then other bodies than requests are posted to the batched client as follows
       | body             | form | status | type                  |

@@ -95,7 +95,7 @@ Feature: LangChain's ChatAnthropic is answered from batches
       | 2023-06-01        |                |                           |
       | 2026-10-21        |                |                           |
 
-  Scenario: What the caller sets and the model does not take is refused at once
+  Scenario: A parameter that the model does not take is refused at once
     Given a batch provider
     Then LangChain models of claude-opus-5-5 are made as follows
       | kind    | settings                 | kind of error           | error       |

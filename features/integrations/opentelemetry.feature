@@ -20,7 +20,7 @@ Feature: OpenTelemetry sees batches and requests, in the trace of who asked
       | 1     | batch …               |          | the work  |
       | 2     | chat claude-haiku-4-5 | the work | the batch |
 
-  Scenario: Where nobody traces, requests belong to their batch
+  Scenario: If the caller does not trace, requests belong to their batch
     Given an API
     And a program that traces
     When 1 prompts are asked in no span, and the provider is closed
@@ -75,7 +75,7 @@ Feature: OpenTelemetry sees batches and requests, in the trace of who asked
       | spans | name    | parent | links |
       | 1     | batch … |        |       |
 
-  Scenario: What is rare is counted, and what is missing is an error
+  Scenario: Rare events are counted, and missing results are errors
     Given a program that traces
     When it is told of a batch with missing results, a retry, an unknown sending and a late answer
     Then the observer's spans are

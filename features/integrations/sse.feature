@@ -65,7 +65,7 @@ Feature: A finished message becomes the events of the streaming API
   Scenario: A message of 10 MB is not copied
     Then the events of a message of 10 MB take less than 0.5 MB at once
 
-  Scenario: What is not a message is refused before its first event
+  Scenario: A body that is not a message is refused before its first event
     Then what is not a message is refused before its first event as follows
       | bytes                                      | error                          |
       |                                            | Input data was truncated       |

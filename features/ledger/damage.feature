@@ -24,7 +24,7 @@ Feature: A damaged ledger is reported, and never written over or mended in silen
     And the ledger error says "This process has written nothing to it"
     And the file is, byte for byte, as it was
 
-  Scenario: What is left of a damaged ledger can be read
+  Scenario: The readable part of a damaged ledger can be read
     Given a ledger of 400 requests that was closed
     And its file is damaged: pages midway are overwritten
     When somebody opens it, and reads 10 requests

@@ -9,7 +9,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       "another prompt"
       """
 
-  Scenario: What waited when the backup was made is found at the API, and not paid for again
+  Scenario: Requests that were queued when the backup was made are found at the API, and not paid for again
     Given the API has the faults
       """
       {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
@@ -59,7 +59,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       | field      | value     |
       | high_water | "reached" |
 
-  Scenario: What may have been asked live since the backup is not asked again by itself
+  Scenario: A call that may have been made live since the backup is not made again automatically
     Given the API has the faults
       """
       {"rules": [{"route": "messages", "action": {"type": "error", "status": 402}}]}
@@ -140,7 +140,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       1 request is held: the budget of this day (UTC) is $0.0002, $0.0001755 of it spent
       """
 
-  Scenario: What still processes is waited for, and meanwhile nothing is sent
+  Scenario: Recovery waits for batches that still process, and meanwhile nothing is sent
     Given a command's API with {"latency": 3600}
     And the API has the faults
       """
@@ -170,7 +170,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has taken 1 batches, and processed no request twice
 
-  Scenario: What cannot be judged is sent again on the user's order alone
+  Scenario: A batch that cannot be judged is sent again on the user's order alone
     Given the API has the faults
       """
       {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
@@ -202,7 +202,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: ledger recover --force
     Then the command line exits with 0
 
-  Scenario Outline: What a forgotten batch's results hold besides its own lines does not hide them: <stray>
+  Scenario Outline: Stray lines in a forgotten batch's results do not hide its own: <stray>
     Given the API has the faults
       """
       {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
@@ -239,7 +239,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       | {"type": "missing_lines", "count": 1} | 3    | 1 of its results are missing                     |
       | {"type": "missing_lines", "count": 3} | 3    | 3 of its results are missing                     |
 
-  Scenario Outline: What was being sent when the backup was made is found too: <how far>
+  Scenario Outline: A batch that was being sent when the backup was made is found too: <how far>
     When a command's process dies at <point>: submit actor.yaml asks.jsonl -o out.jsonl
     And a command runs: ledger backup copy.db
     And a command runs: run actor.yaml asks.jsonl -o out.jsonl
@@ -257,7 +257,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       | its end held back  | after_intent |
       | its end on the way | after_armed  |
 
-  Scenario: What the backup knows as unknown may have been sent again with other requests
+  Scenario: A batch that is unknown in the backup may have been sent again with other requests
     Given a command's file "asks.jsonl" of 4 prompts
     And a command's environment has CLAUDE_BATCH_SETTLING = 15m
     And the API has the faults
@@ -302,7 +302,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       """
     And in the ledger the counts of strange lines are [1]
 
-  Scenario: What the backup knows to be under way is collected first
+  Scenario: A batch that is in progress in the backup is collected first
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
     And a command runs: ledger backup copy.db
     And a command runs: resume
@@ -522,7 +522,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: submit actor.yaml more.jsonl
     Then the command line exits with 4
 
-  Scenario: Where no mark counts them, live calls that may have been made are not made again
+  Scenario: If no mark counts them, live calls that may have been made are not made again
     Given the API has the faults
       """
       {"rules": [{"route": "messages", "action": {"type": "error", "status": 402}}]}
@@ -548,7 +548,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line exits with 1
     And the API has been paid 3 times, never twice for the same
 
-  Scenario: What was sent after the ledger was first found to be behind is found too
+  Scenario: A batch that was sent after the ledger was first found to be behind is found too
     Given the API has the faults
       """
       {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
@@ -610,7 +610,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       ledger recover
       """
 
-  Scenario: What was sent after a recovery is found by the recovery of a backup from before it
+  Scenario: A batch that was sent after a recovery is found by the recovery of a backup from before it
     Given the API has the faults
       """
       {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
@@ -637,7 +637,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has taken 1 batches, and processed no request twice
 
-  Scenario: What was sent is found although the clock of the machine was set since
+  Scenario: A batch that was sent is found although the clock of the machine was set since
     Given the API has the faults
       """
       {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
@@ -749,7 +749,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has taken 1 batches, and processed no request twice
 
-  Scenario: Where the mark cannot be written nothing is sent
+  Scenario: If the mark cannot be written, nothing is sent
     Given a command's environment has CLAUDE_BATCH_STATE_DIR = asks.jsonl/state
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 3 and says
@@ -886,7 +886,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: run actor.yaml more.jsonl
     Then the command line exits with 0
 
-  Scenario: Who has the ledger open while it is recovered writes nothing more
+  Scenario: A process that has the ledger open while it is recovered writes nothing more
     When a command runs: run actor.yaml asks.jsonl
     And a ledger is recovered while a process has it open
     Then what that process writes is refused: recovered by another process

@@ -7,7 +7,7 @@ Feature: The ledger is opened with care
       | FOLDER/new/deep/ledger.db | new/deep/ledger.db | 0o600            | 0o700              |
       | sqlite:///FOLDER/url.db   | url.db             | 0o600            | …                  |
 
-  Scenario Outline: What cannot be a ledger is named and left as it was: <what>
+  Scenario Outline: A file that cannot be a ledger is named and left as it was: <what>
     Given a file that is <what>
     When it is opened as a ledger
     Then the ledger error says "<words>"
@@ -88,7 +88,7 @@ Feature: The ledger is opened with care
     And a run is stored under the key "aa"
     Then in the ledger the workspaces of the runs are [1, 2]
 
-  Scenario: What was stored under a refused key goes to the first key that works
+  Scenario: Requests that were stored under a refused key go to the first key that works
     Given an open ledger
     When a run is stored under the key "aa"
     And the key "aa" is refused, and the key "bb" works
@@ -97,7 +97,7 @@ Feature: The ledger is opened with care
     # A driver that took the seat of the refused key before is deposed with this.
     And in the ledger the epochs of the workspaces are [1, 0]
 
-  Scenario: What was sent under another key stays with it
+  Scenario: A batch that was sent under another key stays with it
     Given an open ledger
     When a run is stored under the key "aa"
     And a batch of the key "aa" is sent without an answer

@@ -15,11 +15,11 @@ Feature: The ledger's log is moved into its file by who drives, and never grows 
     Given a ledger whose log has grown to 20 MiB
     Then the ledger's file has less than 1 MiB
 
-  Scenario: Where nobody drives the log does not grow without bound
+  Scenario: If no process drives, the log does not grow without bound
     Given a ledger whose log has grown to 150 MiB
     Then the ledger's log has less than 80 MiB
 
-  Scenario: Who only looks leaves the log to who still writes, and the last one to close clears it
+  Scenario: A reader leaves the log to the processes that still write, and the last one to close clears it
     Given a ledger whose log has grown to 6 MiB
     When the ledger is closed by another process, which has read it
     Then the ledger's log has more than 5 MiB
@@ -36,7 +36,7 @@ Feature: The ledger's log is moved into its file by who drives, and never grows 
     Then every result is an answer
     And the ledger's file has more than 8 MiB
 
-  Scenario: What is committed is on the disk
+  Scenario: A committed transaction is on the disk
     Then a ledger's connection has the pragmas as follows
       | platform | journal_mode | synchronous | fullfsync |
       | linux    | wal          | 2           | 0         |

@@ -18,7 +18,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       | 6       |
       | 7       |
 
-  Scenario: What budgets have counted of a ledger of version 3 is still counted
+  Scenario: Budgets still count the costs of a ledger of version 3
     Given a ledger of schema version 3 with a run in it
     And budgets have counted of the run's batches:
       | state       | reserved | spent | kept |
@@ -75,7 +75,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
     Then it has the tables, columns, indexes and keys of a new ledger
     And the run is still in it, and can be sent
 
-  Scenario: Where no copy can be made nothing is changed
+  Scenario: If no copy can be made, nothing is changed
     Given a ledger of schema version 1 with a run in it
     And a disk without room for a copy
     When it is opened as a ledger

@@ -161,7 +161,7 @@ Feature: Collection stores every line once, whatever the stream does
       | one\n\nlonger line\nthree     | ["one", "longer line", "three"] |
       | one\ntwo\n                 | ["one", "two"]         |
 
-  Scenario: What becomes of a missing line follows from what is stored
+  Scenario: The fate of a missing line follows from the stored results
     Then a missing line becomes as follows
       | stored | counts                            | state  |
       | 4      | {"succeeded": 4, "errored": 1}    | queued |
@@ -198,7 +198,7 @@ Feature: Collection stores every line once, whatever the stream does
     Then the status shows 1 requests lost
     And the API has processed 1 requests, none twice
 
-  Scenario: That our clock jumps is no reason to take results for outdated
+  Scenario: Results do not count as outdated because our clock jumps
     Given an API
     And the API has the faults
       """

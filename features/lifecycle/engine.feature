@@ -148,7 +148,7 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     Then every call fails with BatchTimeoutError
     And the API receives a cancellation of the batch
 
-  Scenario Outline: Whatever goes wrong inside, nobody is left waiting: <what>
+  Scenario Outline: No caller is left waiting, whatever goes wrong inside: <what>
     Given an API that takes 3600 seconds for a batch
     And a batch provider with {"max_wait": <patience>, "on_timeout": "cancel"}
     When a prompt is asked while <what>
@@ -170,7 +170,7 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
       | what                             | patience | error              | words                     |
       | the ledger cannot be watched     | 60       | LedgerError        | the disk is gone          |
 
-  Scenario: That an answer was taken is worth no more than a warning where it cannot be noted
+  Scenario: If it cannot be recorded that an answer was taken, there is only a warning
     Given an API
     And a batch provider
     When a prompt is asked while it cannot be noted that answers are taken

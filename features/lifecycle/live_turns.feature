@@ -45,7 +45,7 @@ Feature: Conversations that are asked live go on as those in batches do
     Then result 1 failed with SubmissionUnknownError
     And the API got 2 live calls, and was paid 2 times
 
-  Scenario: What a restored ledger knows between two live turns is lost, not asked again
+  Scenario: A conversation between two live turns in a restored ledger is lost, not sent again
     Given an API
     And a batch provider with {"mode": "live"}
     And its actor has the tool that is held
@@ -62,7 +62,7 @@ Feature: Conversations that are asked live go on as those in batches do
       | field           | value        |
       | 0.response.text | "…was kept…" |
 
-  Scenario Outline: What is no answer to rely on is none in the ledger's live calls either
+  Scenario Outline: An answer that cannot be relied on is an error in the ledger's live calls too
     Given an API
     And a batch provider with <settings>
     When the actor is asked in vain: "Look [[sandbox:<ending>]]"

@@ -67,7 +67,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     And the API has processed 2 requests, none twice
     And the budgets account for the API's bill
 
-  Scenario: What was missing of a batch that is given back does not shorten the wait for ours
+  Scenario: Missing results of a batch that is given back do not shorten the wait for ours
     Given an API that takes 1 seconds for a batch
     And the API has the faults
       """
@@ -83,7 +83,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then there are 3 results in the order of the prompts
     And the run's requests were processed once each
 
-  Scenario: What the ledger has forgotten is nobody's candidate
+  Scenario: A batch that the ledger has forgotten is nobody's candidate
     Given an API
     And a batch provider with {"settling": 0, "drive": false}
     When a sending of 2 prompts has become unknown
@@ -179,7 +179,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then there are 2 results in the order of the prompts
     And the API has processed 2 requests, none twice
 
-  Scenario: What is cancelled as it is about to be packed is packed no more
+  Scenario: A request that is cancelled as it is about to be packed is not packed
     Given an API
     And a batch provider with {"drive": false}
     When a run of 2 prompts is stored without driving
@@ -241,7 +241,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then the status shows 2 requests succeeded
     And the API has processed 2 requests, none twice
 
-  Scenario: Where all is cancelled that a halted account could be probed with, nothing is sent
+  Scenario: If every request that could probe a halted account is cancelled, nothing is sent
     Given an API
     And the API has the faults
       """

@@ -15,7 +15,7 @@ Feature: Results that are missing are fetched again for a day before they are lo
     And every result is an answer
     And the API has processed 50 requests, none twice
 
-  Scenario: What has arrived is given while the rest is missing, and other runs go on
+  Scenario: Results that have arrived are returned while the rest is missing, and other runs continue
     Given an API
     And the API has the faults
       """
@@ -109,7 +109,7 @@ Feature: Results that are missing are fetched again for a day before they are lo
     And the ledger keeps 0 strange lines
     And the API has processed 6 requests, none twice
 
-  Scenario: What stays missing is lost in the end, and a later fetch fills it free of charge
+  Scenario: A result that stays missing is lost in the end, and a later fetch fills it free of charge
     Given an API
     And the API has the faults
       """

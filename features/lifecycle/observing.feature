@@ -151,7 +151,7 @@ Feature: Observers receive every step, and cannot harm a run
     And the event RunFinished has requests 5
     And the log has 1 line that says "is abandoned"
 
-  Scenario: Where an observer is too slow its oldest events are dropped and counted
+  Scenario: If an observer is too slow, its oldest events are dropped and counted
     Then an observer that is busy with its first event takes as follows
       | told | first | second | last |
       | 1001 | 0     | 1      | 1000 |

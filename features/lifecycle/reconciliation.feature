@@ -1,7 +1,7 @@
 @long @both_backends
 Feature: Reconciliation finds out what became of a sending that had no answer
 
-  Scenario Outline: What was accepted after all is found, and paid for once: <action>
+  Scenario Outline: A batch that was accepted after all is found, and paid for once: <action>
     Given an API
     And the API has the faults
       """
@@ -20,7 +20,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | {"type": "html_200", "processed": true}             |
       | {"type": "hang", "seconds": 0.2, "processed": true} |
 
-  Scenario Outline: What was not accepted is sent again, once that is certain: <action>
+  Scenario Outline: A batch that was not accepted is sent again, once that is certain: <action>
     Given an API
     And the API has the faults
       """
@@ -340,7 +340,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       a batch of a single request was sent 3 times
       """
 
-  Scenario: Where nobody else makes batches, a lone candidate is ours at once
+  Scenario: If no other program makes batches, a lone candidate is ours at once
     Given an API that takes 1 seconds for a batch
     And the API has the faults
       """
@@ -412,7 +412,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there is no error
     And the API has processed 2 requests, none twice
 
-  Scenario: What may be ours
+  Scenario: A batch at the API may be ours by its count, age and id
     Then a batch at the API may be ours as follows
       | what                          | batch                                        | ours |
       | as many, of the right age     | {"count": 4, "created": 1000}                | yes  |
@@ -434,7 +434,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | oldest first, a batch to a page  | [[600], [800], [300], [900]]  | 500   | 4    |
       | nothing is older                 | [[900, 800], [700, 600], [590]] | 500 | 3    |
 
-  Scenario: What candidates decide
+  Scenario: The states of the candidates decide an unknown sending
     Then candidates decide as follows
       | states        | settled | decision   |
       |               | no      | WAIT       |

@@ -13,7 +13,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
       | log.3.route | "create"     |
       | log.4.route | "retrieve"   |
 
-  Scenario: Where the list cannot be read nothing is sent
+  Scenario: If the list cannot be read, nothing is sent
     Given an API
     And the API has the faults
       """
@@ -130,7 +130,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
       something is wrong with it
       """
 
-  Scenario Outline: What no waiting can mend halts sending: <action>
+  Scenario Outline: A fault that waiting cannot mend halts sending: <action>
     Given an API
     And the API has the faults
       """
@@ -165,7 +165,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
     And result 4 failed with BatchRequestError
     And the API has processed 5 requests, none twice
 
-  Scenario: Where both halves are refused alike it is not the requests' fault
+  Scenario: If both halves are refused alike, it is not the requests' fault
     Given an API
     And the API has the faults
       """
@@ -275,7 +275,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
     Then every call fails with BatchTimeoutError
     And the API has processed 0 requests, none twice
 
-  Scenario Outline: What a dead process was sending is sent again, unless its tail may have left: <point>
+  Scenario Outline: A batch that a dead process was sending is sent again, unless its tail may have left: <point>
     Given an API
     When a process with {"poll_interval": 0.05} asks a run of 1 prompts, and dies at <point>
     And this process opens that run
@@ -314,7 +314,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
     Then there is no error
     And the status shows 1 requests queued
 
-  Scenario: What was cancelled after it was packed is not sent
+  Scenario: A request that was cancelled after it was packed is not sent
     Given an API
     And a batch provider with {"drive": false}
     When a run of these prompts is stored

@@ -96,7 +96,7 @@ Feature: Callers and observers come and go while answers and events are on their
     Then every call fails with LedgerError
     And the API was called 0 times by POST /v1/messages/batches
 
-  Scenario: What an observer carries is asked of the next one where it fails, which is logged once
+  Scenario: If an observer cannot name what it carries, the next one is asked, which is logged once
     Given a program that logs
     Then what observers carry is asked twice as follows
       | observers carry | carried      |
@@ -111,7 +111,7 @@ Feature: Callers and observers come and go while answers and events are on their
     And all observers are closed
     Then it was told the events []
 
-  Scenario: Where no thread can start any more, events are handed over by who tells them
+  Scenario: If no thread can start any more, events are delivered by the thread that emits them
     Given an observer which finds no room for a thread
     When 1 events are told
     Then it was told the events [1]
@@ -131,7 +131,7 @@ Feature: Callers and observers come and go while answers and events are on their
     Then it was told the events [1, 3]
     And it was told on its own thread
 
-  Scenario: Where no thread can start any more, an asynchronous observer is not begun
+  Scenario: If no thread can start any more, an asynchronous observer is not started
     Given a program that logs
     And an observer which is asynchronous, and finds no room for a thread
     When 1 events are told
@@ -139,7 +139,7 @@ Feature: Callers and observers come and go while answers and events are on their
     Then it was told the events []
     And the log has 1 line that says "failed at RunCancelled"
 
-  Scenario: What is asked of an observer in passing must not be asynchronous
+  Scenario: Methods of an observer that are called in passing must not be asynchronous
     Then asynchronous methods of observers are taken as follows
       | method   | taken | error                         |
       | on_event | yes   |                               |

@@ -606,7 +606,7 @@ Feature: What a run, an actor or a day may cost is never passed
     And the API's bill is within $0.006, and has 3 answers
     And the budgets account for the API's bill
 
-  Scenario Outline: What is kept of a batch of three that is collected with one success and one failure: <how>
+  Scenario Outline: A batch of three that is collected with one success and one failure keeps part of its reservation: <how>
     Given a batch of 3 requests that was sent under a budget, each with a reservation of 100
     When it is collected with a success that cost 7, a failure and a missing line, <how>
     Then in the ledger the sums that budgets have spent are [<spent>]
@@ -673,7 +673,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | where a line hides a success                                      |
       | where a line hides a success, and is sent again on order          |
 
-  Scenario: What a run has cost stays spent when the run is removed
+  Scenario: The cost of a run stays spent when the run is removed
     Given an API that bills what its prompts say
     And a command's file "one.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 900}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 1 one.jsonl -o one.out
@@ -687,7 +687,7 @@ Feature: What a run, an actor or a day may cost is never passed
       today (UTC): budget $2, spent $0.004510, reserved $0.00, left
       """
 
-  Scenario: What a removed run has cost in a batch stays spent when the rest of the batch is counted
+  Scenario: The cost of a removed run in a batch stays spent when the rest of the batch is counted
     Given a batch of 1 and 2 requests of two runs that was sent under no budget
     When it is collected with a success that cost 7, a failure and a missing line, where the missing line may be paid
     And the first run is removed

@@ -152,7 +152,7 @@ Feature: The cost of a run is estimated before it is sent
       """
     And the command line does not say: estimate
 
-  Scenario: What a known run sends again is confirmed first, and only that
+  Scenario: The requests that a known run sends again are confirmed first, and only these
     Given a command's API
     And a command's file "asks.jsonl"
       """
@@ -179,7 +179,7 @@ Feature: The cost of a run is estimated before it is sent
       """
     And the command line has caused 2 batches of 5 requests
 
-  Scenario: What a known run has not sent yet is confirmed before a higher budget lets it go
+  Scenario: The unsent requests of a known run are confirmed before a higher budget sends them
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
     When a command runs: submit actor.yaml asks.jsonl --budget 0
@@ -208,6 +208,18 @@ Feature: The cost of a run is estimated before it is sent
     When a command runs: submit actor.yaml asks.jsonl --confirm-above 0
     Then the command line exits with 0
     And the command line does not say: estimate
+
+  Scenario: A budget that cannot reserve a whole run at once is reported before anything is sent
+    Given a command's API
+    And a command's file "asks.jsonl" of 4 prompts
+    When a command runs: run --model claude-haiku-4-5 --budget 0.03 asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      a budget of $0.03 cannot reserve $0.04
+      """
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 10 --budget 0.03 asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line does not say: cannot reserve
 
   Scenario Outline: Each request of a large run counts for its confirmation: <what>
     Given an API that bills what its prompts say
@@ -258,7 +270,7 @@ Feature: The cost of a run is estimated before it is sent
       | Ctrl-D | 2    | , and was not confirmed. Nothing was sent | 0    |
       | Ctrl-C | 3    | nothing was stored or sent              | 0    |
 
-  Scenario Outline: What is asked live, or may have to be, is estimated at its price: <flags>
+  Scenario Outline: A run that is sent live, or may have to be, is estimated at live prices: <flags>
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 20 requests that use {"input_tokens": 40, "output_tokens": 100}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl -o out.jsonl
@@ -285,7 +297,7 @@ Feature: The cost of a run is estimated before it is sent
       | --deadline 2h                   | "either" | 5400000  | 1       | 114346100 | if all requests have to be sent live      |
       | --deadline 2h --fallback none   | "batch"  | 5400000  | 1       | 57173050  | batches save                              |
 
-  Scenario: What may take more turns is confirmed by the cost of all of them
+  Scenario: A run whose requests may take more turns is confirmed by the cost of all turns
     Given an API that bills what its prompts say
     And a command's file "actor.yaml"
       """

@@ -72,7 +72,7 @@ Feature: Live calls keep to budgets, each at the live price
     And the results are read in order
     Then what each lost call can cost live is kept, and nothing is reserved
 
-  Scenario Outline: What a call may have cost that ended with a 500 stays set aside: <retry>
+  Scenario Outline: The possible cost of a call that ended with a 500 stays in doubt: <retry>
     Given an API
     And the API answers live calls with the first {"type": "error", "status": 500, "processed": true}
     And a batch provider with {"mode": "live", "budget_usd": "1", "live_retry": "<retry>", "max_attempts": <attempts>}
@@ -169,7 +169,7 @@ Feature: Live calls keep to budgets, each at the live price
     And the API's bill is within $1, and has 3 answers
     And the budgets account for the API's bill
 
-  Scenario: What fits in batches and not live is held past the margin, and is asked in neither way
+  Scenario: A request that fits a budget in a batch but not live is held past the margin, and sent in neither way
     Given an API that takes 600 seconds for a batch
     And a batch provider with {"deadline": "120s", "deadline_margin": "118s", "budget_usd": "0.005"}
     When a run is stored of requests with at most 1500 tokens
@@ -195,7 +195,7 @@ Feature: Live calls keep to budgets, each at the live price
       | 0.006  | 2       | 0    |
       | 0.02   | 0       | 2    |
 
-  Scenario: What is held for the live API is packed by no batch that has room
+  Scenario: A request that is held for the live API is not packed into a batch that has room
     Given an API
     And a batch provider with {"mode": "live", "actor_budget_usd": "0.004"}
     When a run is stored of requests with at most 1500 tokens

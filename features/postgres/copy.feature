@@ -64,7 +64,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
       | before_next_turn          |
       | after_next_turn           |
 
-  Scenario: What was being sent is said to be unknown
+  Scenario: A batch that was being sent is reported as unknown
     When a command's process dies at after_armed: run actor.yaml more.jsonl -o out.jsonl
     And the ledger's URL is that of the server
     And a command runs: ledger copy ledger.db
@@ -177,7 +177,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
     And the server has each row of "ledger.db"
     And what that process writes is refused: was moved to postgresql://claude:***@
 
-  Scenario Outline: What cannot be moved to is refused, and the file stays in use: <trouble>
+  Scenario Outline: A target that cannot take the ledger is refused, and the file stays in use: <trouble>
     Given a ledger has trouble there: <trouble>
     When a command runs: ledger copy ledger.db
     Then the command line exits with <code> and says

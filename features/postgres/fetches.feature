@@ -39,7 +39,7 @@ Feature: Processes that share a ledger fetch results for the one that drives
       | {"type": "missing_lines", "count": 3}            |
       | {"type": "error", "status": 404}                 |
 
-  Scenario Outline: What a worker was fetching when it was <ended> is fetched again
+  Scenario Outline: The results that a worker was fetching when it was <ended> are fetched again
     Given an API that takes 3600 seconds for a batch
     And the API has the faults
       """

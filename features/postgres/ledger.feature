@@ -34,7 +34,7 @@ Feature: A ledger on PostgreSQL
       """
     And the password of the server was never said
 
-  Scenario Outline: What only reads creates no ledger: <command>
+  Scenario Outline: A command that only reads creates no ledger: <command>
     When a command runs: <command>
     Then the command line exits with <code>
     When a command runs: doctor

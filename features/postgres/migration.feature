@@ -33,7 +33,7 @@ Feature: A ledger of an older version on PostgreSQL is brought to this one, and 
     When 3 processes open the server's ledger at once
     Then the server's ledger has the tables, columns and indexes of a new one
 
-  Scenario: What a process that dies midway has changed is undone
+  Scenario: The changes of a process that dies midway are undone
     When a command's process dies at during_migration: status
     Then the server's ledger is still of schema version 6
     When a command runs: status

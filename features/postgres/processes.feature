@@ -149,7 +149,7 @@ Feature: Processes of several machines know who lives and who drives
     When process A commits
     Then process A was woken 1 time
 
-  Scenario: Where notices do not arrive, a process looks every second
+  Scenario: If notices do not arrive, a process looks every second
     Given process A
     And process A watches the ledger behind a pooler that drops notices
     When process A waits for 3 seconds

@@ -90,7 +90,7 @@ Feature: Workers of procrastinate send and collect what a ledger holds
     And the API has processed 440 requests, none twice
     And no offer is left in the ledger
 
-  Scenario: What cannot be meant is refused before a worker starts
+  Scenario: An option that makes no sense is refused before a worker starts
     Given a command's folder
     Then tasks of procrastinate are made as follows
       | settings                  | tasks                           |

@@ -37,6 +37,8 @@ Feature: An actor is a configuration bound to its provider
       |         | {}                                                     |                                                                                            |                   |              | `model` is missing          |
       | a-model | {"system_prompt": 5}                                   |                                                                                            |                   |              | must be a text, not 5       |
       | a-model | {"systm": "x"}                                         |                                                                                            |                   |              | has no setting 'systm'      |
+      | a-model | {"system": "x"}                                        |                                                                                            |                   |              | the system prompt is `system_prompt=` of make_actor |
+      | a-model | {"output_format": {}}                                  |                                                                                            |                   |              | `output_format=` of respond |
 
   Scenario: an actor is loaded from a file and bound to who answers for it
     Given an actor file

@@ -55,7 +55,7 @@ Feature: A run whose requests share a prefix pays for it once
       | off   | auto |
       | auto  | off  |
 
-  Scenario: What the cache did is shown
+  Scenario: Reports show the effect of the cache
     Given a command's API
     And a command's file "many.jsonl" of 12 prompts
     And a command's actor with a long system prompt

@@ -73,7 +73,7 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
       | while it is canceling | 2     |
       | when it has ended     | 0     |
 
-  Scenario Outline: What claude-batch itself cancels is not reported as another's: <why>
+  Scenario Outline: A batch that claude-batch itself cancels is not reported as cancelled by others: <why>
     Given an API that takes 30 seconds for a batch
     And an observer that remembers
     And a batch provider that is observed with <settings>

@@ -13,7 +13,7 @@ Feature: Each end of a run has a message of its own
     Then the error is a BatchTimeoutError
     And the API was called at least 1 times by GET /v1/messages/batches
 
-  Scenario: What was cancelled before it was sent says that nothing was billed
+  Scenario: The error of a request that was cancelled before it was sent says that nothing was billed
     Given an API
     And a batch provider with {"drive": false}
     When a run of 2 prompts is stored without driving
@@ -27,7 +27,7 @@ Feature: Each end of a run has a message of its own
       It was not sent, and nothing was billed for it
       """
 
-  Scenario: What was cancelled while it was unknown is not sent again on order
+  Scenario: A request that was cancelled while its sending was unknown is not sent again on order
     Given an API
     And a batch provider with {"settling": 3600, "drive": false}
     When a sending of 2 prompts has become unknown

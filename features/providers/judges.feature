@@ -21,7 +21,7 @@ Feature: The program that asked judges the answers, whoever drives
     Then it fails as OutputValidationError with "{"number": "12b", "total": 1}"
     And the API has processed 2 requests, none twice
 
-  Scenario: What a function says is wrong may be text that nothing can store
+  Scenario: A judge's text that cannot be stored is escaped
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
     And another process that drives the ledger
     And a batch provider with {"validation_attempts": 2}

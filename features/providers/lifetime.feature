@@ -29,7 +29,8 @@ Feature: Providers are opened and closed as their users expect
       | ClaudeBatchProvider | {"middleware_timeout": 0}                     | middleware_timeout: …                                                   |
       | ClaudeBatchProvider | {"observers": [5]}                            | observers: 5 is not callable                                             |
       | ClaudeBatchProvider | {"patience": 1}                               | there is no setting 'patience'                                          |
-      | ClaudeBatchProvider | {"lingre": 1}                                 | there is no setting 'lingre'                                            |
+      | ClaudeBatchProvider | {"lingre": 1}                                 | there is no setting 'lingre'; did you mean 'linger'?                    |
+      | ClaudeBatchProvider | {"timeout": 600}                              | there is no setting 'timeout'; the longest wait is `max_wait=`          |
       | ClaudeProvider      | {"linger": 1}                                 | there is no setting 'linger'                                            |
       | ClaudeProvider      | {"max_turns": 0}                              | max_turns: Input should be greater                                      |
       | ClaudeProvider      | {"concurrency": 0}                            | concurrency: 0 is less than 1                                           |

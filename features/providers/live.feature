@@ -216,7 +216,7 @@ Feature: An actor without batch_processing is answered live
       | claude-haiku-4-5 | 64000      | 1800    |
       | claude-opus-5-5  | 128000     | 3600    |
 
-  Scenario: What cannot be asked live is refused before anything is sent; rules of batches do not hold
+  Scenario: A request that the live API would refuse is refused before anything is sent; rules of batches do not hold
     Then a live call ends as follows
       | options               | ends with           | says                      | calls |
       | {"stream": true}      | InvalidRequestError | …`stream: true` is not sup… | 0     |

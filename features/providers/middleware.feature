@@ -41,7 +41,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
       | a batch provider that has it | synchronously |
       | a live provider that has it  | in order      |
 
-  Scenario: Where middleware refuses all there is no run
+  Scenario: If middleware refuses all requests, there is no run
     Given an API
     And middleware that fails at what says "secret"
     And a batch provider that has it

@@ -38,6 +38,9 @@ Feature: One call, one run and one request decide for themselves
       | in batches   | {"modus": "live"}          | awaited                    |       | there is no setting 'modus'                   |
       | live         | {"modus": "live"}          | awaited                    |       | there is no setting 'modus'                   |
       | in batches   | {"settling": 1}            | submitted                  |       | there is no setting 'settling'                |
+      | in batches   | {"response_model": "L"}    | awaited                    |       | there is no setting 'response_model'; the format of answers is `output_format=` of respond |
+      | in batches   | {"documents": []}          | awaited                    |       | it belongs to a request: pass an ActorRequest |
+      | in batches   | {"temperature": 0}         | awaited                    |       | parameters of the Messages API go into `options=` |
     And calls with settings of their own end as follows
       | actor      | settings          | how           | document              | via   |
       | in batches | {"budget_usd": 1} | synchronously | a text of a few words | batch |

@@ -51,7 +51,7 @@ Feature: Functions of the user are called where they belong, and a fault in them
       | a batch provider | synchronously |
       | a live provider  | awaited       |
 
-  Scenario: What cannot be a post_process is refused
+  Scenario: An object that cannot be a post_process is refused
     Then providers are refused as follows
       | settings                      | error                                             |
       | {"post_process": 7}           | post_process: 7 is not callable                   |

@@ -240,7 +240,7 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
       | outcomes  | {"succeeded": 1, "errored": 1} |
       | failures  | {"invalid_request_error": 1}   |
 
-  Scenario: What cannot be called with progress is refused
+  Scenario: A progress that cannot be called is refused
     Then progress functions are checked as follows
       | progress  | error                                    |
       | print     |                                          |

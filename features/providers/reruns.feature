@@ -68,7 +68,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     Then the output "out.jsonl" has the attempts 2
     And the command line does not say: from the ledger
 
-  Scenario: What may have been paid for is not asked again by a rerun, which says so
+  Scenario: A rerun does not send a request again that may have been paid for, and says so
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And the run's first request is lost
     And a command runs: run actor.yaml asks.jsonl -o out.jsonl
@@ -94,7 +94,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
       """
     And the API was asked for 5 requests, and paid once for each of 1
 
-  Scenario: What a rerun has queued outlives the process that asked for it
+  Scenario: Requests that a rerun has queued outlive the process that asked for it
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And a process reruns the requests of "asks.jsonl", and is killed when "after_stored" is reached
     And a command runs: status RUN
@@ -174,7 +174,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
       """
     And the files "out.jsonl" and "again.jsonl" are the same
 
-  Scenario: What failed live is asked again too
+  Scenario: A rerun sends requests again that failed live
     Given a command's environment has CLAUDE_BATCH_MODE = live
     And a command's environment has CLAUDE_BATCH_LIVE_RETRY = always
     And a command's file "asks.jsonl"

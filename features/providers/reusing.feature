@@ -109,7 +109,7 @@ Feature: What was answered before is not paid for again, where that is asked for
     When an actor with a long system prompt is asked 9 prompts in a run
     Then 9 requests have reached the API in all
 
-  Scenario: What has left the ledger is asked again, and what had its answer keeps it
+  Scenario: An answer that has left the ledger is not reused, and a reused answer stays
     Given an API
     And a batch provider with {"reuse": true}
     When prompts 0 to 1 are asked in a run

@@ -40,7 +40,7 @@ Feature: Conversations go on by themselves in the next batch
     And the answer's text has "is noted"
     And the tool was called 1 time
 
-  Scenario Outline: What a call comes to is shown to the model
+  Scenario Outline: The model receives the outcome of a tool call
     Given an API whose model calls the tool <tool> with <input>
     And a batch provider
     And its actor has the tools "<given>"
@@ -200,7 +200,7 @@ Feature: Conversations go on by themselves in the next batch
     Then all conversations are answered
     And 3 requests have reached the API in all
 
-  Scenario: Where one stops, those that equal it stop with it
+  Scenario: If a conversation stops, its duplicates stop with it
     Given an API
     And a batch provider with {"dedupe": true, "max_turns": 1}
     And its actor has the tools "population,weather"
@@ -280,7 +280,7 @@ Feature: Conversations go on by themselves in the next batch
     When the actor is asked in vain for a Flat: "an invoice [[sandbox:invalid:2]]"
     Then it fails as OutputValidationError with "This is not of the shape that was asked for (2)."
 
-  Scenario Outline: What a live call comes to is shown to the model
+  Scenario Outline: The model receives the outcome of a tool call live
     Given an API whose model calls the tool <tool> with {"city": "Bonn"}
     And an actor that is asked live, with the tools "population,hangs"
     When the actor is asked: "Look"

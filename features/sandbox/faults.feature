@@ -296,7 +296,7 @@ Feature: The sandbox goes wrong on demand
     And the sandbox's log soon has 1 calls
     And the sandbox shows 0 batches
 
-  Scenario: What would have been refused is refused, whatever comes after
+  Scenario: A call that would have been refused is refused, whatever fault follows
     Given a sandbox with the fault
       """
       {"route": "create", "action": {"type": "drop_after"}}

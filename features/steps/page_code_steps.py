@@ -235,6 +235,9 @@ def commands_hold(context: Context, name: str) -> None:
     for path in ("prompts.jsonl", "questions.jsonl"):
         (folder / path).write_text(f'"Name a knot."\n"{failing}"\n', "utf-8")
     (folder / "names.csv").write_text("prompt\nAnna\n", "utf-8")
+    for block in page(name).blocks:
+        if block.language in {"csv", "yaml"} and block.title:
+            (folder / block.title).write_text(block.code, "utf-8")
     ended: list[tuple[str, list[str], Result]] = []
     with contextlib.chdir(folder):
         first = _invoke(["run", "reviewer.yaml", "prompts.jsonl", "-o", "first.jsonl"])

@@ -2,7 +2,7 @@
 Feature: What a request can come to at most is known before it is sent, or it is said why not
   A request under a budget sets aside as many tokens as its params have bytes, and what is more than its bytes.
 
-  Scenario: What adds to the bytes
+  Scenario: Tools, documents and other params add tokens to the bytes
     Then params come to more than their bytes, in tokens, as follows
       | params                                                                                                         | more tokens |
       | {}                                                                                                             | 50          |
@@ -56,14 +56,14 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | png of 4000 by 4000 | 5000   |
       | png of 9000 by 9000 | 5000   |
 
-  Scenario: What was looked at is not looked at again, and little of it is remembered
+  Scenario: A document is examined once, and little of it is remembered
     Given a limit of 3 PDFs whose bounds are remembered
     Then bounds of PDFs are remembered as follows
       | pdfs | remembered |
       | 2    | 2          |
       | 5    | 3          |
 
-  Scenario: What may fill a model's whole window
+  Scenario: Some params may fill a model's whole window
     Then params come to tokens and searches as follows
       | params                                                                                                         | tokens   | searches |
       | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "data": "a"}}]}]} | 1000000  | 0        |
@@ -95,7 +95,7 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"tools": [{"type": "of_tomorrow_1", "name": "a"}]}                | the tokens and cost of the tool of_tomorrow_1 have no known bound |
       | {"tools": [{"type": "web_search_20250305", "name": "web_search"}]} | may search without limit; set its `max_uses`            |
 
-  Scenario: What is written to the cache, and where it runs, is part of the bound
+  Scenario: The bound includes cache writes and the place where a request runs
     Then params may be written to a cache, and be charged as run in one country, as follows
       | params                                                | cache   | us_only |
       | {}                                                    | nothing | yes     |
@@ -111,7 +111,7 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"max_tokens": -7}     | m     | 0       |
       | {"max_tokens": "many"} |       | 0       |
 
-  Scenario: What is marked for the cache is the longest prefix with a mark
+  Scenario: The longest prefix with a mark counts as cached
     Then of system, tools and three blocks of a message so many are marked, as follows
       | params                                                                                             | blocks | hour |
       | {}                                                                                                 | 0      | no   |

@@ -17,7 +17,7 @@ Feature: What requests share at their beginning is marked for the prompt cache
       | a text that speaks of marks    | system.0             | {"system": "LONG \"cache_control\": {}"}                                                                                                                                                                      |
       | documents alone                | messages.0.content.0 | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "LONG"}}]}, {"role": "assistant", "content": "N"}]} |
 
-  Scenario: What is too short, has marks of its own, or does not lead is never marked
+  Scenario: A prefix that is too short, has marks of its own, or does not lead is never marked
     Then the seventh and the eighth request with these params are marked as follows
       | what                          | at       | params                                                                                                                                        |
       | what is too short             | no place | {"system": "Short."}                                                                                                                          |
@@ -31,7 +31,7 @@ Feature: What requests share at their beginning is marked for the prompt cache
       | a document of the assistant's | no place | {"messages": [{"role": "assistant", "content": [{"type": "document", "source": {"type": "text", "data": "LONG"}}]}]}                          |
       | an image in few bytes         | no place | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "LONG"}}, {"type": "text", "text": "N"}]}]} |
 
-  Scenario: What more requests share is marked beside what fewer share, four marks at most
+  Scenario: Prefixes of more and of fewer requests are marked side by side, four marks at most
     Then requests with documents are marked as follows
       | eight times each of                        | the last one's marks                                                                   | prefixes |
       | A, A B, A B C, A B C D, A B C D E          | messages.0.content.1, messages.0.content.2, messages.0.content.3, messages.0.content.4 | 5        |

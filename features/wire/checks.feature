@@ -46,7 +46,7 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "enabled"}}                                                                                 | `thinking.budget_tokens` must be a whole number, not None        |
       | {"model": "claude-haiku-4-5", "max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": "2k"}}                                                          | `thinking.budget_tokens` must be a whole number, not '2k'        |
 
-  Scenario: What messages, schemas and tools cannot be
+  Scenario: Messages, schemas and tools of an invalid form are refused
     Then changed params are encoded for a batch as follows
       | changes | error |
       | {"model": "claude-opus-5-5", "messages": "hello"} | `messages` must be a list of messages |
@@ -113,7 +113,7 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-3-haiku-20240307", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}} | {"structured_outputs": true}  |                                           |
       | {"model": "gateway/our-own", "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}}         | {"structured_outputs": false} | gateway/our-own has no structured outputs |
 
-  Scenario: What is right, or not known here, passes
+  Scenario: Params that are valid, or unknown here, pass
     Then changed params are encoded for a batch as follows
       | changes | error |
       | {"temperature": 0.1, "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "document", "source": {"type": "url", "url": "u"}}]}]} |  |

@@ -111,6 +111,6 @@ Feature: The connection speaks as the official SDK does
       | User-Agent: reviewer/1.0     | reviewer/1.0 is not served | reviewer/1.0 is not served |
       | X-Team: red                  | red is not served          | red is not served          |
 
-  Scenario: What drives a run does not import the SDK
+  Scenario: The process that drives a run does not import the SDK
     When Python imports "claude_batch.providers.batch"
     Then the module "anthropic" is not imported

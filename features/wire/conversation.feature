@@ -1,7 +1,7 @@
 @every_python
 Feature: One generator decides what follows an answer of a conversation
 
-  Scenario: What follows an answer, and the reply to what followed first
+  Scenario: A conversation's next step follows from the answer and the replies before it
     Given a conversation with the terms {"max_turns": 3, "validation_attempts": 3, "tools": ["ours", "also"]}
     Then what follows is
       | turns | rejected | answer                        | reply       | what follows                                                                        |
@@ -83,7 +83,7 @@ Feature: One generator decides what follows an answer of a conversation
       | {"type": "any"}                                                       | pause_turn    | {"type": "any"}                                    |
       | {"type": "any"}                                                       | max_tokens    | {"type": "any"}                                    |
 
-  Scenario: Who enters a conversation where it stands goes on as if it had been there from the start
+  Scenario: A driver that enters a conversation where it stands continues as if it had been there from the start
     Given a conversation with the terms {"max_turns": 5, "validation_attempts": 3, "tools": ["ours"]}
     Then it takes these steps from its beginning, and the same from each of its answers
       | what follows          | reply         |

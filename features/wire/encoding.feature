@@ -2,7 +2,7 @@
 Feature: Messages params are checked and encoded once
   Changes are made to valid params: a model, a max_tokens and a message.
 
-  Scenario: What the API would refuse in a batch is refused before anything is sent
+  Scenario: Params that the API would refuse in a batch are refused before anything is sent
     Then changed params are encoded for a batch as follows
       | without    | changes              | error        |
       |            | {"model": null}      | model        |
@@ -21,7 +21,7 @@ Feature: Messages params are checked and encoded once
       | changes                                                      | error                              |
       | {"system": "With these words there are more bytes of them."} | more than the 100 of a whole batch |
 
-  Scenario: What is harmless is removed
+  Scenario: Params without an effect in a batch are removed
     Then changed params are encoded for a batch as follows
       | changes                                | added | api version |
       | {"stream": false, "temperature": null} | {}    | 2026-10-21  |

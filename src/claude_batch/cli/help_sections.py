@@ -18,6 +18,7 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "system",
         "max_tokens",
         "prompt_column",
+        "id_column",
         "prompt",
         "documents",
         "citations",

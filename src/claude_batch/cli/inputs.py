@@ -51,6 +51,7 @@ class Inputs:
         inputs: Sequence[str],
         *,
         prompt_column: str | None = None,
+        id_column: str | None = None,
         on_invalid: Callable[[str], None] | None = None,
         documents: Sequence[str] = (),
         documents_root: str | None = None,
@@ -64,9 +65,9 @@ class Inputs:
         ``documents`` (files and globs) go with every item, before its own; ``citations`` requests
         citations of all. Documents named in a line must lie in ``documents_root``. ``prompt`` is
         the question about each input that is itself a document; ``instructed``: the actor's system
-        prompt contains the question. ``prompt_column``: of CSV files, by default ``prompt``. Raises
-        `BadInput` for an input or a document that does not exist, for documents mixed with prompts,
-        and for a ``prompt_column`` without a CSV file.
+        prompt contains the question. ``prompt_column`` and ``id_column`` name columns of CSV files,
+        by default ``prompt`` and ``id``. Raises `BadInput` for an input or a document that does not
+        exist, for documents mixed with prompts, and for a column without a CSV file.
         """
         self._documents = [
             Document(path)
@@ -77,13 +78,15 @@ class Inputs:
         self._citations = citations
         self._inputs = inputs
         self._prompt_column = "prompt" if prompt_column is None else prompt_column
+        self._id_column = id_column
         self._on_invalid = on_invalid
         self._files = [path for given in inputs for path in _expand(given)]
         self._several = len(self._files) > 1
         self._prompt = prompt
         self._are_documents = self._check_kinds(instructed)
-        if prompt_column is not None and not any(map(_is_csv, self._files)):
-            raise BadInput("--prompt-column is for CSV files, and no input is one; leave it out")
+        for flag, column in (("--prompt-column", prompt_column), ("--id-column", id_column)):
+            if column is not None and not any(map(_is_csv, self._files)):
+                raise BadInput(f"{flag} is for CSV files, and no input is one; leave it out")
         self.begun: float = time.time()
         self._at: tuple[str, int | None] = ("", None)
         self.count: int = 0
@@ -236,12 +239,16 @@ class Inputs:
                 columns: list[str] = next(rows, list[str]())
                 if not _is_text(columns):
                     raise BadInput(f"{path}:1: is not UTF-8 text; {_SAVE}")
-                if self._prompt_column not in columns:
-                    raise BadInput(
-                        f"{path}:1: there is no column {self._prompt_column!r}; the columns are: "
-                        f"{', '.join(columns) or 'none'}. Name one with --prompt-column"
-                    )
-                for name in (self._prompt_column, "id"):
+                for name, flag in (
+                    (self._prompt_column, "--prompt-column"),
+                    (self._id_column, "--id-column"),
+                ):
+                    if name is not None and name not in columns:
+                        raise BadInput(
+                            f"{path}:1: there is no column {name!r}; the columns are: "
+                            f"{', '.join(columns) or 'none'}. Name one with {flag}"
+                        )
+                for name in (self._prompt_column, self._id_column or "id"):
                     if columns.count(name) > 1:
                         raise BadInput(f"{path}:1: there are several columns {name!r}; rename one")
                 line = rows.line_num
@@ -263,7 +270,8 @@ class Inputs:
         if not _is_text(row):
             return _Item(line, None, InvalidRequestError(f"the row is not UTF-8 text; {_SAVE}"))
         fields = dict(zip(columns, row, strict=True))
-        return _Item(line, fields.get("id") or self._key(path, line), fields[self._prompt_column])
+        key = fields.get(self._id_column or "id") or self._key(path, line)
+        return _Item(line, key, fields[self._prompt_column])
 
     def _document(self, path: str) -> Iterator[_Item]:
         # A path, so that no name is mistaken for a file id; all documents get the folder later.
@@ -430,7 +438,7 @@ def _expand(given: str) -> list[str]:
     if given == "-":
         return [given]
     if os.path.isdir(given):
-        raise BadInput(f"{given} is a folder; give files, or a pattern such as '{given}/**/*.py'")
+        raise BadInput(f"{given} is a folder; give files, or a pattern such as '{given}/*.pdf'")
     if os.path.exists(given):
         return [given]
     if glob.has_magic(given):

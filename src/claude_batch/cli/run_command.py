@@ -76,8 +76,10 @@ _INPUTS: tuple[Callable[[Any], Any], ...] = (
     click.option("--system", help="A system prompt, with --model."),
     click.option("--max-tokens", metavar="N", type=click.IntRange(min=1),
                  help="Most tokens of an answer, with --model."),
-    click.option("--prompt-column", show_default="prompt",
-                 help="The column of a CSV that holds the prompts."),
+    click.option("--prompt-column", metavar="NAME",
+                 help="The column of a CSV that holds the prompts (prompt)."),
+    click.option("--id-column", metavar="NAME",
+                 help="The column of a CSV that holds the ids of the results (id)."),
     click.option("--prompt", metavar="TEXT",
                  help="The prompt for each INPUT that is a document (PDF, image, DOCX). By "
                       "default only the actor's system prompt applies."),
@@ -103,6 +105,7 @@ class Asked:
     system: str | None
     max_tokens: int | None
     prompt_column: str | None
+    id_column: str | None
     prompt: str | None
     documents: tuple[str, ...]
     documents_root: str | None
@@ -120,6 +123,7 @@ class Asked:
         inputs = Inputs(
             given,
             prompt_column=self.prompt_column,
+            id_column=self.id_column,
             documents=self.documents,
             documents_root=self.documents_root,
             citations=self.citations,
@@ -465,14 +469,24 @@ def _ask(
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     named = {os.path.abspath(place): place for place in (output, results_dir) if place is not None}
     with parkable(), open_provider(options) as provider:
+        from claude_batch.core.batch_processing import resolve_mode
         from claude_batch.providers.estimation import STORED_SAMPLE
 
         displaced: list[Displaced] = []
+        given = {**options.settings, "budget_usd": budget_usd}
+        budget = resolve_mode(actor.batch_processing or True, given).budget_usd
+        limit = None if budget is None else nano_dollars(budget)
 
         def look(found: Estimate) -> None:
             is_sampled = confirm_above is None and found.requests > STORED_SAMPLE
             count = inputs.count - inputs.skipped
             say(_estimate_line(found, count, is_sampled=is_sampled))
+            if limit is not None and found.cost < limit < found.cost_most:
+                say(
+                    f"a budget of {write_usd(limit)} cannot reserve {dollars(found.cost_most)} at "
+                    "once, so requests wait until earlier batches have ended. A lower `max_tokens` "
+                    "reserves less"
+                )
             if confirm_above is not None:
                 _confirm(found, confirm_above)
 

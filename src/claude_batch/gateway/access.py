@@ -1,4 +1,4 @@
-"""Who may call the gateway: hosts, origins, tokens with names, and what a refused call gets.
+"""Admission to the gateway: hosts, origins, tokens with names, and the answers to refused calls.
 
 The gateway sends everything upstream with its own key, so whoever reaches it spends its owner's
 money. By default that is every program of this machine, but no web page: a page can reach a
@@ -75,7 +75,7 @@ def add_token(path: Path, name: str) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with open(descriptor, "a", encoding="utf-8") as file:
-            # Whoever revoked a token by hand may have left a last line without an end.
+            # A token that was revoked by hand may have left a last line without an end.
             begins = "" if not text or text.endswith("\n") else "\n"
             file.write(f"{begins}{name} sha256:{_hashed(token)}\n")
     except OSError as error:

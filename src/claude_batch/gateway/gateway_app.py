@@ -159,7 +159,7 @@ _KEEP_ALIVE: Final = 75
 otherwise send a call on a connection that is being closed."""
 
 _INCOMPLETE: Final = "ASGI callable returned without completing response."
-"""What uvicorn logs for a response that the gateway aborts on purpose."""
+"""The message that uvicorn logs for a response that the gateway aborts on purpose."""
 
 
 _UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)

@@ -99,7 +99,7 @@ class Metrics:
 
 
 class Gateway:
-    """What the routes share. Belongs to the server's event loop."""
+    """The state that the routes share. Belongs to the server's event loop."""
 
     def __init__(
         self, provider: ClaudeBatchProvider, settings: GatewaySettings, own_key: str | None

@@ -1,6 +1,6 @@
-"""Budgets: limits in dollars for a run, an actor or a day, and what of them is used or reserved.
+"""Budgets: limits in dollars for a run, an actor or a day, and the parts that are used or reserved.
 
-What a budget has left is its amount less three sums over `claude_batch.ledger.charges`. The
+The rest of a budget is its amount less three sums over `claude_batch.ledger.charges`. The
 transaction that packs requests also reads these sums.
 """
 

@@ -323,7 +323,7 @@ def has_no_result(batch_id: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What happened to a batch's requests when it was collected."""
+    """The outcomes of a batch's requests when it was collected."""
 
     given: int
     """Requests that were final before the batch was complete."""

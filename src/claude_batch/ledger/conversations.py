@@ -62,7 +62,7 @@ class Verdict(NamedTuple):
     sending: int
     run_id: str
     problem: str | None
-    """What is wrong with it; None if it is accepted."""
+    """The problem of the answer; None if it is accepted."""
 
 
 class ToolResult(NamedTuple):

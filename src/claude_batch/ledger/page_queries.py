@@ -175,7 +175,7 @@ TIME_STEPS: Final = (0, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 21600, 43200)
 
 
 class BatchMark(NamedTuple):
-    """What identifies the results that a batch has by now."""
+    """The identity of the results that a batch has by now."""
 
     id: int
     collected: float | None

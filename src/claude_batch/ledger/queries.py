@@ -74,7 +74,7 @@ class Answer(NamedTuple):
     outcome: str | None = None
     """The outcome in the result line; None without a line."""
     canceler: str | None = None
-    """Who cancelled a canceled request. ``user``: its run or call was cancelled here. ``deadline``:
+    """The origin of a cancellation. ``user``: its run or call was cancelled here. ``deadline``:
     its run was withdrawn for its deadline. ``api``: another client cancelled its batch at the API.
     """
     kind: str | None = None

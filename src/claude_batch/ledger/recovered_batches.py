@@ -17,7 +17,7 @@ from claude_batch.ledger.unknown_batches import remember_former
 
 
 class Claim:
-    """What an adopted batch holds of the ledger's requests."""
+    """The part of an adopted batch that is the ledger's own."""
 
     def __init__(self, batch_id: int, known: int, strangers: int) -> None:
         self.batch_id = batch_id

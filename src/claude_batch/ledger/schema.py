@@ -506,7 +506,7 @@ token_counts: Table = Table(
     Column("size", BigInteger, nullable=False),  # bytes of the counted params
     Column("tokens", BigInteger, nullable=False),
     Column("counted", Float, nullable=False),
-    # What the request shares with others that the API accepts if it accepts this one, and where.
+    # Shared by requests that the API accepts if it accepts this one, and where.
     Column("shape", LargeBinary),
     Column("workspace_id", _Serial, ForeignKey("workspaces.id")),
     Index("ix_token_counts_model", "model"),

@@ -110,7 +110,7 @@ class Ledger:
         """
         self.backend: Backend = open_backend(location)
         self.location: str = self.backend.location
-        """Where it is, without a password, for messages."""
+        """The ledger's location, without a password, for messages."""
         self.commits: int = 0
         """Approximate number of write transactions of this process; concurrent threads may miss
         some.
@@ -301,7 +301,7 @@ class Ledger:
     def now(self) -> float:
         """Return the time that all processes of the ledger share, in seconds since the epoch.
 
-        That of the machine, for a file; that of the server, which a process learns when it opens
+        For a file it is the machine's time; else the server's, which a process learns when it opens
         the ledger and with each heartbeat. It sends nothing.
         """
         return self.backend.now()

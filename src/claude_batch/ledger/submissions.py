@@ -113,7 +113,7 @@ def mark_submitted(
             # every later read and write of the rows would move them all.
             snapshot=None,
             submitted=now,
-            # What was cancelled meanwhile is due at once.
+            # A batch that was cancelled meanwhile is due at once.
             next_check=case((batches.c.cancel_requested.is_not(None), now), else_=next_check),
             broken_uploads=0,
             note=None,

@@ -45,7 +45,7 @@ class Moved:
     """A ledger's move to a server."""
 
     location: str
-    """Where the ledger is now, without a password."""
+    """The ledger's present location, without a password."""
     requests: int
     unknown: int
     """Number of batches that the API may have accepted. The ledger's next driver finds out."""

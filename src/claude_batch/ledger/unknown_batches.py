@@ -438,7 +438,7 @@ def disown(tx: Connection, batch_id: int, remote_id: str, *, note: str, now: flo
             submitted=None,
             ended=None,
             counts=None,
-            # What was missing, and since when, was missing of the other client's batch.
+            # The missing results, and their time, concern the other client's batch.
             fetches=0,
             missing=None,
             missing_since=None,

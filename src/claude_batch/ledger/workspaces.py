@@ -67,7 +67,7 @@ def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: st
         tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(name=name))
         return workspace_id
     if other is None:
-        # The same credential now belongs to another workspace. What it sent before stays in the old
+        # The same credential now belongs to another workspace. Its earlier batches stay in the old
         # one.
         other = _add_workspace(tx, base_url=row.base_url, name=name)
     elif row.name is None:
@@ -280,7 +280,7 @@ def wait_until(tx: Connection, workspace_id: int, until: float | None, reason: s
 HOUR = 3600.0
 
 PER_HOUR = "batches_per_hour"
-"""What the reason of a pause begins with that this limit causes."""
+"""The beginning of the reason of each pause that this limit causes."""
 
 
 class Limits(NamedTuple):

@@ -49,9 +49,9 @@ class CostShare:
     reused_answers: int
     """Answers reused from another request at no cost; they count nowhere else."""
     cost: int
-    """What was paid."""
+    """The cost of the answers, in nano-dollars."""
     live_cost: int
-    """What the same answers would have cost without batches."""
+    """The cost of the same answers without batches."""
     saved_by_batch: int
     saved_by_cache: int
     """Savings against no prompt cache; negative if cache writes cost more than reads saved."""

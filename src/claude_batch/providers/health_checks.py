@@ -54,7 +54,7 @@ from claude_batch.wire.inbound import Redaction, header_word, server_time
 Level = Literal["ok", "warning", "fault"]
 
 Cause = Literal["ledger", "halted", "other"]
-"""What a fault concerns, which decides the exit code."""
+"""The subject of a fault, which decides the exit code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Finding:
     level: Level
     message: str
     remedy: str = ""
-    """What to do; empty if nothing has to be done."""
+    """The remedy; empty if nothing has to be done."""
     cause: Cause = "other"
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,11 +6,12 @@ YAML.
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from claude_batch.core.batch_processing import SETTINGS, resolve_mode
 from claude_batch.core.settings import Scope
@@ -93,6 +94,41 @@ class SettingKeywords(RunKeywords, total=False):
     take_over: _Duration | None
 
 
+_FORMAT = "the format of answers is `output_format=` of respond, respond_all, run and submit"
+_OPTIONS = "parameters of the Messages API go into `options=` of make_actor or an ActorRequest"
+_REQUEST = "it belongs to a request: pass an ActorRequest"
+_NAMED_ELSEWHERE: Final = {
+    "citations": _REQUEST,
+    "documents": _REQUEST,
+    "messages": _REQUEST,
+    "output_format": _FORMAT,
+    "output_type": _FORMAT,
+    "response_format": _FORMAT,
+    "response_model": _FORMAT,
+    "text_format": _FORMAT,
+    "stop_sequences": _OPTIONS,
+    "temperature": _OPTIONS,
+    "thinking": _OPTIONS,
+    "top_p": _OPTIONS,
+    "system": "the system prompt is `system_prompt=` of make_actor",
+    "timeout": "the longest wait is `max_wait=`",
+    "max_retries": "the number of attempts is `max_attempts=`",
+    "max_cost": "the most that a run may cost is `budget_usd=`",
+}
+"""Names that the SDK and other libraries use, and what takes their place."""
+
+
+def meant_setting(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the name for which an unknown one probably stands; empty if there is none.
+
+    A non-empty hint begins with a semicolon.
+    """
+    if (hint := _NAMED_ELSEWHERE.get(name)) is not None:
+        return f"; {hint}"
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 def mode_keywords(
     settings: LiveKeywords, known: type[LiveKeywords] = SettingKeywords
 ) -> dict[str, Any]:
@@ -103,7 +139,9 @@ def mode_keywords(
     """
     for name in settings:
         if name not in known.__annotations__:
-            raise TypeError(f"there is no setting {name!r}")
+            raise TypeError(
+                f"there is no setting {name!r}{meant_setting(name, known.__annotations__)}"
+            )
     named = dict(settings)
     if (budget := named.pop("budget", None)) is not None:
         if named.get("budget_usd") is not None:

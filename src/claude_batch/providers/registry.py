@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 import threading
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.core.errors import ActorConfigurationError, ProviderNotFoundError
+from claude_batch.providers.keywords import meant_setting
 from claude_batch.providers.protocol import Provider
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def _plug_in(name: str, points: Sequence[EntryPoint]) -> ProviderFactory:
 
 
 _NEEDED = ("capabilities", "respond", "respond_all", "aclose", "close")
-"""What every actor uses of its provider. The others need a capability, or a framework."""
+"""The names that every actor uses of its provider. The others need a capability, or a framework."""
 
 
 def _checked(name: str, provider: Provider) -> Provider:
@@ -293,9 +293,8 @@ def _own(
         all_known = (*known, *_keywords_of(twin()))
         for setting in others:
             if setting not in all_known:
-                close = difflib.get_close_matches(setting, all_known, n=1)
-                meant = f"; did you mean {close[0]!r}?" if close else ""
-                raise ActorConfigurationError(f"provider {name} has no setting {setting!r}{meant}")
+                hint = meant_setting(setting, all_known)
+                raise ActorConfigurationError(f"provider {name} has no setting {setting!r}{hint}")
     return {setting: value for setting, value in settings.items() if setting in known}
 
 

@@ -217,7 +217,7 @@ class UnknownSending:
     requests: int
     since: float | None
     reason: str | None
-    """What happened to the submission, in words."""
+    """The outcome of the submission, in words."""
     settled: bool
     """True if no new candidate can appear; False if it can no longer be determined."""
     lost: bool

@@ -32,7 +32,7 @@ from claude_batch.providers.run_writer import deadline_fault
 from claude_batch.wire.encoding import EncodedRequest
 
 Beside: TypeAlias = tuple[OutputFormat[Any] | None, Any]
-"""What a caller wants an answer parsed as, and the context that it gave."""
+"""The type that parses an answer, and the context of the caller."""
 NOTHING_BESIDE: Beside = (None, None)
 
 
@@ -45,7 +45,7 @@ class ModeOf(Protocol):
 
 
 class _Common(NamedTuple):
-    """What all calls of an actor share, as far as they have no settings of their own."""
+    """The parts that all calls of an actor share if they have no settings of their own."""
 
     encoder: RequestEncoder
     mode: BatchProcessingMode

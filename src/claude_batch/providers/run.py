@@ -483,8 +483,8 @@ class Run(Closing):
         """Yield every request as a flat row, as it is now and in input order; waits for none.
 
         A row has the names and values of an output line, and ``parsed`` and ``context`` as JSON
-        texts. What a request without an outcome does not have yet is None. The reference page
-        "Input and output" lists the columns.
+        texts. A value that a request without an outcome does not have yet is None. The reference
+        page "Input and output" lists the columns.
         """
         return rows_of(
             self._engine.ledger, self.id, lambda at: self._beside.outputs.get(at) or self.output

@@ -58,7 +58,7 @@ ADDRESSES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
-    """What a caller wants of one run, beside its requests and settings.
+    """A caller's options for one run, beside its requests and settings.
 
     `ClaudeBatchProvider.store` explains most of them.
     """

@@ -66,7 +66,7 @@ More bytes would save no processor time, and are held in memory."""
 
 @dataclass(slots=True)
 class Beside:
-    """What this process keeps beside the requests of a run, by position; usually nothing."""
+    """Objects that this process keeps beside the requests of a run, by position; usually none."""
 
     contexts: dict[int, Any] = field(default_factory=dict[int, Any])
     """The contexts that are no JSON values; the ledger has the others."""
@@ -213,7 +213,7 @@ class RunWriter:
         self._contexts: list[tuple[int, bytes]] = []
         self._has_contexts = False
         self.rerun: Rerun | None = None
-        """What the run held that `finish` has found; None for a new run."""
+        """The earlier content of the run that `finish` has found; None for a new run."""
         self.displaced: dict[tuple[str, str], Displaced] = {}
         """The runs, by id and place, from which `finish` has taken an output path or a folder."""
         self._found = ""

@@ -164,7 +164,7 @@ def observe_line(line: object) -> Observed:
 
 
 Record = dict[str, Observed]
-"""What was observed at each step, in the order of the calls."""
+"""The observations of each step, in the order of the calls."""
 
 
 def record_dict(record: Record) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class Difference:
     what: str
     """``status``, ``header NAME`` or ``field PATH``."""
     service: str
-    """What the service sends; empty if it sends nothing there."""
+    """The forms that the service sends; empty if it sends nothing there."""
     expected: str
 
     def __str__(self) -> str:
@@ -326,7 +326,7 @@ class Recording:
         self.batches: dict[str, str] = {}
         """The batches that it created and that are still at the API, with their last status."""
         self.notes: list[str] = []
-        """What could not be observed, and why."""
+        """The steps that could not be observed, each with the reason."""
         self.uncertain: bool = False
         """Whether a POST had no readable answer, so that it may have created a batch."""
 

@@ -125,7 +125,7 @@ class RunStatus:
     batches: tuple[BatchStatus, ...]
     halt: Halt | None
     waiting_for: str
-    """What the run waits for and how to change that, in words; empty for a finished run."""
+    """The reason why the run waits and the remedy, in words; empty for a finished run."""
     strange_lines: int
     """Result lines of its batches that are not valid results; the ledger keeps them."""
     mode: str = "batch"

@@ -121,7 +121,7 @@ class Transcript(NamedTuple):
         return None if self.answered_by is None else self.attempts[self.answered_by - 1]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return values for JSON. What was sent and received is in it as it was, byte for byte."""
+        """Return values for JSON. It has all bytes that were sent and received, unchanged."""
         return {
             "run_id": self.run_id,
             "actor": self.actor,
@@ -237,7 +237,7 @@ def _attempt(number: int, row: Record) -> Attempt:
 
 
 class Prompt(NamedTuple):
-    """What was sent, as far as it can be read."""
+    """The params that were sent, as far as they can be read."""
 
     settings: dict[str, str]
     """The parameters beside the texts; those that are no texts as JSON."""

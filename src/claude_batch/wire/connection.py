@@ -201,7 +201,7 @@ class Connection:
 
     @property
     def credential(self) -> str:
-        """What identifies the credential in use, "" for none; never write it anywhere."""
+        """The secret that identifies the credential, "" for none; never write it anywhere."""
         return self._secret or self._profile
 
     @property

@@ -88,9 +88,9 @@ class Check(NamedTuple):
     message: bytes
 
     def problem(self, judge: Judge | None) -> str | None:
-        """Return what is wrong by the caller's judge, or else by the JSON schema of the params.
+        """Return the problem that the caller's judge finds, or else the JSON schema of the params.
 
-        Whatever the judge raises is a problem of the answer, because its reader gets it, too.
+        Any exception of the judge is a problem of the answer, because its reader gets it, too.
         """
         if judge is None:
             return schema_problem(self.params, self.message)
@@ -122,7 +122,7 @@ Reply: TypeAlias = Answer | list[ToolOutcome] | Interrupted | str | None
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a run allows its conversations."""
+    """The limits that a run sets for its conversations."""
 
     max_turns: int
     validation_attempts: int

@@ -51,7 +51,7 @@ class Meaning(NamedTuple):
     error_code: str | None
     """``details.error_code``; `None` for any code."""
     disposition: Disposition
-    """What follows for a request that ended with the error."""
+    """The consequence for a request that ended with the error."""
     halt: HaltReason | None
     """Why sending halts after this answer to an API call; `None` if the request is at fault."""
     source: str

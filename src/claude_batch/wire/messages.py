@@ -121,7 +121,7 @@ class ResultLine(msgspec.Struct, frozen=True, gc=False):
     model: str | None = None
     """The model that answered, or `None` without an answer."""
     fault: str = ""
-    """What is wrong with a malformed line."""
+    """The problem of a malformed line."""
 
 
 # Some gateways write 12 as 12.0.
@@ -323,7 +323,7 @@ class OutputMessage(msgspec.Struct, gc=False):
         blocks = _texts_decoder.decode(self.content)
         if len(blocks) == 1 and blocks[0].type == "text":
             return blocks[0].text
-        # What stands between the quotes of two JSON strings is together one string.
+        # The contents of two JSON strings, joined, are the content of one string.
         joined = b"".join([bytes(each.text)[1:-1] for each in blocks if each.type == "text"])
         return b'"%b"' % joined
 

@@ -82,13 +82,13 @@ class FetchClaim:
 
 
 FetchedBy = Literal["driver", "other", "done"]
-"""Who fetches the results of a batch: ``done``, if another process has stored all of them."""
+"""The state of a fetch; ``done`` if another process has stored all results of the batch."""
 
 
 class Fetches:
-    """Which process fetches the results of which batch: the driver, where nothing is shared.
+    """The fetches of batches' results. If nothing is shared, the driver fetches all.
 
-    Where processes share the work, the driver offers batches, others claim and fetch them, and the
+    If processes share the work, the driver offers batches, others claim and fetch them, and the
     driver judges what they stored. `offer`, `withdraw` and `claim` raise `LedgerError`.
     """
 
@@ -156,7 +156,7 @@ class Backend(ABC):
     """One open database, shared by threads."""
 
     location: str
-    """Where it is, without a password, for messages."""
+    """The ledger's location, without a password, for messages."""
     engine: Engine
     """Begins read transactions. Its connections run ``BEGIN`` as `begin` says."""
     is_new: bool = False
@@ -168,7 +168,7 @@ class Backend(ABC):
     address: str
     """The same, resolved: it identifies the ledger within this process."""
     fetches: Fetches = Fetches()
-    """Who fetches the results of which batch."""
+    """The fetches of batches' results."""
 
     @abstractmethod
     def writer(self, connection: Connection) -> Connection:

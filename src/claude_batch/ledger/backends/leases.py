@@ -141,7 +141,7 @@ class Leases:
         A row of this process that is not among them was left in an outage, and holds nothing.
         """
         self._later: list[Update | Delete] = []
-        """What could not be written in an outage; the next heartbeat does it."""
+        """Writes that failed in an outage; the next heartbeat repeats them."""
         self._beating: threading.Thread | None = None
         self._ended = threading.Event()
         self._lock = threading.Lock()
@@ -233,7 +233,7 @@ class Leases:
     def _agree(self, tx: Connection) -> None:
         """Refuse settings that contradict those of a living process.
 
-        What one process takes for certain, another would do again.
+        Otherwise one process would take a sending for certain, and another would repeat it.
         """
         if not self._agreed:
             return
@@ -448,7 +448,7 @@ def _begun(pid: int) -> int | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except FileNotFoundError:
-        # Where users do not see each other's processes, only this tells that there is none.
+        # If users cannot see each other's processes, only this shows that there is none.
         try:
             os.kill(pid, 0)
         except ProcessLookupError:

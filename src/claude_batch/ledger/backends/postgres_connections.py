@@ -133,7 +133,7 @@ class PostgresConnections:
         """The name of this process in the ledger."""
         lock = _lock_number(self.schema)
         self.channel: str = f"claude_batch_{lock & (1 << 64) - 1:x}"
-        """Where commits are notified."""
+        """The channel on which commits are notified."""
         self.quoted_schema: str = '"' + self.schema.replace('"', '""') + '"'
         self._names = {
             "schema": self.quoted_schema,

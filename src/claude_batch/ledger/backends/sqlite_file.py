@@ -173,7 +173,7 @@ def _damaged(words: str, *, written: bool) -> LedgerError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """What a ledger's file contains, read without a change to it or to the files beside it."""
+    """The content of a ledger's file, read without a change to it or to the files beside it."""
 
     damage: list[str]
     """Problems that SQLite's full check found, at most `_MOST_PROBLEMS` lines."""
