@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -26,6 +27,7 @@ from claude_batch.ledger.live_calls import choose
 from claude_batch.ledger.retries import StillCancelling, retry_failed
 from claude_batch.ledger.store import Deposed, Ledger
 from claude_batch.lifecycle import conversation_driver
+from claude_batch.lifecycle.answer_judges import JudgeThreads, Judging
 from claude_batch.lifecycle.pending_call import CallOptions
 from claude_batch.lifecycle.tool_runner import (
     ConversationSettings,
@@ -47,7 +49,7 @@ from histories.restore_machine import dying
 
 __all__ = ["ConversationMachine"]
 
-SPOKEN = st.lists(st.sampled_from(KINDS[:6] * 2 + KINDS), min_size=1, max_size=5)
+SPOKEN = st.lists(st.sampled_from(KINDS[:7] * 2 + KINDS), min_size=1, max_size=5)
 
 REMEMBERED = '[{"name":"look"},{"name":"write"}]'
 PLANS = st.lists(st.sampled_from(["at once", "later", "error", "no thread"]), max_size=3)
@@ -134,6 +136,7 @@ class ConversationMachine(LiveMachine):
             patch.object(Ledger, "is_alive", lambda _, process: process in self.alive)
         )
         self._stack.enter_context(patch.object(conversation_driver, "run_call", self._run_call))
+        self._stack.enter_context(patch.object(JudgeThreads, "begin", _judge_at_once))
         self._looking: ConversationProcess | None = None
 
     def _open(self) -> Process:
@@ -154,7 +157,16 @@ class ConversationMachine(LiveMachine):
     def _new_run(self, mode: BatchProcessingMode, actor: str) -> NewRun:
         run = super()._new_run(self._terms(mode), actor)
         tools = REMEMBERED if self.asked % 9 else None
-        return replace(run, converses=self.asked % 11 != 10, tools=tools)
+        converses = self.asked % 11 != 10
+        judge = self.process.name if converses and self.asked % 2 else None
+        return replace(run, converses=converses, tools=tools, judge=judge)
+
+    def _ask_for(self, inputs: Sequence[str], mode: BatchProcessingMode) -> None:
+        known, process = len(self.runs), self.process
+        super()._ask_for(inputs, mode)
+        for run_id in self.runs[known:] if self.asked % 2 else ():
+            process.driver._conversations._workbench.give(run_id, None, self.verdict.judge)
+            self.verdict.judges[run_id] = process
 
     def _options(self, mode: BatchProcessingMode) -> CallOptions:
         return replace(
@@ -340,7 +352,8 @@ class ConversationMachine(LiveMachine):
         assert isinstance(process, ConversationProcess)
         process.driver._conversations._workbench.helps = True
         process.was_deposed = False
-        self._look(process, helps=True)
+        with self.verdict.judging():
+            self._look(process, helps=True)
 
     @rule()
     def lose_tools(self) -> None:
@@ -371,6 +384,24 @@ class ConversationMachine(LiveMachine):
         self.tool_plans.extend(plans)
         self._bury()
         self._converse()
+
+    @rule(batch=st.booleans(), seconds=st.sampled_from([3.0, 61.0]), looks=st.integers(0, 2))
+    def judge_elsewhere(self, batch: bool, seconds: float, looks: int) -> None:
+        """A process has the function for answers that come while another one drives."""
+        self.verdict.spoken = ["doubted", "doubted", "final"]
+        self.asked += self.asked % 2  # the number is odd with one more request, so there is a judge
+        asking = self.process
+        self._store_run(1, BatchProcessingMode(linger=0.0) if batch else LIVE)
+        self.api.plans.clear()
+        self.api.live_plans.clear()
+        self._retire()
+        self._act(self.process.send)
+        for remote in self._there("in_progress", "canceling"):
+            self.api.end(remote, ["succeeded"])
+        self.go_round(3.0)
+        for _ in range(looks if asking in self.retired else 0):
+            self._help(asking)
+        self.go_round(seconds)
 
     @precondition(lambda self: self.verdict.between_turns())
     @rule(pick=PICK, again=st.booleans())
@@ -434,3 +465,9 @@ class ConversationMachine(LiveMachine):
 
 def _no_answer(_: str) -> LedgerError:
     return LedgerError("no answer", fault="unreachable")
+
+
+def _judge_at_once(_: JudgeThreads, judge: Callable[[], str | None], run_id: str) -> Judging:
+    verdict: Judging = Future()
+    verdict.set_result(judge())
+    return verdict

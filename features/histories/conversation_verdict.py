@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "TOOLS", "ConversationVerdict", "ToolRun"]
 
-KINDS = ["final", "invalid", "pause", "look", "write", "both", "gone", "theirs", "refused"]
-"""What an answer may be: its end, of the wrong form, a pause, or calls of tools."""
+KINDS = [
+    "final", "invalid", "doubted", "pause", "look", "write", "both", "gone", "theirs", "refused"
+]  # fmt: skip
+"""What an answer may be: its end, of the wrong form, of a form that only the caller's own function
+rejects, a pause, or calls of tools."""
+PATIENCE = 60.0
+"""Seconds for which a driver waits at least for a process that has such a function."""
 _CALLED = {
     "look": ["look"],
     "write": ["write"],
@@ -71,6 +77,8 @@ class Sent(NamedTuple):
     kind: str
     message: dict[str, Any]
     cost: int
+    at: float
+    """When it was sent."""
 
 
 class ConversationVerdict(LiveVerdict):
@@ -94,6 +102,11 @@ class ConversationVerdict(LiveVerdict):
         self.retried: set[str] = set()
         """Requests that were asked again after a failure, on order."""
         self._ever_cancelled: set[str] = set()
+        self.judges: dict[str, ConversationProcess] = {}
+        """The process that has the caller's own function for a run, dead or alive."""
+        self._judging: set[str] = set()
+        self._judged: set[str] = set()
+        """Texts that a process which does not drive has judged, so that the verdict is stored."""
 
     # Turns ---------------------------------------------------------------------------------
 
@@ -101,14 +114,15 @@ class ConversationVerdict(LiveVerdict):
         """Decide what a turn is answered."""
         kind = self.spoken[self._said % len(self.spoken)]
         self._said += 1
-        words = f"answer {self._said}"
-        text = {"type": "text", "text": json.dumps(words) if kind == "final" else words}
+        words = f"{kind} answer {self._said}"
+        is_json = kind in ("final", "doubted")
+        text = {"type": "text", "text": json.dumps(words) if is_json else words}
         calls = [
             {"type": "tool_use", "id": f"toolu_{self._said}_{name}", "name": name, "input": {}}
             for name in _CALLED.get(kind, ())
         ]
         message = {"content": [text, *calls], "stop_reason": _STOPS.get(kind, "end_turn")}
-        return Sent(params, kind, message, cost)
+        return Sent(params, kind, message, cost, self._api.clock.server)
 
     def _follow(self, request: str, params: dict[str, Any]) -> None:
         """These params of a request are, or are about to be, sent."""
@@ -120,7 +134,9 @@ class ConversationVerdict(LiveVerdict):
             if len(params["messages"]) != 1:
                 self._say(f"{request} begins with {params}")
             return
-        problems = {self._problem(sent, params): sent for sent in self._sent[request].values()}
+        problems = {
+            self._problem(request, sent, params): sent for sent in self._sent[request].values()
+        }
         if None in problems:
             self._chain[request].append(problems[None])
             self._sent[request] = {}
@@ -128,7 +144,7 @@ class ConversationVerdict(LiveVerdict):
         else:
             self._say(f"{request} does not continue its conversation: {list(problems)}, {params}")
 
-    def _problem(self, sent: Sent, params: dict[str, Any]) -> str | None:
+    def _problem(self, request: str, sent: Sent, params: dict[str, Any]) -> str | None:
         """Return why params do not continue from an answer to a turn."""
         length = len(sent.params["messages"])
         others = {**params, "messages": params["messages"][:length]}
@@ -143,7 +159,9 @@ class ConversationVerdict(LiveVerdict):
         if sent.kind == "pause":
             return f"a pause is answered with {rest}" if rest else None
         [reply] = rest
-        if sent.kind == "invalid":
+        if sent.kind == "doubted" and self._judge_of(request) is None:
+            return "no function rejects the answer to it"
+        if sent.kind in ("invalid", "doubted"):
             return (
                 None if "cannot be used" in str(reply["content"]) else f"{reply} is no correction"
             )
@@ -259,6 +277,43 @@ class ConversationVerdict(LiveVerdict):
             self._say(f"{run.use.id} runs again, and may not")
         earlier.append(run)
 
+    # The caller's own function -------------------------------------------------------------
+
+    def _judge_of(self, request: str) -> ConversationProcess | None:
+        [row] = self.rows("SELECT run_id FROM requests WHERE id = ?", request)
+        return self.judges.get(row["run_id"])
+
+    def judge(self, message: bytes) -> str | None:
+        """Return what the caller's own function says of an answer."""
+        text = _text(json.loads(message))
+        if text in self._judged:
+            self._say(f"{text} is judged again, although a verdict is stored")
+        self._judging.add(text)
+        return None if text.startswith('"final') else f"{text} will not do"
+
+    @contextmanager
+    def judging(self) -> Generator[None]:
+        """A process that does not drive judges, and stores the verdicts."""
+        self._judging.clear()
+        yield
+        self._judged |= self._judging
+
+    def _check_judged(self) -> None:
+        """Check that no doubted answer is taken while its judge has had no time."""
+        for row in self.rows(
+            "SELECT r.id, r.run_id, r.answered_by FROM requests r JOIN runs u ON u.id = r.run_id "
+            "WHERE r.state = 'succeeded' AND u.converses AND u.validation_attempts > 1"
+        ):
+            sent = self._sent[row["id"]].get(row["answered_by"])
+            judge = self.judges.get(row["run_id"])
+            if sent is None or sent.kind != "doubted" or judge is None or not judge.is_alive:
+                continue
+            remote = self.sendings[row["id"]].get(row["answered_by"])
+            since = sent.at if remote is None or remote.ended is None else remote.ended
+            soon = self._api.clock.server - since < PATIENCE
+            if soon and row["id"] not in self._ever_cancelled:
+                self._say(f"{row['id']} is taken, although {judge.name} may judge it yet")
+
     # In the end ----------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -267,6 +322,7 @@ class ConversationVerdict(LiveVerdict):
             "WHERE r.cancelled OR u.cancelled IS NOT NULL"
         )
         self._ever_cancelled.update(row["id"] for row in cancelled)
+        self._check_judged()
         super().check()
 
     def is_quiet(self) -> bool:
@@ -302,7 +358,7 @@ class ConversationVerdict(LiveVerdict):
         if request in self._turn:
             self._follow(request, json.loads(bytes(row["body"])))
         chain = self._chain[request]
-        rejected = sum(sent.kind == "invalid" for sent in chain)
+        rejected = sum(sent.kind in ("invalid", "doubted") for sent in chain)
         found = (row["turns"] or 0, row["rejected"] or 0, row["cost"] or 0)
         wanted = (len(chain) - rejected, rejected, sum(sent.cost for sent in chain))
         if found != wanted:
@@ -326,13 +382,18 @@ class ConversationVerdict(LiveVerdict):
             return succeeded
         if last.kind == "refused":
             return [("refused", None)]
-        if last.kind == "invalid":
+        if last.kind in ("invalid", "doubted"):
             if row["validation_attempts"] == 1:
                 return succeeded
-            is_last = rejected + 1 == row["validation_attempts"]
+            is_doubted = last.kind == "doubted"
+            may_stop = not is_doubted or self._judge_of(row["id"]) is not None
+            is_last = may_stop and rejected + 1 == row["validation_attempts"]
             stopped = [("stopped", "invalid_output")] if is_last else []
             # It may have ended before its run was cancelled.
-            return [*succeeded, *stopped] if row["id"] in self._ever_cancelled else stopped
+            may_succeed = row["id"] in self._ever_cancelled or (
+                is_doubted and _text(last.message) not in self._judged
+            )
+            return [*succeeded, *stopped] if may_succeed else stopped
         if last.kind != "pause" and row["tools"] is None:
             return succeeded
         if turns + 1 == row["max_turns"]:
@@ -344,3 +405,7 @@ class ConversationVerdict(LiveVerdict):
             row["answered_by"],
         )
         return [("stopped", "tool_interrupted")] if calls else []
+
+
+def _text(message: dict[str, Any]) -> str:
+    return str(message["content"][0]["text"])

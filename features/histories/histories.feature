@@ -54,6 +54,8 @@ Feature: Random histories keep the promises
       | runs any interrupted tool again                   |
       | does not note that a tool starts                  |
       | asks a turn again whose answer met a cancellation |
+      | judges answers for a process that lives           |
+      | forgets how another process judged                |
       | sends before it is recovered                      |
       | lets all keys send when the workspace of one is recovered |
       | is recovered before all that it forgot is known   |
@@ -69,5 +71,6 @@ Feature: Random histories keep the promises
       | retries what is lost with what has failed                 |
       | takes a run up that is being cancelled                    |
       | sends what an equal request has the answer to             |
+      | sends what its run has twice                              |
       | forgets the keys of calls                                 |
       | makes a call again whose process has died                 |

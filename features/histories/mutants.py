@@ -40,6 +40,7 @@ from claude_batch.lifecycle import (
     recovery,
     submission,
 )
+from claude_batch.lifecycle.answer_judges import AnswerJudges
 from claude_batch.lifecycle.reconciliation import Decision
 from claude_batch.lifecycle.tool_runner import Tools, Workbench
 from claude_batch.wire.batches_client import CreateAnswer
@@ -201,6 +202,14 @@ def _unnoted() -> AbstractContextManager[object]:
     return patch.object(conversations, "start_call", lambda *_, **__: True)
 
 
+def _presumptuous() -> AbstractContextManager[object]:
+    return patch.object(AnswerJudges, "are_elsewhere", lambda *_: False)
+
+
+def _unconvinced() -> AbstractContextManager[object]:
+    return patch.object(conversations, "add_verdicts", lambda *_, **__: None)
+
+
 def _ungrateful() -> AbstractContextManager[object]:
     return patch.object(retries, "_give_known_answers", lambda *_: 0)
 
@@ -269,6 +278,10 @@ def _wasteful() -> AbstractContextManager[object]:
     return patch.object(held_requests, "take_answers", lambda *_: None)
 
 
+def _repeating() -> AbstractContextManager[object]:
+    return patch.object(held_requests, "doubled", lambda *_: ())
+
+
 def _keyless() -> AbstractContextManager[object]:
     return patch.object(single_calls, "remember_call", lambda *_: None)
 
@@ -307,6 +320,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "runs any interrupted tool again": Mutant(_repetitive, family=TALKS),
     "does not note that a tool starts": Mutant(_unnoted, family=TALKS),
     "asks a turn again whose answer met a cancellation": Mutant(_ungrateful, 4, family=TALKS),
+    "judges answers for a process that lives": Mutant(_presumptuous, family=TALKS),
+    "forgets how another process judged": Mutant(_unconvinced, family=TALKS),
     "sends before it is recovered": Mutant(_unmarked, family=RESTORED),
     "lets all keys send when the workspace of one is recovered": Mutant(
         _single_minded, 2, family=RESTORED
@@ -324,6 +339,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "retries what is lost with what has failed": Mutant(_obliging, family=AGAIN),
     "takes a run up that is being cancelled": Mutant(_premature, family=AGAIN),
     "sends what an equal request has the answer to": Mutant(_wasteful, family=EQUAL),
+    "sends what its run has twice": Mutant(_repeating, family=EQUAL),
     "forgets the keys of calls": Mutant(_keyless, family=EQUAL),
     "makes a call again whose process has died": Mutant(_heartless, family=EQUAL),
 }

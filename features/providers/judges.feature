@@ -107,11 +107,17 @@ Feature: The program that asked judges the answers, whoever drives
     And the batch ends
     Then the batch's answer was asked for again
 
-  Scenario: A driver does not wait for ever for a program that lives and does not judge
+  Scenario Outline: A driver does not wait for ever for a program that lives and does not judge: clock <hours> hours ahead
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
+    And the clock of this machine is <hours> hours ahead
     And a driver that waits 1 second for a verdict
     And a program that asks for a Considered with {"validation_attempts": 2}
     Then the program's run is answered, in 1 turn
+
+    Examples:
+      | hours |
+      | 0     |
+      | -24   |
 
   Scenario: A second program that asks the same and ends does not take the verdict from the first
     Given an API that takes 3600 seconds for a batch, and then answers {"number": "12a", "total": 1}

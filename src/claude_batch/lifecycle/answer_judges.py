@@ -94,8 +94,9 @@ class AnswerJudges:
         if seen == float("-inf"):
             return False
         waited = 0.0 if since is None else time.monotonic() - since
-        # Such a process may be unable to judge: it hangs, or its engine has stopped.
-        return min(waited, self._ledger.now() - seen) < JUDGE_PATIENCE
+        # Such a process may be unable to judge: it hangs, or its engine has stopped. If the clock
+        # was set back meanwhile, the time since it was seen is negative.
+        return min(waited, abs(self._ledger.now() - seen)) < JUDGE_PATIENCE
 
     def judge_for_driver(self, page: list[Record]) -> None:
         """Judge the answers that only this process has a function for."""
