@@ -37,6 +37,7 @@ Without Fallback A Run Ends With What There Is
     ...    run    ${REVIEWER}    prompts.jsonl    -o    answers.jsonl
     ...    --deadline    20s    --deadline-margin    18s    --fallback    none
     Should Contain    ${done.stderr}    5 expired
+    Should Contain    ${done.stderr}    its deadline was missed: 5 requests did not run before it
     ${answers} =    Read Answers    answers.jsonl
     Should Be Equal    ${answers}[0][error][type]    expired
     Should Contain    ${answers}[0][error][message]    did not run before its run's deadline

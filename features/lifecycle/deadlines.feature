@@ -22,7 +22,7 @@ Feature: A deadline is met at full price where batches leave no time for it
       did not run before its run's deadline
       """
     And the API got 0 live calls, and was paid 0 times
-    And the run's deadline was met
+    And the run's deadline was missed:
 
   Scenario: what never left in a batch is asked live whole
     Given an API
@@ -66,7 +66,8 @@ Feature: A deadline is met at full price where batches leave no time for it
       """
     And a batch provider with {"deadline": "6s", "deadline_margin": "2s", "settling": "8s"}
     When a run of 5 prompts is stored at once
-    And the results are read in order
+    Then the status says "nothing more goes into batches, and every request that did not run is sent live"
+    When the results are read in order
     Then 5 answers came from batches and 0 live, each paid once
     And the run's deadline was missed: 5 requests sent, but it is not known yet whether the API accepted them
 
@@ -277,12 +278,16 @@ Feature: A deadline is met at full price where batches leave no time for it
       """
       the deadline is in <words>: that leaves no time for a batch, and every request <instead>
       """
+    And the command line says
+      """
+      its deadline was <outcome>
+      """
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl --deadline 2h --deadline-margin 1h --new
     Then the command line exits with 0
     And the command line does not say: leaves no time
 
     Examples:
-      | flags                                               | code | words                           | instead                          |
-      | --deadline 1h --deadline-margin 2h                  | 0    | 1h, and deadline_margin is 2h   | is sent live, at full price      |
-      | --deadline 0s                                       | 0    | 0s                              | is sent live, at full price      |
-      | --deadline 1h --deadline-margin 1h --fallback none  | 1    | 1h, and deadline_margin is 1h   | expires without being sent       |
+      | flags                                              | code | words                         | instead                     | outcome                                      |
+      | --deadline 1h --deadline-margin 2h                 | 0    | 1h, and deadline_margin is 2h | is sent live, at full price | met                                          |
+      | --deadline 0s                                      | 0    | 0s                            | is sent live, at full price | missed: it left no time                      |
+      | --deadline 1h --deadline-margin 1h --fallback none | 1    | 1h, and deadline_margin is 1h | expires without being sent  | missed: 2 requests did not run before it     |

@@ -66,6 +66,17 @@ def margin_of(run: _Run, unfinished: int, seen: Experience) -> float:
     return min(learned, max(0.0, run.deadline - run.created) / 2)
 
 
+def outcome_of(tx: Transaction, run: Record) -> str:
+    """Return ``met``, or ``missed`` with the reason, for a run of which every request has ended."""
+    expired = queries.request_counts(tx, run.id).get(RequestState.EXPIRED)
+    if expired and run.past_margin is not None and run.fallback == "none":
+        return f"missed: {count_of(expired, 'request')} did not run before it"
+    last = cost_sums.answer_times(tx, run.id)[1]
+    if last is None or last <= run.deadline:
+        return "met"
+    return f"missed by {_words(last - run.deadline)}: {_why_late(run)}"
+
+
 def _why_late(run: _Run) -> str:
     """Return why a deadline passed before the run was withdrawn from batches."""
     if run.deadline - run.created < PAST_REST:
@@ -103,14 +114,10 @@ class Deadlines:
     def _look_at(self, seat: Seat, run: Record, now: float) -> tuple[bool, float]:
         with self._ledger.read() as tx:
             unfinished = queries.unfinished(tx, run.id)
-            last = None if unfinished else cost_sums.answer_times(tx, run.id)[1]
             seen = run_deadlines.experience(tx, seat.workspace_id)
         if not unfinished:
-            met = last is None or last <= run.deadline
             with self._ledger.write(seat) as tx:
-                late = 0.0 if last is None else last - run.deadline
-                words = f"missed by {_words(late)}: {_why_late(run)}"
-                self._conclude(tx, run, "met" if met else words, closed=now)
+                self._conclude(tx, run, outcome_of(tx, run), closed=now)
             return True, 0.0
         if run.past_margin is None:
             margin = margin_of(run, unfinished, seen)
@@ -138,7 +145,7 @@ class Deadlines:
             else "every request that did not run expires"
         )
         _log.warning(
-            "%s: its deadline is in %s and %s unfinished; its batches are canceled, and %s",
+            "%s: its deadline is in %s and %s unfinished; nothing more goes into batches, and %s",
             run.id,
             _words(max(0.0, run.deadline - now)),
             count_of(unfinished, "request is", "requests are"),

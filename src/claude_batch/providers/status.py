@@ -26,7 +26,6 @@ from claude_batch.core.states import (
 from claude_batch.core.terminal import encodable
 from claude_batch.ledger import (
     conversations,
-    cost_sums,
     page_queries,
     queries,
     run_deadlines,
@@ -38,7 +37,7 @@ from claude_batch.ledger.page_queries import RunMark
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.submissions import INTERRUPTED
 from claude_batch.lifecycle.budget_holds import Held, held_of
-from claude_batch.lifecycle.deadline_driver import margin_of
+from claude_batch.lifecycle.deadline_driver import margin_of, outcome_of
 from claude_batch.wire.connection import DEFAULT_BASE_URL
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
 
@@ -323,9 +322,7 @@ def _deadline(tx: Transaction, run: Any, counts: Mapping[RequestState, int]) -> 
     margin, outcome = run.margin, run.deadline_outcome
     unfinished = sum(n for state, n in counts.items() if not state.is_final)
     if outcome is None and not unfinished:
-        # No process has looked since it ended.
-        last = cost_sums.answer_times(tx, run.id)[1]
-        outcome = "met" if last is None or last <= run.deadline else "missed"
+        outcome = outcome_of(tx, run)  # no process has looked since it ended
     if margin is None:
         margin = margin_of(run, unfinished, run_deadlines.experience(tx, run.workspace_id))
     return Deadline(
@@ -351,7 +348,7 @@ def _deadline_words(deadline: Deadline, now: float) -> str:
     words = f"its deadline is in {roughly(max(1, deadline.at - now))}"
     what = "is sent live" if deadline.fallback == "live" else "expires"
     if deadline.withdrawn is not None:
-        return f"{words}: its batches were canceled, and every request that did not run {what}"
+        return f"{words}: nothing more goes into batches, and every request that did not run {what}"
     left = roughly(max(1, deadline.at - deadline.margin - now))
     return (
         f"{words}: unfinished batches are canceled in {left}, and every request that did not run "
