@@ -62,6 +62,7 @@ Feature: Random histories keep the promises
       | forgets that a recovery had renewed it            |
       | forgets the answers to what is answered already   |
       | leaves the answers to what it does not know       |
+      | asks live again what it may have forgotten |
       | sends a batch after its deadline                          |
       | sends live what a batch may have answered                 |
       | sees no budget but that of the actor                      |

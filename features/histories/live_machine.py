@@ -42,7 +42,8 @@ class LiveVerdict(Verdict):
         super().__init__(api, path, settings)
         self.calls: dict[str, list[LivePlan]] = defaultdict(list)
         """By request id: what the API got live, since it was last ordered to be asked again."""
-        self._billed_live = 0
+        self.bills: dict[str, int] = defaultdict(int)
+        """By request id: what the API has billed live, in nano-dollars."""
         self._answers: set[str] = set()
         self._failures: set[str] = set()
         self.interrupted: set[str] = set()
@@ -71,7 +72,7 @@ class LiveVerdict(Verdict):
             elif earlier.may_hide:
                 self._say(f"{request} was asked live again, and may have been billed: {earlier}")
         self.calls[request].append(plan)
-        self._billed_live += LIVE_COST * plan.is_billed
+        self.bills[request] += LIVE_COST * plan.is_billed
         if plan.kind == "answer":
             self._answers.add(request)
         elif plan.kind == "error":
@@ -96,7 +97,7 @@ class LiveVerdict(Verdict):
         return doubted or request in self.interrupted or super()._may_be_lost(row)
 
     def _billed(self) -> int:
-        return super()._billed() + self._billed_live
+        return super()._billed() + sum(self.bills.values())
 
     def _truths(self, request: str) -> set[str]:
         answered = {"succeeded"} if request in self._answers else set[str]()

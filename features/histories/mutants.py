@@ -19,6 +19,7 @@ from claude_batch.ledger import (
     enqueue,
     held_requests,
     high_water,
+    live_calls,
     recovered_batches,
     retries,
     run_deadlines,
@@ -186,6 +187,10 @@ def _xenophobic() -> AbstractContextManager[object]:
     return patch.object(recovered_batches, "adopt_forgotten", ours_alone)
 
 
+def _dauntless() -> AbstractContextManager[object]:
+    return patch.object(live_calls, "forgotten", lambda *_: 0)
+
+
 @contextmanager
 def _repetitive() -> Generator[None]:
     tools_of = Workbench.tools_of
@@ -330,6 +335,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "forgets that a recovery had renewed it": Mutant(_nameless, 2, family=RESTORED),
     "forgets the answers to what is answered already": Mutant(_unmindful, family=RESTORED),
     "leaves the answers to what it does not know": Mutant(_xenophobic, 2, family=RESTORED),
+    "asks live again what it may have forgotten": Mutant(_dauntless, family=RESTORED),
     "sends a batch after its deadline": Mutant(_timeless, family=AGAIN),
     "sends live what a batch may have answered": Mutant(_hurried, 4, family=AGAIN),
     "sees no budget but that of the actor": Mutant(_short_sighted, family=AGAIN),

@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from claude_batch.core.batch_processing import BatchProcessingMode
+from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.recovery import Recovered, is_whole
 from claude_batch.wire.encoding import parse_custom_id
 from histories.api import COST, OUTCOMES, WORKSPACE, Crash, CreatePlan, Remote, SimulatedApi
-from histories.machine import PICK, STEPS, WITNESSES, LifecycleMachine
+from histories.live_api import LivePlan
+from histories.live_machine import LIVE, PLANS, LiveMachine, LiveVerdict
+from histories.machine import PICK, STEPS, WITNESSES
 from histories.process import Process
-from histories.verdict import Verdict
 
 __all__ = ["RestoreMachine", "dying"]
 
@@ -46,7 +48,7 @@ class Copy(NamedTuple):
     calls: list[int]
 
 
-class RestoreVerdict(Verdict):
+class RestoreVerdict(LiveVerdict):
     """The judge of a ledger that forgets: what the API knows stays so."""
 
     _FORGOTTEN: ClassVar = ("_seen", "_stamp", "withdrawn", "removed", "budget", "is_lowered")
@@ -88,9 +90,19 @@ class RestoreVerdict(Verdict):
         for request, sent in self.sendings.items():
             self.ordered.update((request, n) for n, remote in sent.items() if remote.deleted)
         stored = {row["id"] for row in self.rows("SELECT id FROM requests")}
-        self._strangers = self.sendings.keys() - stored - (self.removed - self._ever_strangers)
+        asked = self.sendings.keys() | self.calls.keys()
+        self._strangers = asked - stored - (self.removed - self._ever_strangers)
         self._ever_strangers |= self._strangers
         self.removed |= self._strangers
+        self.interrupt()
+
+    def recovering(self) -> None:
+        """The ledger loses what it may have forgotten to have asked live."""
+        rows = self.rows(
+            "SELECT r.id FROM requests r JOIN runs u ON u.id = r.run_id "
+            "WHERE r.finished IS NULL AND u.live IS NOT NULL"
+        )
+        self.interrupted.update(row["id"] for row in rows)
 
     def recovered_one(self, workspace: str) -> None:
         """The workspace of one key is said to be recovered."""
@@ -144,12 +156,14 @@ class RestoreVerdict(Verdict):
         # What strangers have cost counts for the day alone: their actor is not known. What was
         # deleted after the copy was made can be found nowhere.
         gone = {remote.id for remote in self.forgotten() if remote.deleted}
-        return super()._billed() - COST * sum(
+        live = sum(self.bills[request] for request in self._strangers)
+        batches = COST * sum(
             outcome == "succeeded" and (remote.id in gone or identifier[:32] in self._strangers)
             for remote in self._api.remotes
             if remote.ours
             for identifier, outcome in remote.outcomes.items()
         )
+        return super()._billed() - live - batches
 
     def is_quiet(self) -> bool:
         return self.is_whole and not self.is_behind() and super().is_quiet()
@@ -167,7 +181,7 @@ class RestoreVerdict(Verdict):
         super().conclude()
 
 
-class RestoreMachine(LifecycleMachine):
+class RestoreMachine(LiveMachine):
     """A history of a ledger that is copied, restored and recovered, with keys of two workspaces."""
 
     judge = RestoreVerdict
@@ -179,6 +193,8 @@ class RestoreMachine(LifecycleMachine):
         self.copied = 0
         self.here = WORKSPACE
         self.is_ending = False
+        self.copies_calls = False
+        """Whether a copy is made while the next live calls are in progress."""
         self.parked: tuple[Process, CallStore] | None = None
         """The process with the other key, and what stores its calls."""
 
@@ -190,6 +206,7 @@ class RestoreMachine(LifecycleMachine):
 
     def _end_all(self) -> None:
         """Every process ends, as it must before the ledger's file is replaced or recovered."""
+        self.verdict.interrupt()
         for process in self._processes():
             process.die()
         self.retired.clear()
@@ -217,6 +234,28 @@ class RestoreMachine(LifecycleMachine):
         copy = Copy(path, mark, is_behind, known, list(self.runs), list(self.calls))
         self.copies.append(copy)
         del self.copies[1 : 1 - MOST_COPIES]  # the oldest knows least, and stays
+
+    def _reach(self, point: CrashPoint) -> None:
+        if point is CrashPoint.AFTER_LIVE_CLAIM and self.copies_calls:
+            self.copies_calls = False
+            self.back_up()
+        super()._reach(point)
+
+    @rule(
+        count=st.integers(1, 3),
+        plans=PLANS,
+        in_progress=st.booleans(),
+        mark=st.sampled_from(["kept", "lost", "restored"]),
+    )
+    def forget_calls(self, count: int, plans: list[LivePlan], in_progress: bool, mark: str) -> None:
+        """Live calls are made after a copy was, or while they are in progress in it."""
+        self._store_run(count, LIVE)
+        self.copies_calls = in_progress
+        if not in_progress:
+            self.back_up()
+        self.call_on(plans, 61.0)
+        self._restore(-1, mark)
+        self._recover([])
 
     def restore(self, pick: int, mark: str, data: st.DataObject) -> None:
         """Something is sent, and forgotten."""
@@ -303,6 +342,8 @@ class RestoreMachine(LifecycleMachine):
         self._end_all()
         self.api.read_faults.clear()
         self.api.read_faults.extend(reads)
+        if even_if_whole or not self.verdict.is_whole or self.verdict.is_behind():
+            self.verdict.recovering()
         process = self._open()
         found: Recovered | None = None
         try:
