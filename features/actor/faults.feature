@@ -102,6 +102,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | {model: m, system_prompt: a, options: {system: b}}                                  | `system_prompt` and `options.system` are alternatives      |
       | {model: m, response_format: {type: object}, options: {output_config: {format: {}}}} | are alternatives; keep one                                 |
       | {model: m, response_format: {type: object}, options: {output_config: 5}}            | `output_config` must be a mapping, not int                 |
+      | {model: m, citations: true, response_format: {type: array, items: {type: string}}}  | :1: `citations`: with citations, the answer is requested as labelled fields, because the API does not accept a schema together with citations. This format has no fields |
       | {type: tool, config: {}}                                                            | is of type 'tool', which claude-batch cannot run       |
       | {type: graph}                                                                       | is of type 'graph', which claude-batch cannot run      |
       | actors: {a: {type: TOOL}}                                                           | actor local/a is of type 'tool'                        |

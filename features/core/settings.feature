@@ -135,6 +135,12 @@ Feature: A setting comes from the nearest place that names it
       | ./host=a       |                                           | ./host=a                    |
       | host=a password=secret |                                   | …in libpq's words…          |
       |                | {"CLAUDE_BATCH_LEDGER": " dbname = b"}    | …in libpq's words…          |
+    And the commands of a message name their ledger as follows
+      | message                                      | ledger                   | environment                             | words                                                            |
+      | run `claude-batch resume run-1` or `x`       | a b.db                   |                                         | run `claude-batch resume run-1 --ledger 'a b.db'` or `x`         |
+      | run `claude-batch resume`                    | a.db                     | {"CLAUDE_BATCH_LEDGER": "a.db"}         | run `claude-batch resume`                                        |
+      | run `claude-batch resume`                    | postgres://u:***@h/d     | {"CLAUDE_BATCH_LEDGER": "postgres://u:secret@h/d"} | run `claude-batch resume`                             |
+      | run `claude-batch resume`                    | a.db                     | {"CLAUDE_BATCH_LEDGER": "dbname = b"}   | run `claude-batch resume --ledger a.db`                          |
     And the default state directory is found as follows
       | environment                              | folder             |
       | {"CLAUDE_BATCH_STATE_DIR": "/env/state"} | /env/state         |

@@ -36,6 +36,14 @@ Feature: Who may call the gateway, and how much
       | path         | headers                                                                                   | status | words |
       | /v1/messages | {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMAAABk"} | 200    |       |
 
+  Scenario: A client of HTTP/1.0 gets no chunks, and a reset if its response is aborted
+    Given a gateway over the sandbox with {"hold": 0.1, "latency": 1, "max_attempts": 1}
+    Then the gateway's responses over HTTP/1.0 are as follows
+      | prompt                                    | stream | connection | chunked | end   |
+      | one                                       | no     | close      | no      | whole |
+      | two                                       | yes    | close      | no      | whole |
+      | [[sandbox:errored:invalid_request_error]] | no     | close      | no      | reset |
+
   Scenario: A method that a path does not have is refused
     Given a gateway over the sandbox
     Then the gateway's responses to methods are as follows

@@ -218,6 +218,27 @@ Feature: Which call joins which request
       | H    | 200    | whole |                       | 5       |
     And the API has been sent 4 requests
 
+  Scenario: A retry of a new call joins that call, although an older one waits too
+    Given a gateway over the sandbox with {"latency": 6}
+    And another process serves a gateway of the same ledger
+    When the gateway is called as follows
+      | call | prompt | stream | after | at      | headers                                                      |
+      | A    | one    | no     |       |         |                                                              |
+      | B    | one    | no     | 1     |         | {"claude-batch-new": "true"}                                 |
+      | C    | one    | no     | 2     |         | {"claude-batch-new": "true", "x-stainless-retry-count": "1"} |
+      | D    | two    | no     |       |         |                                                              |
+      | E    | two    | no     | 1     |         | {"claude-batch-new": "true"}                                 |
+      | F    | two    | no     | 2     | another | {"claude-batch-new": "true", "x-stainless-retry-count": "1"} |
+    Then the calls have ended with
+      | call | status | answered | request |
+      | A    | 200    | yes      | 1       |
+      | D    | 200    | yes      | 2       |
+      | B    | 200    | yes      | 3       |
+      | E    | 200    | yes      | 4       |
+      | C    | 200    | yes      | 3       |
+      | F    | 200    | yes      | 4       |
+    And the API has been sent 4 requests
+
   Scenario: A request whose caller asks for it is cancelled with its caller
     Given a gateway over the sandbox with {"latency": 60, "cancel_latency": 0.1}
     When the gateway is called as follows

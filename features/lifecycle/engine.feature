@@ -30,14 +30,26 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
       with other settings: settling=900.0 there and settling=1.0 here; use the same
       """
 
-  Scenario: A call that waits while the provider is closed raises an error that says so
+  Scenario Outline: A caller that waits while the provider is closed gets an error that says how to go on: <caller>
     Given an API that takes 30 seconds for a batch
     And a batch provider
-    When "waits" is asked in the background
+    When "waits" is asked in the background by <caller>
     Then in the ledger the states of the batches come to be ["in_progress"]
     When the provider is closed
     And the calls in the background have ended
     Then every call fails with EngineStoppedError
+    And the error is a EngineStoppedError that says
+      """
+      the provider is closed and no longer waits for run-
+      ; the run stays in the ledger. Continue with `claude-batch resume run-
+      `, or repeat the call with a new provider
+      """
+
+    Examples:
+      | caller      |
+      | respond     |
+      | run.wait    |
+      | run.results |
 
   Scenario: A ledger that fails ends waiting calls instead of leaving them
     Given an API

@@ -73,7 +73,7 @@ Feature: Conversations go on by themselves in the next batch
       | population | {}                       | population          | "wrong arguments: city: Missing required argument" | true |
       | hangs      | {"city": "Bonn"}         | hangs               | "the tool hangs returned no result within 0.2 seconds" | true |
       | dawdles    | {"city": "Bonn"}         | dawdles             | "the tool dawdles returned no result within 0.2 seconds" | true |
-      | blocks     | {"city": "Bonn"}         | blocks              | "the tool blocks returned no result within 0.2 seconds" | true |
+      | blocks     | {"city": "Bonn"}         | blocks              | "the tool blocks returned no result within 0.2 seconds: the event loop of the asynchronous tools is blocked; on it run: blocks" | true |
       | invented   | {}                       | population,fails    | "there is no tool 'invented'; there are: fails, population" | true |
 
   Scenario: max_turns bounds a conversation, whose last answer is kept

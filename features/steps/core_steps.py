@@ -110,6 +110,12 @@ def _(argument: str | None, environment: dict[str, str] | None) -> str:
     return found.replace(folder, "<the user's data>")
 
 
+@rule("the commands of a message name their ledger")
+def _(message: str, ledger: str, environment: dict[str, str] | None) -> str:
+    _environment(environment)
+    return settings.naming_ledger(message, ledger)
+
+
 @rule("the default state directory is found")
 def _(environment: dict[str, str] | None) -> str:
     _environment(environment)

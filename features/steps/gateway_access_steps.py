@@ -117,6 +117,33 @@ def _(context: Context, seconds: float) -> None:
         context.gateway_answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
+@rule("the gateway's responses over HTTP/1.0 are")
+def _(context: Context, prompt: str, stream: bool) -> dict[str, Any]:
+    url, body = urlsplit(context.gateway.url), body_of(prompt, stream)
+    head = (
+        f"POST /v1/messages HTTP/1.0\r\nhost: {url.netloc}\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    received, end = b"", ""
+    with socket.create_connection((str(url.hostname), url.port or 80), 60) as connection:
+        connection.sendall(head.encode() + b"\r\n\r\n" + body)
+        try:
+            while piece := connection.recv(65536):
+                received += piece
+        except ConnectionResetError:
+            end = "reset"
+    heading, _, answer = received.partition(b"\r\n\r\n")
+    status, *lines = heading.decode().lower().split("\r\n")
+    headers = dict(line.split(": ") for line in lines)
+    if not end and " 200 " in status:
+        assert b"message_stop" in answer if stream else json.loads(answer)["content"], answer
+        end = "whole"
+    return {
+        "connection": headers["connection"],
+        "chunked": "transfer-encoding" in headers,
+        "end": end or status.split()[1],
+    }
+
+
 @rule("the gateway's responses to nested bodies are")
 def _(context: Context, levels: int, bytes: int) -> dict[str, int]:
     asked = body_of("deep" + "x" * bytes, stream=False)

@@ -106,8 +106,18 @@ async def _left(context: Context, prompt: str, how: str, keywords: dict[str, Any
 
 @when('"{prompt}" is asked in the background')
 @when('"{prompt}" is asked in the background with the key "{key}"')
-def _(context: Context, prompt: str, key: str | None = None) -> None:
-    callers(context).ask({prompt: context.actor.respond(prompt, key=key)})
+@when('"{prompt}" is asked in the background by {caller}')
+def _(context: Context, prompt: str, key: str | None = None, caller: str = "respond") -> None:
+    async def read_run() -> None:
+        run = await context.actor.submit([prompt])
+        if caller == "run.wait":
+            await run.wait()
+        else:
+            assert caller == "run.results"
+            _ = [result async for result in run.results()]
+
+    asked = context.actor.respond(prompt, key=key) if caller == "respond" else read_run()
+    callers(context).ask({prompt: asked})
 
 
 @when('the caller of "{prompt}" leaves')

@@ -29,6 +29,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from claude_batch.actor.documents import Document, documents_of, with_documents
+from claude_batch.actor.output import Labels
 from claude_batch.actor.tools import Toolset, as_tool, functions_in, toolset_of
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
@@ -329,6 +330,16 @@ class ActorConfiguration(BaseModel):
         if _schema_of(value) is not None:
             checked_schema(value)
         return value
+
+    @field_validator("citations")
+    @classmethod
+    def _check_citations(cls, citations: bool, info: ValidationInfo) -> bool:
+        if citations and (schema := _schema_of(info.data.get("response_format"))) is not None:
+            try:
+                Labels(close_objects(schema))
+            except InvalidRequestError as error:
+                raise ValueError(str(error)) from None
+        return citations
 
     @model_validator(mode="after")
     def _check_whole(self) -> ActorConfiguration:

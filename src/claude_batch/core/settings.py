@@ -12,7 +12,9 @@ from __future__ import annotations
 import enum
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -431,6 +433,19 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
     from platformdirs import user_data_path
 
     return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
+
+
+_COMMAND = re.compile("`(claude-batch [^`]+)`")
+
+
+def naming_ledger(message: str, location: str) -> str:
+    """Return a message whose commands name their ledger, unless they use it by default."""
+    shown = without_password(location)
+    with suppress(LedgerError):
+        if shown == without_password(default_ledger()):
+            return message
+    flag = f" --ledger {shlex.quote(shown)}"
+    return _COMMAND.sub(lambda found: f"`{found[1]}{flag}`", message)
 
 
 def on_server(location: str) -> bool:

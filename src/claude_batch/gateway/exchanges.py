@@ -271,14 +271,16 @@ class Exchanges:
                 return
             await asyncio.sleep(_LOOK)
 
-    def of_retry(self, digest: bytes, retries: int) -> Exchange | None:
+    def of_retry(self, digest: bytes, retries: int, *, newest: bool) -> Exchange | None:
         """Return the exchange that a call's retry with this number may join, if there is one.
 
         Several equal calls may be waiting. A retry is of one that has been tried less often. An
         exchange that an equally late retry has joined, or made from an orphan, belongs to another
-        call.
+        call. Of several, the oldest is found, or the ``newest``.
         """
         earlier = [each for each in self._by_digest.get(digest, ()) if each.retries < retries]
+        if newest:
+            earlier.reverse()
         return max(earlier, key=lambda each: each.retries, default=None)
 
     def add(self, exchange: Exchange) -> None:

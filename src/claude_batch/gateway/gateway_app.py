@@ -8,9 +8,10 @@ import logging
 import re
 import resource
 import socket
+import struct
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
@@ -81,9 +82,11 @@ class GatewayApp:
             return
         try:
             self._check(scope)
-            # The server closes the connection of a response that is not complete.
-            with contextlib.suppress(Aborted, ClientDisconnect):
+            with contextlib.suppress(ClientDisconnect):
                 await self._router(scope, receive, send)
+        except Aborted:
+            # The server closes the connection of a response that is not complete.
+            scope["state"].get(_RESET, bool)()
         # The routes raise these only before they have sent a status.
         except Refusal as refusal:
             headers = {"x-should-retry": "false", **refusal.headers}
@@ -162,7 +165,22 @@ _INCOMPLETE: Final = "ASGI callable returned without completing response."
 """The message that uvicorn logs for a response that the gateway aborts on purpose."""
 
 
+_RESET: Final = "claude_batch.reset"
+"""What a call's state calls its function that makes the end of its connection a reset, if any."""
+
 _UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+
+
+class _Unbounded(int):
+    """The expected length of a body that ends with its connection, as uvicorn compares it."""
+
+    def __lt__(self, other: object) -> bool:
+        """Return False: no body is longer."""
+        return False
+
+    def __sub__(self, other: object) -> Self:
+        """Return the same: what is left is unknown, and at the end nothing is missing."""
+        return self
 
 
 class _Protocol(HttpToolsProtocol):
@@ -186,6 +204,22 @@ class _Protocol(HttpToolsProtocol):
             head, end, rest = data.partition(b"\r\n\r\n")
             data = _UPGRADE.sub(b"\r\nx-upgrade:", head) + end + rest
         super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """The parser's callback for the end of a call's headers.
+
+        HTTP/1.0, which nginx uses by default, has no chunks. A body whose length is not known ends
+        with the connection, so that only a reset shows that a response was aborted.
+        """
+        super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _Unbounded()
+            self.scope.setdefault("state", {})[_RESET] = self._reset
+
+    def _reset(self) -> None:
+        """Let the end of the connection be a reset."""
+        connection: socket.socket = self.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _is_news(record: logging.LogRecord) -> bool:

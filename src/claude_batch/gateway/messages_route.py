@@ -135,7 +135,9 @@ class MessagesRoute:
         """
         gateway = self._gateway
         exchanges = gateway.exchanges
-        if exchanges.of_retry(digest, options.retries) is None:
+        # The oldest may have been there before a new call was made.
+        find = partial(exchanges.of_retry, digest, options.retries, newest=options.new)
+        if find() is None:
             return None
         if not options.new:
             orphan = ask(orphan_only=True)
@@ -147,7 +149,7 @@ class MessagesRoute:
             if not orphan.is_done or orphan.answer is not None:
                 exchanges.add(orphan)
                 return orphan
-        found = exchanges.of_retry(digest, options.retries)
+        found = find()
         if found is not None:
             found.retries = options.retries
             gateway.metrics.joined("retry")

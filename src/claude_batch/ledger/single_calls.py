@@ -201,8 +201,8 @@ def tried(tx: Connection, digests: Collection[bytes], own: str, since: float) ->
 def request_of_retry(found: Sequence[Tried], retries: int) -> Tried | None:
     """Return the request that a client's retry joins; ``retries`` is its number, from 1.
 
-    First one that still waits, then the newest answer. An answer that a retry has received already
-    is for a later retry of the same call, so a first retry never joins it.
+    First one that still waits, the first of several, then the newest answer. An answer that a retry
+    has received already is for a later retry of the same call, so a first retry never joins it.
     """
     if retries == 1:
         found = [each for each in found if each.taken is None or not each.is_repeated]

@@ -20,6 +20,7 @@ from claude_batch.core.errors import (
     EngineStoppedError,
 )
 from claude_batch.core.quantities import count_of, format_duration
+from claude_batch.core.settings import naming_ledger
 from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.driver import Driver
@@ -87,7 +88,19 @@ def closed_words(location: str) -> str:
     )
 
 
-def halted_error(row: Any, run_id: str) -> AccountHaltedError:
+def closed_error(run_id: str, location: str) -> EngineStoppedError:
+    """Return the error of a caller that waits for a run, or a call in it, with a closed provider.
+
+    ``location`` is that of the ledger, here as below.
+    """
+    words = (
+        f"the provider is closed and no longer waits for {run_id}; the run stays in the ledger. "
+        f"Continue with `claude-batch resume {run_id}`, or repeat the call with a new provider"
+    )
+    return EngineStoppedError(naming_ledger(words, location))
+
+
+def halted_error(row: Any, run_id: str, location: str) -> AccountHaltedError:
     """Return the error of a run that waits in a halted workspace, from the workspace's row."""
     words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message
     remedy = workspaces.remedy_of(row.halt_reason)
@@ -96,9 +109,9 @@ def halted_error(row: Any, run_id: str) -> AccountHaltedError:
         if row.halt_reason == "ledger_behind"
         else f"Fix the cause, then run `{remedy} {run_id}` or repeat the call"
     )
+    kept = f"Nothing was marked failed: every request of {run_id} stays queued"
     return AccountHaltedError(
-        f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every "
-        f"request of {run_id} stays queued. {then}",
+        f"sending is halted ({row.halt_reason}): {words}. {kept}. {naming_ledger(then, location)}",
         reason=row.halt_reason,
         error_type=row.halt_type,
         run_id=run_id,
@@ -107,6 +120,7 @@ def halted_error(row: Any, run_id: str) -> AccountHaltedError:
 
 def timed_out_error(
     run_id: str,
+    location: str,
     batch_id: str | None,
     mode: BatchProcessingMode,
     *,
@@ -126,10 +140,10 @@ def timed_out_error(
     )
     where = f"batch {batch_id}" if batch_id else "not yet submitted"
     if held:
-        where += f": {held}"
+        where += f": {naming_ledger(held, location)}"
     return BatchTimeoutError(
         f"no answer within max_wait ({format_duration(mode.max_wait)}), {run_id}, "
-        f"{where}{trouble}: {kept}",
+        f"{where}{trouble}: {naming_ledger(kept, location)}",
         run_id=run_id,
         batch_ids=(batch_id,) if batch_id else (),
     )
@@ -137,6 +151,7 @@ def timed_out_error(
 
 def run_timed_out_error(
     run_id: str,
+    location: str,
     batch_ids: tuple[str, ...],
     unknown: int,
     *,
@@ -161,21 +176,22 @@ def run_timed_out_error(
             "again, because they may have been paid for"
         )
     return BatchTimeoutError(
-        f"{run_id} did not finish within max_wait ({format_duration(max_wait)}){trouble}: {kept}",
+        f"{run_id} did not finish within max_wait ({format_duration(max_wait)}){trouble}: "
+        f"{naming_ledger(kept, location)}",
         run_id=run_id,
         batch_ids=batch_ids,
     )
 
 
-def other_key_error(run_id: str, theirs: str | None, ours: str | None) -> AccountHaltedError:
+def other_key_error(
+    run_id: str, location: str, theirs: str | None, ours: str | None
+) -> AccountHaltedError:
     """Return the error of a run in another key's workspace; the names are `None` if unknown."""
     named = f" ({theirs})" if theirs else ""
     words = f"{run_id} waits in the workspace of another key{named}; use that key"
     if theirs is None or ours is None:
-        words += (
-            ". If both keys belong to one workspace, confirm it with `claude-batch ledger "
-            f"confirm-key {run_id}`"
-        )
+        confirm = naming_ledger(f"`claude-batch ledger confirm-key {run_id}`", location)
+        words += f". If both keys belong to one workspace, confirm it with {confirm}"
     return AccountHaltedError(f"{words}. Everything is kept", reason="other_key", run_id=run_id)
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from claude_batch.core.errors import BudgetExceededError, BudgetScope
 from claude_batch.core.quantities import count_of, usd, write_usd
+from claude_batch.core.settings import naming_ledger
 from claude_batch.ledger import budgets, charges, queries
 from claude_batch.ledger.budgets import Budget, Waiting
 from claude_batch.ledger.store import Transaction
@@ -99,10 +100,14 @@ def _holds_for_good(budget: Budget, smallest: int | None) -> bool:
     return spent + smallest > budget.amount
 
 
-def held_error(run_id: str, held: Held) -> BudgetExceededError:
-    """Return the error of a run that can only continue with another budget."""
+def held_error(run_id: str, held: Held, location: str) -> BudgetExceededError:
+    """Return the error of a run that can only continue with another budget.
+
+    ``location`` is that of its ledger.
+    """
+    words = naming_ledger(held.describe(run_id), location)
     return BudgetExceededError(
-        f"{run_id}: {held.describe(run_id)}. Nothing was marked failed",
+        f"{run_id}: {words}. Nothing was marked failed",
         scope=held.scope,
         budget_usd=usd(held.amount),
         needed_usd=usd(held.needed or 0),

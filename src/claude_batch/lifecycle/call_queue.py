@@ -15,6 +15,7 @@ from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.api_sessions import (
     ApiSession,
+    closed_error,
     closed_words,
     halted_error,
     timed_out_error,
@@ -277,7 +278,10 @@ class CallQueue:
                 row = workspaces.workspace_row(tx, session.workspace_id)
             if workspaces.halt_stands(row, self._ledger.now()):
                 waiters = self._waiting.of(session)
-                self._waiting.fail(waiters, lambda each, row=row: halted_error(row, each.run_id))
+                self._waiting.fail(
+                    waiters,
+                    lambda each, row=row: halted_error(row, each.run_id, self._ledger.location),
+                )
 
     def runs(self) -> list[str]:
         """Return the runs whose calls somebody waits for."""
@@ -289,19 +293,14 @@ class CallQueue:
         # unsent.
         self._waiting.deliver()
         waiters = [waiter for waiter in self._waiting.all() if waiter.run_id == run_id]
-        self._waiting.fail(waiters, lambda waiter: held_error(waiter.run_id, held))
+        self._waiting.fail(
+            waiters, lambda waiter: held_error(waiter.run_id, held, self._ledger.location)
+        )
 
     def fail_closed(self, session: ApiSession | None = None) -> None:
         """Fail the callers of a session, or all, because the provider is closed."""
         waiters = self._waiting.all() if session is None else self._waiting.of(session)
-        self._waiting.fail(
-            waiters,
-            lambda each: EngineStoppedError(
-                f"the provider was closed while the call waited; its request stays in the ledger, "
-                f"in {each.run_id}. Continue with `claude-batch resume {each.run_id}`, or repeat "
-                "the call with a new provider"
-            ),
-        )
+        self._waiting.fail(waiters, lambda each: closed_error(each.run_id, self._ledger.location))
 
     def _time_out(self, waiter: Waiter) -> None:
         try:
@@ -324,7 +323,9 @@ class CallQueue:
         trouble = session.trouble if isinstance(session, ApiSession) else ""
         self._waiting.fail(
             [waiter],
-            lambda w: timed_out_error(w.run_id, batch_id, mode, held=words, trouble=trouble),
+            lambda each: timed_out_error(
+                each.run_id, self._ledger.location, batch_id, mode, held=words, trouble=trouble
+            ),
         )
 
     # Callers that leave ----------------------------------------------------------------------

@@ -445,6 +445,8 @@ class CallStore:
             ]
             found = None
             if call.options.retries:
+                if call.options.new:
+                    equal.reverse()  # the newest first, as for orphans
                 found = single_calls.request_of_retry(equal, call.options.retries)
             if found is None:
                 left.append(call)

@@ -30,7 +30,7 @@ from claude_batch.core.errors import (
     first_cause,
     for_one_caller,
 )
-from claude_batch.core.settings import LedgerSettings, without_password
+from claude_batch.core.settings import LedgerSettings, naming_ledger, without_password
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import workspaces
 from claude_batch.ledger.store import Ledger, Watch
@@ -238,10 +238,11 @@ class Engine:
             cause = first_cause(error)
             if not isinstance(cause, LedgerError):
                 _log.error("the engine stopped", exc_info=cause)
+                location = self.ledger.location
                 cause = EngineStoppedError(
                     f"the engine stopped: {type(cause).__name__}: {cause}. Everything stored is "
-                    f"in the ledger {self.ledger.location}; fix the cause, then run "
-                    "`claude-batch resume`"
+                    f"in the ledger {location}; fix the cause, then run "
+                    f"{naming_ledger('`claude-batch resume`', location)}"
                 )
             self._fail(cause)
             self._notify()

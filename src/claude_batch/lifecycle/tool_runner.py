@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ from claude_batch.lifecycle.threads import SharedEventLoop
 from claude_batch.wire.conversation import Judge, ToolUse
 
 _log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 TOOLS_AT_ONCE = 16
 """Most tool functions that run at the same time, unless the process asks for another number."""
@@ -304,18 +306,33 @@ def _output(tool: Tool, arguments: bytes, on_ask: Callable[[], None] | None) -> 
             output = future.result(tool.timeout + TIMEOUT_GRACE)
         if isinstance(output, Coroutine):
             is_on_loop = True
-            future = _loop.run(asyncio.wait_for(output, tool.timeout))
+            future = _loop.run(asyncio.wait_for(_noted(tool.name, output), tool.timeout))
             return future.result(tool.timeout + TIMEOUT_GRACE)
         return output
     except TimeoutError:
         words = f"the tool {tool.name} returned no result within {tool.timeout:g} seconds"
-        if not future.done():
+        if not future.done() and is_on_loop:
+            begun = ", ".join(sorted({*_on_loop.values()}))
+            words += f": the event loop of the asynchronous tools is blocked; on it run: {begun}"
+            _log.warning("%s", words)
+            _loop.abandon()
+        elif not future.done():
             _log.warning("%s; it still runs on its thread, and its result is ignored", words)
-            if is_on_loop:
-                _loop.abandon()
         return tool.failed(words)
     except BaseException as error:  # any exception is reported to the model
         return tool.failed(described(error))
+
+
+_on_loop: dict[int, str] = {}
+"""The names of the asynchronous tools that have begun, by the ids of their coroutines."""
+
+
+async def _noted(name: str, work: Coroutine[Any, Any, _T]) -> _T:
+    _on_loop[id(work)] = name
+    try:
+        return await work
+    finally:
+        del _on_loop[id(work)]
 
 
 def _run_into(

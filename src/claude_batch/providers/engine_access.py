@@ -502,12 +502,12 @@ class Opened(Closing):
 
     def check_key(self, run_id: str) -> None:
         """Raise `AccountHaltedError` if a run waits in the workspace of another key."""
-        own = self._session().workspace_id
-        with self._engine.ledger.read() as tx:
+        own, ledger = self._session().workspace_id, self._engine.ledger
+        with ledger.read() as tx:
             theirs = workspaces.workspace_row(tx, queries.run_row(tx, run_id).workspace_id)
             ours = workspaces.workspace_row(tx, own)
         if theirs.id != ours.id:
-            raise other_key_error(run_id, theirs.name, ours.name)
+            raise other_key_error(run_id, ledger.location, theirs.name, ours.name)
 
     def resume(self) -> None:
         """Drive the ledger, and lift a halt of this key's workspace."""

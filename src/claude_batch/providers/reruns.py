@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from claude_batch.core.batch_processing import SETTINGS
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
 from claude_batch.core.quantities import count_of, format_duration, format_time, tally
-from claude_batch.core.settings import Kind
+from claude_batch.core.settings import Kind, naming_ledger
 from claude_batch.core.states import BatchState, CandidateState, RequestState
 from claude_batch.ledger import live_calls, queries, retries, run_deadlines, unknown_batches
 from claude_batch.ledger.retries import ON_ORDER, Rerun, Retried
@@ -182,9 +182,10 @@ def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Ref
                 tx, run_id, states=only.states, error_types=only.error_types, now=now
             )
     except retries.StillCancelling:
+        wait = naming_ledger(f"`claude-batch resume {run_id}`", ledger.location)
         raise InvalidRequestError(
             f"{run_id} is being cancelled, and its batches have not ended. Nothing was sent "
-            f"again. Wait for them with: `claude-batch resume {run_id}`"
+            f"again. Wait for them with: {wait}"
         ) from None
     return retried._replace(
         queued=retried.queued + missing,

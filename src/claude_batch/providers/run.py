@@ -215,11 +215,11 @@ class Run(Closing):
 
         Raises `AccountHaltedError`.
         """
-        await _only(step_async(self._sent()))
+        await _only(step_async(self._access.while_open(self._sent())))
 
     def wait_until_sent_sync(self) -> None:
         """Run `wait_until_sent` synchronously, with or without a running event loop."""
-        next(step_sync(self._sent()))
+        next(step_sync(self._access.while_open(self._sent())))
 
     async def results(
         self,
@@ -539,6 +539,7 @@ class Run(Closing):
         self, work: Generator[Pause | Any, Any, None], progress: ProgressLike
     ) -> Generator[Pause | Any, Any, None]:
         chosen = self.on_progress if progress is None else progress
+        work = self._access.while_open(work)
         if not chosen:
             return work
         return reported(

@@ -8,11 +8,12 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
+from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError, EngineStoppedError
 from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
 from claude_batch.ledger import conversations, enqueue, queries, workspaces
 from claude_batch.lifecycle.api_sessions import (
     ApiSession,
+    closed_error,
     halted_error,
     other_key_error,
     run_timed_out_error,
@@ -62,6 +63,15 @@ class RunAccess:
         self._check_open()
         return self.engine_access.session()
 
+    def while_open(self, work: Generator[Pause | Any, Any, None]) -> Generator[Any, Any, None]:
+        """Do work that waits; raise `EngineStoppedError` if the provider is closed."""
+        try:
+            yield from work
+        except (ActorConfigurationError, EngineStoppedError):
+            if not self.engine_access.closed:
+                raise
+            raise closed_error(self.run_id, self.engine_access.shown_location) from None
+
     @property
     def drives(self) -> bool:
         """Whether this process sends and polls."""
@@ -106,6 +116,10 @@ class RunWaiter:
     def _engine(self) -> Engine:
         return self._access.engine
 
+    @property
+    def _location(self) -> str:
+        return self._engine.ledger.location
+
     def restart(self) -> None:
         """Restart the time limit, because requests were queued again."""
         self._deadline = self._engine.ledger.now() + self._max_wait
@@ -141,7 +155,7 @@ class RunWaiter:
             if unsent <= held:
                 return
             if workspaces.halt_stands(workspace, self._engine.ledger.now()):
-                raise halted_error(workspace, self._run_id)
+                raise halted_error(workspace, self._run_id, self._location)
             _, session = yield Pause(self._access.engine_access.opening())
             if (
                 workspace.wait_until or 0
@@ -204,7 +218,7 @@ class RunWaiter:
         if is_other or is_refused:
             undriven = not self._engine.ledger.seat_is_taken(theirs.id)
             if is_other and undriven:
-                raise other_key_error(self._run_id, theirs.name, ours.name)
+                raise other_key_error(self._run_id, self._location, theirs.name, ours.name)
             is_refused = is_refused and undriven
         # With a refused key, nobody asks the API for the run's batches.
         at_api = any(state in _SENT for state in counts) and not is_refused
@@ -230,9 +244,9 @@ class RunWaiter:
             self._intervals = None
         workspace, at_api, unknown, held = yield Pause(self._engine.look(self._at_api))
         if workspaces.halt_stands(workspace, self._engine.ledger.now()) and not at_api:
-            raise halted_error(workspace, self._run_id)
+            raise halted_error(workspace, self._run_id, self._location)
         if held is not None and held.for_good:
-            raise held_error(self._run_id, held)
+            raise held_error(self._run_id, held, self._location)
         if self._engine.ledger.now() < self._deadline:
             return None
         if self._on_timeout == "cancel":
@@ -254,6 +268,7 @@ class RunWaiter:
         cancelled = self._on_timeout == "cancel"
         return run_timed_out_error(
             self._run_id,
+            self._location,
             batch_ids,
             unknown,
             max_wait=self._max_wait,

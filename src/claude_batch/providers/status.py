@@ -14,7 +14,7 @@ import msgspec
 
 from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.quantities import count_of, format_time, roughly
-from claude_batch.core.settings import from_environment
+from claude_batch.core.settings import from_environment, naming_ledger
 from claude_batch.core.states import (
     AT_API,
     IN_FLIGHT,
@@ -207,6 +207,22 @@ def status_in(
     held_up = held is not None and not moves
     is_unknown = any(batch.state is BatchState.UNKNOWN for batch in batches)
     state = _state(run, still_open, halt, is_unknown, held_up, bool(driven))
+    waiting = ""
+    if still_open:
+        waiting = _waiting_for(
+            run,
+            state,
+            counts,
+            batches,
+            workspace,
+            limits,
+            deadline,
+            turning,
+            held,
+            bool(driven),
+            is_here,
+            ledger.now(),
+        )
     return RunStatus(
         run_id=run.id,
         state=state,
@@ -220,24 +236,7 @@ def status_in(
         counts=counts,
         batches=batches,
         halt=halt if still_open else None,
-        waiting_for=(
-            _waiting_for(
-                run,
-                state,
-                counts,
-                batches,
-                workspace,
-                limits,
-                deadline,
-                turning,
-                held,
-                bool(driven),
-                is_here,
-                ledger.now(),
-            )
-            if still_open
-            else ""
-        ),
+        waiting_for=naming_ledger(waiting, ledger.location),
         strange_lines=strange,
         mode=run.mode,
         deadline=deadline,
@@ -595,10 +594,8 @@ def require_run(ledger: Ledger, tx: Transaction, run_id: object) -> Any:
     # The bytes of an argument may be no text.
     found = queries.runs_called(tx, encodable(run_id), limit=_NAMED + 1)
     if not found:
-        raise RunNotFoundError(
-            f"the ledger {ledger.location} has no run {run_id!r}; "
-            "`claude-batch status` lists what it has"
-        )
+        lists = naming_ledger("`claude-batch status` lists what it has", ledger.location)
+        raise RunNotFoundError(f"the ledger {ledger.location} has no run {run_id!r}; {lists}")
     if len(found) > 1:
         names = ", ".join(each.id for each in found[:_NAMED])
         more = ", …" if len(found) > _NAMED else ""
