@@ -442,6 +442,15 @@ Feature: A ledger on PostgreSQL
     And the standby takes the place of the server within an instant
     Then sending is halted within 10 seconds, because the ledger may have forgotten sendings
 
+  Scenario: A live call in progress is answered although a standby takes its server's place
+    Given a proxy before the PostgreSQL server
+    And a standby of it
+    And a provider that makes a live call of 4 seconds, with "heartbeat" 1
+    When the standby has everything and is detached
+    And the standby takes the place of the server within an instant
+    And a run of 1 prompts is stored at once
+    Then in the ledger the states of the requests come to be ["succeeded", "queued"]
+
   Scenario Outline: A COMMIT whose answer is lost loses nothing and repeats nothing
     Given a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts
