@@ -468,6 +468,19 @@ Feature: A ledger on PostgreSQL
       | SET armed           | lose_answer |
       | COPY staged_results | lose_answer |
 
+  Scenario: A batch whose id is noted again and again is collected once
+    Given a proxy before the PostgreSQL server
+    And an API
+    And a batch provider
+    And a COMMIT that has "remote_id=" fails by "lose_answer"
+    And a COMMIT that has "remote_id=" fails by "lose_answer"
+    And a COMMIT that has "remote_id=" fails by "lose_answer"
+    When a run of 3 prompts is stored at once
+    Then the fault has happened
+    When 2 seconds pass
+    Then in the ledger the states of the batches are ["collected"]
+    And the API was called 1 times by GET *results
+
   Scenario Outline: Live calls whose claim had no answer were not sent, and are sent then: <fault>
     Given a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts
@@ -508,6 +521,25 @@ Feature: A ledger on PostgreSQL
     And an API
     And a batch provider
     And a COMMIT that has "INSERT INTO requests" fails by "<fault>"
+    When the actor is asked in vain: "hello"
+    Then the fault has happened
+    When the actor is asked: "hello"
+    Then the API has processed each of 1 requests once
+
+    Examples:
+      | fault       |
+      | lose_answer |
+      | lose_commit |
+
+  Scenario Outline: A call is taken over although the COMMIT of an earlier take-over had no answer: <fault>
+    Given a proxy before the PostgreSQL server
+    And an API
+    And a batch provider
+    When "hello" is asked in the background
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    When the caller of "hello" leaves
+    Then in the ledger the processes that wait for calls come to be [null]
+    Given a COMMIT that has ", taken=" fails by "<fault>"
     When the actor is asked in vain: "hello"
     Then the fault has happened
     When the actor is asked: "hello"
