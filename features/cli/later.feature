@@ -822,6 +822,18 @@ Feature: Later commands show, wait for, cancel and deliver a run
       | run    |
       | submit |
 
+  Scenario: An interrupt of advance waits for live calls, and stores their answers
+    Given a command's API with {"live_latency": 1}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command's process dies at after_stored: submit actor.yaml asks.jsonl -o out.jsonl --mode live
+    And a command runs, interrupted once its live calls are sent: advance
+    Then the command line exits with 3 and says
+      """
+      waiting for 2 live calls. An answer that comes after another interrupt is lost, and may be billed
+      interrupted; everything stored before is kept
+      """
+    And in the ledger the states of the requests are ["succeeded", "succeeded"]
+
   Scenario: A run in live calls is sent, and submit waits until they are answered
     Given a command's API with {"live_latency": 0.5}
     And a command's file "asks.jsonl" of 3 prompts

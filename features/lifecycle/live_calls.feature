@@ -329,6 +329,21 @@ Feature: Live calls of the ledger are made once, and survive the process
     Then a command's process has ended with 0, without a traceback
     And the API got 3 live calls, and was paid 3 times
 
+  Scenario: a key that is refused for a batch halts sending once the live calls in progress are answered
+    Given an API with {"live_latency": 2}
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 401}}]}
+      """
+    And a batch provider with {"mode": "live"}
+    When a run of 3 prompts is stored at once
+    Then in the ledger the states of the requests come to be ["packed", "packed", "packed"]
+    Given a batch provider
+    When a run of 1 prompts is stored at once
+    Then the run's state becomes halted
+    And in the ledger the states of the requests come to be ["succeeded", "succeeded", "succeeded", "packed"]
+    And 3 calls were paid for live, none twice
+
   Scenario: without a driving process live calls are made pass by pass
     Given an API
     And a batch provider with {"mode": "live", "drive": false}

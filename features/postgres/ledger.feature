@@ -442,6 +442,15 @@ Feature: A ledger on PostgreSQL
     And the standby takes the place of the server within an instant
     Then sending is halted within 10 seconds, because the ledger may have forgotten sendings
 
+  Scenario: A live call in progress is answered although a standby takes its server's place
+    Given a proxy before the PostgreSQL server
+    And a standby of it
+    And a provider that makes a live call of 4 seconds, with "heartbeat" 1
+    When the standby has everything and is detached
+    And the standby takes the place of the server within an instant
+    And a run of 1 prompts is stored at once
+    Then in the ledger the states of the requests come to be ["succeeded", "queued"]
+
   Scenario Outline: A COMMIT whose answer is lost loses nothing and repeats nothing
     Given a proxy before the PostgreSQL server
     And a command's file "prompts.jsonl" of 3 prompts
@@ -458,6 +467,19 @@ Feature: A ledger on PostgreSQL
       | remote_id           | lose_answer |
       | SET armed           | lose_answer |
       | COPY staged_results | lose_answer |
+
+  Scenario: A batch whose id is noted again and again is collected once
+    Given a proxy before the PostgreSQL server
+    And an API
+    And a batch provider
+    And a COMMIT that has "remote_id=" fails by "lose_answer"
+    And a COMMIT that has "remote_id=" fails by "lose_answer"
+    And a COMMIT that has "remote_id=" fails by "lose_answer"
+    When a run of 3 prompts is stored at once
+    Then the fault has happened
+    When 2 seconds pass
+    Then in the ledger the states of the batches are ["collected"]
+    And the API was called 1 times by GET *results
 
   Scenario Outline: Live calls whose claim had no answer were not sent, and are sent then: <fault>
     Given a proxy before the PostgreSQL server
@@ -499,6 +521,25 @@ Feature: A ledger on PostgreSQL
     And an API
     And a batch provider
     And a COMMIT that has "INSERT INTO requests" fails by "<fault>"
+    When the actor is asked in vain: "hello"
+    Then the fault has happened
+    When the actor is asked: "hello"
+    Then the API has processed each of 1 requests once
+
+    Examples:
+      | fault       |
+      | lose_answer |
+      | lose_commit |
+
+  Scenario Outline: A call is taken over although the COMMIT of an earlier take-over had no answer: <fault>
+    Given a proxy before the PostgreSQL server
+    And an API
+    And a batch provider
+    When "hello" is asked in the background
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    When the caller of "hello" leaves
+    Then in the ledger the processes that wait for calls come to be [null]
+    Given a COMMIT that has ", taken=" fails by "<fault>"
     When the actor is asked in vain: "hello"
     Then the fault has happened
     When the actor is asked: "hello"

@@ -253,7 +253,7 @@ def advance_command(options: ProviderOptions) -> None:
     If nothing is due, or there is no ledger yet, the command reports it and exits with 0. If a run
     is still in progress, it exits with 3.
     """
-    from claude_batch.cli.run_delivery import parkable
+    from claude_batch.cli.run_delivery import awaited, parkable
 
     if not is_there(options.location):
         say(f"there is no ledger at {without_password(options.location)} yet: nothing is due")
@@ -262,6 +262,10 @@ def advance_command(options: ProviderOptions) -> None:
     with parkable(), open_provider(options, drive=False) as provider:
         try:
             drove = provider.advance_sync()
+        except KeyboardInterrupt:
+            if calls := provider.live_calls:
+                say(awaited(calls))
+            raise
         except ActorConfigurationError:
             if provider.outstanding():
                 raise

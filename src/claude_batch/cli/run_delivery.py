@@ -190,13 +190,18 @@ def wait_and_deliver(
         return park(provider, run, options)
 
 
+def awaited(calls: int) -> str:
+    """Describe what an interrupted command waits for while live calls are in progress."""
+    return (
+        f"waiting for {count_of(calls, 'live call')}. An answer that comes after another interrupt "
+        "is lost, and may be billed"
+    )
+
+
 def park(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
     """Close the provider after an interrupt; report what goes on, and how to continue the run."""
     if calls := provider.live_calls:
-        say(
-            f"parking {run.id}; waiting for {count_of(calls, 'live call')}. An answer that comes "
-            "after another interrupt is lost, and may be billed"
-        )
+        say(f"parking {run.id}; {awaited(calls)}")
     elif provider.packed_requests(run.id).sent:
         say(f"parking {run.id}; its batches continue at the API (interrupt again to end at once)")
     else:

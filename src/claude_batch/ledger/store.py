@@ -252,13 +252,13 @@ class Ledger:
         return error.fault in self.backend.outlasts
 
     @contextmanager
-    def write(self, seat: Seat | None = None) -> Generator[Connection]:
+    def write(self, seat: Seat | None = None, *, anywhere: bool = False) -> Generator[Connection]:
         """Begin a write transaction: durable when the block ends, rolled back if the block raises.
 
         With a ``seat``, raises `Deposed` if the workspace's epoch is no longer the seat's, and
-        `ServerChanged` if another server has the data than when the seat was taken. Raises
-        `LedgerError` if the disk is full, if the file is locked or damaged, or if another
-        claude-batch has migrated or recovered the ledger meanwhile.
+        `ServerChanged` if another server has the data than when the seat was taken, unless
+        ``anywhere``. Raises `LedgerError` if the disk is full, if the file is locked or damaged, or
+        if another claude-batch has migrated or recovered the ledger meanwhile.
         """
         with self._writing() as connection:
             # After a migration or a recovery this process would write wrong data. The check takes
@@ -270,7 +270,8 @@ class Ledger:
                 raise self._changed("migrated or recovered", "written")
             if seat is not None:
                 # First, because a server that has forgotten the seat has another epoch, too.
-                self.check_server(connection)
+                if not anywhere:
+                    self.check_server(connection)
                 # Locked where rows can be: read plainly, an epoch would not exclude a transaction
                 # that raises it meanwhile.
                 epoch = connection.scalar(

@@ -89,7 +89,8 @@ def mark_submitted(
 ) -> bool:
     """Record the id under which the API accepted a batch.
 
-    Returns False, and changes nothing, if another batch of the workspace has that id already.
+    Returns False, and changes nothing, if another batch of the workspace has that id already. If
+    the batch has it, an earlier try was stored, and the batch may have been collected since.
     """
     other, mine = batches.alias("other"), batches.alias("mine")
     here, there = lanes.alias("here"), lanes.alias("there")
@@ -105,7 +106,7 @@ def mark_submitted(
         return False
     tx.execute(
         update(batches)
-        .where(batches.c.id == batch_id)
+        .where(batches.c.id == batch_id, batches.c.remote_id.is_(None))
         .values(
             state=BatchState.IN_PROGRESS,
             remote_id=remote_id,

@@ -103,6 +103,8 @@ class _Flush:
     )
     identifiers: list[str] = field(default_factory=list[str])
     """Ids of the new requests."""
+    taken_over: list[int] = field(default_factory=list[int])
+    """Requests whose callers went away, and for which calls wait now."""
     stored: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     """New calls by run and actor."""
     retried: Counter[str] = field(default_factory=Counter[str])
@@ -271,9 +273,10 @@ class CallStore:
                     if new:
                         flush.waiting += self._store_group(tx, group, new, flush)
         except LedgerError:
-            # They may be stored, if only the answer of the COMMIT was lost. No caller waits for
-            # them, so equal calls take them over.
+            # They may be stored or taken over, if only the answer of the COMMIT was lost. No caller
+            # waits for them, so equal calls take them over.
             self._in_doubt += flush.identifiers
+            self._let_go += flush.taken_over
             raise
         self._noted()
         self._repeated.update(flush.rejoined)
@@ -393,7 +396,6 @@ class CallStore:
         if not orphans:
             return calls
         left: list[Call] = []
-        taken: list[int] = []
         for call in calls:
             lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
             waiting = (
@@ -404,12 +406,15 @@ class CallStore:
                 continue
             # The oldest may have been there before a new call was made.
             orphan = waiting.pop() if call.options.new else waiting.popleft()
-            taken.append(orphan.seq)
             if call.options.retries:  # the first retry of another call must not get its answer
                 flush.rejoined.append(orphan.seq)
+            self._take(tx, orphan.seq, flush)
             self._join(tx, call, orphan.seq, orphan.run_id, flush)
-        single_calls.take_over(tx, taken, self._process)
         return left
+
+    def _take(self, tx: Transaction, seq: int, flush: _Flush) -> None:
+        flush.taken_over.append(seq)
+        single_calls.take_over(tx, [seq], self._process)
 
     def _tried(self, tx: Transaction, calls: Sequence[Call]) -> list[Tried]:
         """Return the requests that the retries among these calls may join."""
@@ -453,7 +458,7 @@ class CallStore:
                 continue
             tried.remove(found)
             flush.rejoined.append(found.seq)
-            single_calls.take_over(tx, [found.seq], self._process)
+            self._take(tx, found.seq, flush)
             self._join(tx, call, found.seq, found.run_id, flush)
             call.future.joined = "retry"
         return left

@@ -156,13 +156,14 @@ class Driver:
         self.loops_have_ended: Callable[[], object] = lambda: None
         """Called when it delivers no more answers, although running tools may wait for some."""
         self._stopping = False
-        """Whether the loops shall end: for good, or because the ledger cannot be reached."""
+        """Whether the loops shall end: for good, or because of `_fault`."""
         self._closing = False
         self._contact_task: asyncio.Future[float] | None = None
         self._checkpointed = float("-inf")
         self._weakness: Weakness | None = None
         self._released: tuple[int, int] | None = None
-        self._ledger_fault: LedgerError | None = None
+        self._fault: Exception | None = None
+        """Why all loops end, although the leader lock was not lost."""
         self._send_task: asyncio.Task[None] | None = None
         self._poll_task: asyncio.Task[None] | None = None
         self._fetch_task: asyncio.Task[None] | None = None
@@ -197,6 +198,11 @@ class Driver:
     def live_calls(self) -> int:
         """Return how many live calls of this process are under way; `stop` lets them end."""
         return self._live.under_way
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Return whether something is under way here that may be billed, and is not recorded."""
+        return self._live.under_way > 0 or self._submission.under_way
 
     def wake(self) -> None:
         """Check for work now, because something was queued, cancelled or resumed."""
@@ -248,7 +254,6 @@ class Driver:
                 if not (isinstance(error, LedgerError) and self._ledger.outlasts(error)):
                     raise
                 _log.warning("%s", error, extra={"for_people": True})
-                self._stopping, self._ledger_fault = self._closing, None
                 self._wake_poll.clear()
                 await self._sleep(self._wake_poll, SEAT_RETRY)
         if self._functions_task is not None:
@@ -481,20 +486,25 @@ class Driver:
             )
 
     async def _drive(self, seat: Seat) -> None:
-        async with asyncio.TaskGroup() as group:
-            self._send_task = group.create_task(self._stop_on_ledger_error(self._send_loop, seat))
-            self._poll_task = group.create_task(self._stop_on_ledger_error(self._poll_loop, seat))
-            group.create_task(self._stop_on_ledger_error(self._live.run, seat))
-            group.create_task(self._stop_on_ledger_error(self._conversations.run, seat))
-        if self._ledger_fault is not None:
-            raise self._ledger_fault
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._send_task = group.create_task(self._end_all_at_fault(self._send_loop, seat))
+                self._poll_task = group.create_task(self._end_all_at_fault(self._poll_loop, seat))
+                group.create_task(self._end_all_at_fault(self._live.run, seat))
+                group.create_task(self._end_all_at_fault(self._conversations.run, seat))
+        finally:
+            fault, self._fault = self._fault, None
+            self._stopping = self._closing
+        if fault is not None:
+            raise fault
 
-    async def _stop_on_ledger_error(
-        self, loop: Callable[[Seat], Awaitable[None]], seat: Seat
-    ) -> None:
-        """Run a loop; if the ledger cannot be written, end all loops, but never during a POST."""
+    async def _end_all_at_fault(self, loop: Callable[[Seat], Awaitable[None]], seat: Seat) -> None:
+        """Run a loop; if it meets a fault, end all loops, but never during a POST or live calls."""
         try:
             await loop(seat)
+        except (LedgerError, ServerChanged, _KeyRefused) as error:
+            self._fault = self._fault or error
+            self._leave()
         except Deposed:
             # The others are cancelled now. An answer to a POST has the API's id, which the next
             # driver needs.
@@ -504,9 +514,6 @@ class Driver:
                 self._submission.give_up_after(ANSWER_SECONDS)
                 await asyncio.wait([sending], timeout=ANSWER_SECONDS + 1.0)
             raise
-        except LedgerError as error:
-            self._ledger_fault = self._ledger_fault or error
-            self._leave()
 
     async def _send_loop(self, seat: Seat) -> None:
         while not self._stopping:

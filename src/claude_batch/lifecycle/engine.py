@@ -277,14 +277,22 @@ class Engine:
     async def _let_end(self, tasks: Collection[asyncio.Task[None]]) -> None:
         """Wait for drivers that stop; live calls may take this long, and a POST a shorter time.
 
-        Everything else ends at once.
+        A pass of `advance` is waited for only while one of these is under way. Everything else ends
+        at once.
         """
         end = time.monotonic() + STOP_SECONDS
-        while tasks and (left := end - time.monotonic()) > 0:
+        drivers = [session.driver for session in self._sessions.values()]
+        while tasks or any(driver.awaits_answer for driver in drivers):
+            left = end - time.monotonic()
+            if left <= 0:
+                return
             # If its loop gave no sign of life, this process would give up its seats, and the next
             # driver would count the calls as lost.
             self._lock.tick()
-            _, tasks = await asyncio.wait(tasks, timeout=min(WATCH_INTERVAL, left))
+            if tasks:
+                _, tasks = await asyncio.wait(tasks, timeout=min(WATCH_INTERVAL, left))
+            else:
+                await asyncio.sleep(min(WATCH_INTERVAL, left))
 
     # Changes ---------------------------------------------------------------------------------
 

@@ -240,16 +240,17 @@ class LiveCalls(DriverPart):
                 await self._collect(seat)
                 # Any event that ended the wait may have freed room for the held requests.
                 self._held.clear()
-        except LedgerError:
-            # No other process can store the answers in progress, and they are paid for.
-            while self._calls:
+        except (Exception, asyncio.CancelledError):
+            # No other process can store the answers in progress, and they are paid for. Only a
+            # cancellation during this wait ends it.
+            while self._calls and self._is_seated(seat):
                 await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
                 await self._collect(seat)
             raise
         finally:
             reading = [] if self._reading is None else [self._reading]
             self._reading = None
-            # Only if the leader lock is lost: the calls in progress are lost with it.
+            # Only if the leader lock is lost, or the process ends: the calls are lost with it.
             for task in (*self._calls, *reading):
                 task.cancel()
             await asyncio.gather(*self._calls, *reading, return_exceptions=True)
@@ -263,6 +264,14 @@ class LiveCalls(DriverPart):
             if self._live_client is not None:
                 self._live_client.leave()
                 self._live_client = None
+
+    def _is_seated(self, seat: Seat) -> bool:
+        """Return False if another process is known to have taken the leader lock."""
+        try:
+            with self._ledger.read() as tx:
+                return workspaces.workspace_row(tx, seat.workspace_id).epoch == seat.epoch
+        except LedgerError:
+            return True
 
     def _read_log(self, seat: Seat) -> None:
         """Continue the count of the last driver, which may have been another process."""
@@ -550,7 +559,7 @@ class LiveCalls(DriverPart):
         former, calls = self._unsent or (seat, [])
         if former.workspace_id == seat.workspace_id and seat_followed(former.epoch, seat.epoch):
             for call in calls:
-                if live_calls.is_under_way(tx, call.request.seq, call.batch_id, call.sending):
+                if _is_under_way(tx, call):
                     self._put_back(tx, call)
 
     def forget_unsent(self) -> None:
@@ -607,14 +616,12 @@ class LiveCalls(DriverPart):
 
         def note() -> list[CallEnd]:
             nonlocal noted
-            with self._ledger.write(seat) as tx:
+            with self._ledger.write(seat, anywhere=True) as tx:
                 # An earlier try may be stored, if only the answer of its COMMIT was lost. To settle
-                # a call again would count its cost twice.
-                if not noted or any(
-                    live_calls.is_under_way(tx, call.request.seq, call.batch_id, call.sending)
-                    for call, _, _ in ended
-                ):
-                    noted = self._note(tx, seat, ended)
+                # a call again would count its cost twice. Another server may lack the claim.
+                found = [each for each in ended if _is_under_way(tx, each[0])]
+                if found:
+                    noted = self._note(tx, seat, found)
                 return noted
 
         ends = await until_stored(note, f"{len(ended)} live answers cannot be stored yet")
@@ -735,6 +742,10 @@ class LiveCalls(DriverPart):
     def _row(self, call: _Call, line: ResultLine, raw: bytes, now: float) -> NewResult:
         seq, sending = call.request.seq, call.sending
         return result_of(line, raw, seq, sending, call.batch_id, self._prices, batch=False, at=now)
+
+
+def _is_under_way(tx: Transaction, call: _Call) -> bool:
+    return live_calls.is_under_way(tx, call.request.seq, call.batch_id, call.sending)
 
 
 def _words(answer: LiveAnswer) -> str:
