@@ -18,7 +18,7 @@ import marshal
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from importlib.util import MAGIC_NUMBER, cache_from_source, find_spec, source_hash
+from importlib.util import MAGIC_NUMBER, cache_from_source, find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,9 +35,6 @@ with open({path!r}, "r+b") as __hits__:
 del mmap
 """
 SHARE_HITS = f"from {PACKAGE} import __hits__"
-
-UNCHECKED = (1).to_bytes(4, "little")
-"""The flag of a `.pyc` file that Python uses without a look at the source."""
 
 
 class Probe(ast.Assign):
@@ -184,7 +181,10 @@ def insert(package: Path, hits: Path) -> None:
         code = compile(ast.fix_missing_locations(tree), package / path, "exec", dont_inherit=True)
         compiled = Path(cache_from_source(package / path))
         compiled.parent.mkdir(exist_ok=True)
-        header = MAGIC_NUMBER + UNCHECKED + source_hash(source)
+        # As Python writes it: it compiles the source again if that has changed.
+        changed = int((package / path).stat().st_mtime)
+        numbers = (0, changed, len(source))
+        header = MAGIC_NUMBER + b"".join(each.to_bytes(4, "little") for each in numbers)
         compiled.write_bytes(header + marshal.dumps(code))
         end = probes.end
     hits.write_bytes(bytes(end))
