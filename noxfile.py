@@ -15,7 +15,6 @@ import tarfile
 import tempfile
 import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +30,9 @@ time. Each that passes then is reported by name. `features/pool.py` does the sam
 
 IN_MEMORY, ENOUGH_MEMORY = "/dev/shm", 6 << 30
 """Linux's folder of files in memory, and the free bytes from which tests keep their files there."""
+
+PROBES = ".ci/coverage_probes.py"
+"""What measures coverage."""
 
 ROBOTS = min(4, 2 * (os.cpu_count() or 1))
 """Robot suites that run side by side. Their tests start processes of their own."""
@@ -150,16 +152,14 @@ def emptied(folder: Path) -> Path:
     return folder
 
 
-def features(
-    session: nox.Session, start: Iterable[str], *options: str, tags: str | None = None, **more: str
-) -> None:
+def features(session: nox.Session, *options: str, tags: str | None = None, **more: str) -> None:
     """Play features in a pool of workers, which writes its results under `build/junit`.
 
     Without `tags`, the scenarios that need no more than the extra `test`. `more` are variables.
     """
     results = emptied(BUILD / "junit" / session.name)
     path = os.pathsep.join([session.bin, os.environ.get("PATH", "")])
-    command = ["python", *start, "features/pool.py", "--results", str(results), *options]
+    command = ["python", "features/pool.py", "--results", str(results), *options]
     command += [] if tags is None else ["--tags", tags]
     command += session.posargs
     session.run(*command, env={**environment(session, **more), "PATH": path})
@@ -226,9 +226,9 @@ def docs(session: nox.Session) -> None:
 def unit_tests(session: nox.Session) -> None:
     """Behave, measured, on the Python that runs nox; those @both_backends on PostgreSQL too."""
     session.install(".[test]")
-    data = emptied(BUILD / "coverage") / "data"
+    session.run("python", PROBES, "insert", str(emptied(BUILD / "coverage")))
     both = [] if session.posargs else ["--on-postgres", "@both_backends"]
-    features(session, ["-m", "coverage", "run"], *both, COVERAGE_FILE=str(data))
+    features(session, *both)
     session.run("python", ".ci/structure.py")
 
 
@@ -236,7 +236,7 @@ def on_another_python(version: str, path: str) -> None:
     @nox.session(name=f"unit_tests-{version}", python=path, default=False)
     def unit_tests_elsewhere(session: nox.Session) -> None:
         session.install(".[test]")
-        features(session, [], tags="@every_python and not @slow")
+        features(session, tags="@every_python and not @slow")
 
     unit_tests_elsewhere.__doc__ = (
         f"On Python {version}: the features that depend on the Python, tagged @every_python."
@@ -255,14 +255,14 @@ def postgres_tests(session: nox.Session) -> None:
     """
     session.install(".[test]")
     tags = "not @file_ledger" if session.posargs else "@both_backends"
-    features(session, [], "--on-postgres", tags, tags="")
+    features(session, "--on-postgres", tags, tags="")
 
 
 @nox.session(default=False)
 def integration_tests(session: nox.Session) -> None:
     """Robot: real processes and real HTTP, a few suites side by side.
 
-    Coverage is not measured: it would take more CPU, and find 0.1 % more than `unit_tests` does.
+    Coverage is not measured: it would find 0.1 % more than `unit_tests` does.
     """
     session.install(".[test]")
     folder, again = emptied(BUILD / "robot"), emptied(BUILD / "again" / "robot")
@@ -356,9 +356,9 @@ def coverage_report(session: nox.Session) -> None:
     """At least 95 % of lines and of branches, by `unit_tests`."""
     session.install(*extra("test", only="coverage"))
     folder = BUILD / "coverage"
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not (folder / "hits").exists():
         session.error(f"no coverage data in {folder}: run unit_tests first")
-    session.run("coverage", "combine", "--keep", "--quiet", str(folder))
+    session.run("python", PROBES, "read", str(folder))
     if "CI" not in os.environ:  # nobody reads the pages there
         session.run("coverage", "html", "--quiet", "--fail-under=0")
     session.run("coverage", "xml", "--quiet", "--fail-under=0")
@@ -379,7 +379,7 @@ def frameworks(session: nox.Session) -> None:
     # Not by default: it installs 300 MB, and a new version of another project is no fault of ours.
     session.install(".[test,frameworks]")
     session.posargs.append("features/docs/frameworks.feature")
-    features(session, [], tags="@frameworks")
+    features(session, tags="@frameworks")
 
 
 @nox.session(default=False)
@@ -390,7 +390,7 @@ def airflow(session: nox.Session) -> None:
     operator = "src/claude_batch/integrations/airflow.py"
     session.run("pyright", "--pythonpath", str(Path(session.bin) / "python"), operator)
     session.posargs.append("features/integrations/airflow.feature")
-    features(session, [], tags="@airflow")
+    features(session, tags="@airflow")
 
 
 OLD_SDK = ("anthropic==0.27.0", "httpx<0.28")
@@ -438,7 +438,7 @@ def browser_tests(session: nox.Session) -> None:
     session.run("python", ".ci/vendor.py", *AXE, str(folder))
     session.posargs.append("features/dashboard/browser.feature")
     axe = str((folder / "package" / "axe.min.js").absolute())  # scenarios change the folder
-    features(session, [], tags="@browser", FEATURES_AXE=axe)
+    features(session, tags="@browser", FEATURES_AXE=axe)
 
 
 @nox.session(default=False)

@@ -5,10 +5,8 @@ a PostgreSQL server that all of them share.
 
 One process imports the step definitions, which takes seconds, and forks a worker for each feature
 file. A feature therefore starts at once and cannot disturb another one. Features tagged @long start
-first, then the largest files. Coverage is not measured in features tagged @unmeasured, nor in the
-processes that they start: measuring takes 60 % more CPU, and they play lines that others play
-too. Most features wait three quarters of their time: while half a core is idle another worker is
-started, up to three times as many as `--processes` says.
+first, then the largest files. Most features wait three quarters of their time: while half a core is
+idle another worker is started, up to three times as many as `--processes` says.
 
 DIR gets a folder of JUnit files and the output of each feature, and `times.json`: the seconds of
 wall clock and of CPU (child processes included) of each feature, and whether it passed. If few
@@ -31,10 +29,10 @@ import shutil
 import sys
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import ledgers_on_postgres
 import postgres_server
@@ -91,8 +89,6 @@ class Play:
     name: str
     places: tuple[str, ...]
     """A feature file, or `file:line` of some of its scenarios."""
-    measured: bool = True
-    """Whether coverage is measured, if this process is run by coverage."""
     tags: str = ""
     """Of the scenarios to play; of all if empty."""
     on_server: bool = False
@@ -179,8 +175,6 @@ class Pool:
         with self._output(play).open("w", errors="replace") as output:
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
-        if not play.measured:
-            stop_coverage()
         failed = self._behave(play)
         # The exit handlers run as in a process of its own, but the interpreter is not torn down: a
         # tool that a scenario has left hanging in another thread may wake meanwhile, and CPython
@@ -236,54 +230,6 @@ class Pool:
         return self._results / f"{play.name}.rerun"
 
 
-def quicken_coverage() -> None:
-    """Let measured processes fork and end without work that changes no measurement.
-
-    A collector notes where in the program it was created, for coverage's own debugging, and looks
-    at the file of every module for it. Each generation of forks patches anew what is patched
-    already: a command, which is of the fourth, would begin four measurements, and at its end save
-    six times, five of them what its parents had measured before they forked.
-    """
-    collector: Any = sys.modules.get("coverage.collector")
-    if collector is None:
-        return
-    collector.short_stack = lambda: ""
-    current = sys.modules["coverage"].Coverage.current
-    control: Any = sys.modules["coverage.control"]
-    control.apply_patches = lambda *_: None
-    measurements: list[Any] = [current()]
-
-    def save_only_the_own() -> None:
-        own = current()
-        # Exit handlers save, and so do the patch of `os._exit` and the one of SIGTERM.
-        save = _once(own.save) if own else _nothing
-        # The patches call the measurement of the process that applied them.
-        for each in filter(None, [*measurements, own]):
-            each.save = save
-        measurements.append(own)
-
-    os.register_at_fork(after_in_child=save_only_the_own)
-
-
-def _once(action: Callable[[], None]) -> Callable[[], None]:
-    left = [action]
-    return lambda: left.pop()() if left else None
-
-
-def _nothing() -> None:
-    pass
-
-
-def stop_coverage() -> None:
-    """Stop measuring this process, if it is measured at all, and those that it will start."""
-    coverage = sys.modules.get("coverage")
-    current = coverage and coverage.Coverage.current()
-    if current:
-        current.stop()
-        # By this, coverage's patches tell a new process what to measure.
-        os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
-
-
 def tree_of(report: Path) -> ET.ElementTree[ET.Element]:
     """Read a report, and mend it: it quotes what scenarios said, which may be no text for XML."""
     text = report.read_text(encoding="utf-8", errors="replace")
@@ -324,13 +270,13 @@ def _found(place: Path | str, tags: str, on_server: str) -> Iterator[tuple[tuple
     text = path.read_text(encoding="utf-8")
     own = text.partition("\n")[0].split()
     length = ("@long" in own, len(text))
-    play = Play(_name(place), (os.path.relpath(place),), "@unmeasured" not in own)
+    play = Play(_name(place), (os.path.relpath(place),))
     if tags:
         yield length, replace(play, tags=tags)
     # Most features have no scenario that is played on both.
     if on_server and (not on_server.startswith("@") or on_server in text):
         name = f"{play.name}-on-postgres"
-        yield length, replace(play, name=name, measured=False, tags=on_server, on_server=True)
+        yield length, replace(play, name=name, tags=on_server, on_server=True)
 
 
 def _name(place: Path | str) -> str:
@@ -370,7 +316,6 @@ def main() -> int:
         print("there is no feature to play")
         return 1
     options.results.mkdir(parents=True, exist_ok=True)
-    quicken_coverage()
     pool = Pool(options.results)
     ended = pool.run(chosen, options.processes)
     failed = [played for played in ended if not played.passed]

@@ -66,7 +66,6 @@ def unknown_command(*words: str, code: int = 0) -> str:
 
 _DIES = """
 import importlib, json, os, sys
-# At once: what measures coverage may forget what is imported beside its own start.
 import toolbox
 import claude_batch as cb
 from claude_batch.core import crash_points

@@ -1,4 +1,3 @@
-@unmeasured
 Feature: The model of docs/explanation/scale.md keeps what any such queues keep
 
   Scenario: No request is lost or doubled at any event, and no limit is passed

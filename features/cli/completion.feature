@@ -1,4 +1,3 @@
-@unmeasured
 Feature: Shells complete commands, flags, files, runs and the ids of requests
 
   Background:

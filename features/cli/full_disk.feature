@@ -1,4 +1,4 @@
-@long @unmeasured
+@long
 Feature: A full disk stops the work cleanly and loses nothing
 
   Scenario Outline: If the disk is full <where>, the command parks, and with room it goes on

@@ -1,4 +1,3 @@
-@unmeasured
 Feature: A run of a million requests opens as fast as a small one
   What grows with a run is read by an index that holds it, or not at all.
 

@@ -1,4 +1,3 @@
-@unmeasured
 Feature: The files of deploy/ say what the programs understand
   In each table the first row changes nothing. The others show that a mistake is found.
 

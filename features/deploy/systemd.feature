@@ -1,4 +1,3 @@
-@unmeasured
 Feature: The units of deploy/systemd run the commands as the pages say
   No systemd runs them here: the commands are started with the environment that it would give them.
 

@@ -1,4 +1,4 @@
-@long @unmeasured
+@long
 Feature: The commands on the pages work
   Each command of claude-batch in a block of shell is run, against the sandbox, with files and a run that
   stand for those that the page names.

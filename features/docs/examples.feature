@@ -1,4 +1,4 @@
-@long @unmeasured
+@long
 Feature: What older libraries do in their own examples takes no more lines here
   `examples/from` has the examples of their READMEs and of their repositories, rewritten. The
   number of the original's lines of code is that of its last version, without its imports of dotenv.

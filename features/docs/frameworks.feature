@@ -1,4 +1,4 @@
-@long @unmeasured
+@long
 Feature: A framework's calls share a batch
   `docs/how-to/frameworks.md` shows these programs, and says how many batches each makes.
 

@@ -1,4 +1,3 @@
-@unmeasured
 Feature: The progress bar in a real notebook
 
   Scenario Outline: A cell shows one bar, which is redrawn: <cell>

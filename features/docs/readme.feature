@@ -1,4 +1,4 @@
-@long @unmeasured
+@long
 Feature: The README leads to a first run
   The two commands of the README work as they are printed, and so do the example programs.
 

@@ -1,4 +1,3 @@
-@unmeasured
 Feature: Many calls wait for hours
   Memory and signs of life are counted; nothing here depends on the speed of the machine.
 

@@ -1,4 +1,4 @@
-@slow @long @unmeasured
+@slow @long
 Feature: Random histories keep the promises
 
   Real drivers on a real ledger, a simulated API and simulated time. Processes die and are deposed,

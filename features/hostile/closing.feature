@@ -1,4 +1,4 @@
-@slow @long @unmeasured
+@slow @long
 Feature: A server that does not end its answers holds up closing for seconds, unless money is at stake
 
   Background:

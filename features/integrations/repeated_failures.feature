@@ -1,4 +1,3 @@
-@unmeasured
 Feature: A failure that a layer above asks again at once is answered without a request
   The layer above, such as LangChain's `with_retry`, cannot be seen from the SDK's client. Its retries
   would multiply the attempts of the batches.

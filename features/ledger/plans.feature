@@ -1,4 +1,3 @@
-@unmeasured
 Feature: No statement of a run reads a large table from end to end
 
   Scenario: Every table of requests is read by an index or a row number

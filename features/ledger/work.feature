@@ -1,4 +1,3 @@
-@unmeasured
 Feature: A request more costs three rows, and neither a transaction nor a call of its own
 
   The work of a run of 3,000 prompts, less that of a run of 1,000, is the work of 2,000 requests. Counts depend on no

@@ -1,4 +1,3 @@
-@unmeasured
 Feature: A caller whose calls wait for each other is warned once
   Each of them waits for a batch of its own, one after another. That is a loop of awaited calls, or a
   framework that runs a few calls at a time.

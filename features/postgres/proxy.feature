@@ -1,4 +1,3 @@
-@unmeasured
 Feature: Tests put a proxy before PostgreSQL that fails as networks do
 
   Background:

@@ -1,4 +1,4 @@
-@every_python @long @unmeasured
+@every_python @long
 Feature: ClaudeBatchProvider answers single calls from shared batches
 
   Scenario: 2,000 concurrent calls make one batch

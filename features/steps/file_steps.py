@@ -236,8 +236,7 @@ async def ask() -> None:
         calls.append(asyncio.ensure_future(actor.respond(asked)))
         while stored < number + 1:
             await asyncio.sleep(0.01)
-    # The engine's thread dies. Where coverage is measured it saves first, and crashes if this
-    # thread ends meanwhile, which closes the file that it saves to.
+    # The engine's thread ends the process.
     await asyncio.wait(calls)
 
 asyncio.run(ask())

@@ -68,16 +68,11 @@ main()
 ).replace("from claude_batch.cli import main()", "from claude_batch.cli import main")
 
 
-def _unmeasured() -> dict[str, str]:
-    """The environment without coverage, which could not write what it measured to a full disk."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-
-
 def run(context: Context, script: str, point: str, seconds: float, words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script, point, str(seconds), *shlex.split(words)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-        env={**_unmeasured(), "PYTHONPATH": SOURCES},
+        env={**os.environ, "PYTHONPATH": SOURCES},
     )  # fmt: skip
     context.code, context.errors = done.returncode, done.stderr
     if found := re.search(r"run-\w{10}", done.stderr):

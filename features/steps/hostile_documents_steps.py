@@ -133,8 +133,6 @@ def _(context: Context, name: str) -> None:
         text=True,
         timeout=280,
         preexec_fn=_bound,
-        # Measured, its parser would need many times the time that it is given.
-        env={name: value for name, value in os.environ.items() if "COVERAGE" not in name},
     )
 
 
