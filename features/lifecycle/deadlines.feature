@@ -71,6 +71,17 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then 5 answers came from batches and 0 live, each paid once
     And the run's deadline was missed: 5 requests sent, but it is not known yet whether the API accepted them
 
+  Scenario: a sending that may have been accepted is waited for where its deadline would end it unsent
+    Given an API that takes 8 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": 1, "action": {"type": "drop_after"}}]}
+      """
+    And a batch provider with {"deadline": "7s", "deadline_margin": "4s", "fallback": "none", "settling": 1, "on_unknown": "resubmit", "resubmit_after": 4}
+    When a run of 2 prompts is stored at once
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+
   Scenario: a request that waits to be sent again when its deadline ends it may have been billed
     Given an API that takes 600 seconds for a batch
     And the API has the faults

@@ -329,6 +329,23 @@ Feature: Live calls of the ledger are made once, and survive the process
     Then a command's process has ended with 0, without a traceback
     And the API got 3 live calls, and was paid 3 times
 
+  Scenario: a process that was stopped before its calls left does not send them once another one drives
+    Given an API
+    And a batch provider with {"mode": "live", "arm_window": "100ms"}
+    When at the point after_live_claim another process takes over
+    And a run of 2 prompts is stored at once
+    Then in the ledger the states of the requests come to be ["lost", "lost"]
+    When 1 seconds pass
+    Then 0 calls were paid for live, none twice
+
+  Scenario: a process that is slow to send its calls sends them while no other one drives
+    Given an API
+    And a batch provider with {"mode": "live", "arm_window": "100ms"}
+    When at the point after_live_claim the disk has taken 0.3 seconds
+    And a run of 2 prompts is stored at once
+    And the results are read in order
+    Then 0 answers came from batches and 2 live, each paid once
+
   Scenario: a key that is refused for a batch halts sending once the live calls in progress are answered
     Given an API with {"live_latency": 2}
     And the API has the faults

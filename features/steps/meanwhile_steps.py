@@ -22,12 +22,13 @@ from staging import KEY, until
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.ids import new_request_ids
-from claude_batch.ledger import stored_results, workspaces
+from claude_batch.ledger import stored_results, submissions, workspaces
 from claude_batch.ledger.high_water import HighWater, note_behind, posts_of
 from claude_batch.ledger.schema import batches, former_members, requests
 from claude_batch.ledger.schema import workspaces as workspaces_table
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.collection import result_of
+from claude_batch.lifecycle.leader_lock import note_interrupted
 from claude_batch.money import prices_of
 from claude_batch.wire.encoding import custom_id, parse_custom_id
 from claude_batch.wire.messages import decode_line
@@ -123,11 +124,21 @@ def _retry(context: Context) -> None:
     context.run.retry_failed_sync()
 
 
+def _take_over(_: Context) -> None:
+    """Drive as another process does that takes this one for dead; take longer than it may."""
+    with _ledger() as ledger, ledger.write() as tx:
+        for workspace_id in tx.scalars(select(workspaces_table.c.id)).all():
+            submissions.take_seat(tx, workspace_id)
+            note_interrupted(tx, workspace_id)
+    time.sleep(0.3)
+
+
 EVENTS: dict[str, Callable[[Context], None]] = {
     "sending is halted": _halt,
     "a copy of the ledger has sent as many batches": _copy_sends,
     "the ledger falls behind its mark": _fall_behind,
     "the driver is stopped": _stop,
+    "another process takes over": _take_over,
     "the first sending's answers are collected": _collect_first,
     "the failures of the last run are queued again": _retry,
     "the disk has taken 0.3 seconds": lambda _: time.sleep(0.3),

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    exists,
+    false,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
@@ -162,6 +173,12 @@ def stops_sending(run: Record, now: float) -> bool:
     """Return whether requests of a run that are queued now end unsent, because of its deadline."""
     over = run.past_margin is not None or (run.deadline is not None and run.deadline <= now)
     return over and run.fallback == "none"
+
+
+def sends_nothing(now: float) -> ColumnElement[bool]:
+    """Return the condition for a run of which `stops_sending` is true."""
+    over = or_(runs.c.past_margin.is_not(None), func.coalesce(runs.c.deadline <= now, false()))
+    return and_(over, runs.c.fallback == "none")
 
 
 def conclude(tx: Connection, run_id: str, outcome: str, *, closed: float | None = None) -> None:

@@ -495,10 +495,12 @@ def resubmit(tx: Connection, batch_id: int, *, now: float, run_id: str | None = 
 
     ``run_id``: only the requests of this run.
     """
-    # Cancelled requests are not sent again. They stay in the batch and end with its outcome.
-    cancelled = exists().where(runs.c.id == requests.c.run_id, runs.c.cancelled.is_not(None))
+    # Requests that are cancelled, or that their deadline would end unsent, are not sent again. They
+    # stay in the batch and end with its outcome.
+    ends = or_(runs.c.cancelled.is_not(None), run_deadlines.sends_nothing(now))
+    stays = exists().where(runs.c.id == requests.c.run_id, ends)
     mine, sendings = _undecided(tx, batch_id, run_id)
-    mine = and_(mine, ~or_(requests.c.cancelled, cancelled))
+    mine = and_(mine, ~or_(requests.c.cancelled, stays))
     _remember(tx, mine, sendings)
     return transitions.unpack(tx, mine, sendings=sendings, due=now)
 

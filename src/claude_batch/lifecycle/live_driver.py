@@ -22,6 +22,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 from claude_batch.core.crash_points import CrashPoint, reach
@@ -243,7 +244,7 @@ class LiveCalls(DriverPart):
         except (Exception, asyncio.CancelledError):
             # No other process can store the answers in progress, and they are paid for. Only a
             # cancellation during this wait ends it.
-            while self._calls and self._is_seated(seat):
+            while self._calls and self._is_seated(seat, unless_known=True):
                 await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
                 await self._collect(seat)
             raise
@@ -265,13 +266,22 @@ class LiveCalls(DriverPart):
                 self._live_client.leave()
                 self._live_client = None
 
-    def _is_seated(self, seat: Seat) -> bool:
-        """Return False if another process is known to have taken the leader lock."""
+    def _is_seated(self, seat: Seat, *, unless_known: bool) -> bool:
+        """Return whether no other process drives; ``unless_known`` if the ledger does not say."""
         try:
             with self._ledger.read() as tx:
                 return workspaces.workspace_row(tx, seat.workspace_id).epoch == seat.epoch
         except LedgerError:
-            return True
+            return unless_known
+
+    def _may_leave(self, seat: Seat, claimed: float) -> bool:
+        """Return whether a call may be sent that was claimed then.
+
+        A process that was stopped since may have been taken for dead, and its calls may have been
+        sent again on order.
+        """
+        in_time = 0 <= self._ledger.now() - claimed <= self._settings.arm_window
+        return in_time or self._is_seated(seat, unless_known=False)
 
     def _read_log(self, seat: Seat) -> None:
         """Continue the count of the last driver, which may have been another process."""
@@ -504,6 +514,7 @@ class LiveCalls(DriverPart):
         assert self._live_client is not None
         claimed: list[tuple[_Call, str, Turn]] = []
         uncounted: list[tuple[int, str]] = []
+        begun = self._ledger.now()
         try:
             with self._ledger.write(seat) as tx:
                 now = self._ledger.now()
@@ -546,7 +557,14 @@ class LiveCalls(DriverPart):
             self._bounds.pop(asked.id, None)
             headers = LaneHeaders.of_lane(asked.api_version, asked.betas, asked.user_profile)
             timeout = longest_silence(asked_of(asked.body)[1])
-            sent = self._live_client.send(turn, model, asked.body, headers, timeout=timeout)
+            sent = self._live_client.send(
+                turn,
+                model,
+                asked.body,
+                headers,
+                timeout=timeout,
+                may_leave=partial(self._may_leave, seat, begun),
+            )
             self._calls[asyncio.create_task(sent)] = call
         self._page.extendleft(reversed(uncounted))
         return not uncounted

@@ -12,6 +12,7 @@ import hashlib
 import os
 import threading
 import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -80,6 +81,10 @@ def pace_of(base_url: str, credential: str, model: str) -> Pace:
 def longest_silence(max_tokens: int) -> float:
     """Return the timeout in seconds of an answer with so many tokens: at least ten minutes."""
     return max(_SHORTEST_SILENCE, max_tokens * _SECONDS_PER_TOKEN)
+
+
+class _Withheld(Exception):
+    """The params of a call may not leave any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,12 +272,22 @@ class LiveClient:
         headers: LaneHeaders,
         *,
         timeout: float,
+        may_leave: Callable[[], bool] = lambda: True,
     ) -> LiveAnswer:
         """POST one request, once, with its permit; ``timeout`` bounds its silence, in seconds.
 
-        Never raises for a network fault. A cancellation returns the permit.
+        ``may_leave`` is asked once the connection is made, just before the params leave. Never
+        raises for a network fault. A cancellation returns the permit.
         """
-        pace = self.pace(model)
+        pace, withheld = self.pace(model), False
+
+        async def body() -> AsyncIterator[bytes]:
+            nonlocal withheld
+            withheld = not may_leave()
+            if withheld:
+                raise _Withheld
+            yield params
+
         try:
             # A slow trickle is no silence, so the whole call has a timeout too, which is a little
             # longer.
@@ -280,11 +295,14 @@ class LiveClient:
                 response = await self._connection.send(
                     "POST",
                     _MESSAGES,
-                    content=params,
-                    headers=headers.as_headers(),
+                    content=body(),
+                    headers={**headers.as_headers(), "content-length": str(len(params))},
                     timeout=httpx2.Timeout(timeout, connect=CONNECT_SECONDS),
                 )
         except Disconnected as error:
+            if withheld:
+                self.unused(turn, model)
+                return LiveAnswer(reason="the call was not sent in time", never_left=True)
             pace.failed()
             reason = self._redaction.reason(error)
             return LiveAnswer(reason=reason, never_left=error.never_connected)
