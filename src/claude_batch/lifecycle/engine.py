@@ -280,8 +280,8 @@ class Engine:
         """
         end = time.monotonic() + STOP_SECONDS
         while tasks and (left := end - time.monotonic()) > 0:
-            # If its loop gave no sign of life, this process would give up its seats, and the next
-            # driver would count the calls as lost.
+            # If its loop gave no sign of life, this process would release its leader locks, and the
+            # next driver would count the calls as lost.
             self._lock.tick()
             _, tasks = await asyncio.wait(tasks, timeout=min(WATCH_INTERVAL, left))
 
