@@ -38,7 +38,7 @@ Feature: claude-batch doctor checks an installation, and what the API itself sen
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts
     When a command runs: submit actor.yaml asks.jsonl
-    And a command runs while another process holds its seat: doctor
+    And a command runs while another process holds its leader lock: doctor
     Then the command line exits with 0
     And the command line prints
       """

@@ -137,7 +137,7 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
     And a command's key is changed to "sk-rotated"
     And a command runs: ledger confirm-key run-nothing
     Then the command line exits with 2
-    When a command runs while another process holds its seat: ledger confirm-key RUN
+    When a command runs while another process holds its leader lock: ledger confirm-key RUN
     Then the command line exits with 3 and says
       """
       another process drives the ledger

@@ -18,7 +18,7 @@ from claude_batch.ledger import batch_contents, cancellations, collected_batches
 from claude_batch.ledger.enqueue import NewRun
 from claude_batch.ledger.queries import answers_by_position
 from claude_batch.ledger.schema import requests
-from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.providers.run_writer import RunWriter
@@ -53,7 +53,7 @@ class Collected:
     async def play(self, rng: Random) -> bytes:
         """Collect a batch whose lines are mutated; returns its results."""
         run_id = self._store()
-        seat, row = self._ended_batch()
+        leader, row = self._ended_batch()
         with self._ledger.read() as tx:
             members = tx.scalars(select(requests.c.id).where(requests.c.batch_id == row.id)).all()
         lines = [
@@ -72,12 +72,12 @@ class Collected:
             b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b"
             % (len(body), body)
         )
-        await self._driver._collection.collect(seat, row.id)
+        await self._driver._collection.collect(leader, row.id)
         for answer in answers_by_position(self._ledger, run_id):
             if answer.state not in _WAITING:
                 read_answer(answer)
         # What the next batch does not need: the rows of this one would be looked through each time.
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             cancellations.cancel_run(tx, run_id, now=time.time())
         return body
 
@@ -101,13 +101,13 @@ class Collected:
         writer.finish()
         return writer.run_id
 
-    def _ended_batch(self) -> tuple[Seat, Any]:
+    def _ended_batch(self) -> tuple[Leader, Any]:
         """A batch that holds the run's requests, as if the API had taken and ended it."""
         workspace, now = self._driver.workspace_id, time.time()
         with self._ledger.write() as tx:
-            seat = Seat(workspace, submissions.take_seat(tx, workspace))
-        [batch_id], _ = pack_due(self._ledger, seat, now)
-        with self._ledger.write(seat) as tx:
+            leader = Leader(workspace, submissions.begin_epoch(tx, workspace))
+        [batch_id], _ = pack_due(self._ledger, leader, now)
+        with self._ledger.write(leader) as tx:
             submissions.intend(tx, batch_id, snapshot=[], server_time=now, now=now)
             submissions.mark_armed(tx, batch_id, now)
             assert submissions.mark_submitted(
@@ -116,4 +116,4 @@ class Collected:
             collected_batches.mark_ended(tx, [(batch_id, f'{{"succeeded":{LINES}}}', now)])
             row = batch_contents.batch(tx, batch_id)
         assert row.request_count == LINES, row
-        return seat, row
+        return leader, row

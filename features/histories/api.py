@@ -152,7 +152,7 @@ class SimulatedApi:
         self.on_cancel: Callable[[Remote], None] = lambda remote: None
         self.is_missed: Callable[[str], bool] = lambda remote_id: False
         """Whether the ledger has noted that a batch was not found at the last look."""
-        self.seated: SimulatedClient | None = None
+        self.leading: SimulatedClient | None = None
         """The client of the process that drives now."""
         self.on_pause: asyncio.Future[None] | None = None
         self.paused: dict[asyncio.Task[Any], list[asyncio.Future[None]]] = {}
@@ -412,7 +412,7 @@ class SimulatedClient(BatchesClient):
             received += chunk
             ids = [found.decode() for found in _CUSTOM_ID.findall(bytes(received))]
             if len(received) > length:
-                if api.seated is self:
+                if api.leading is self:
                     api.violations.append(f"a body is longer than the {length} bytes declared")
                 return CreateAnswer(reason="too much data for the declared content-length")
             if plan.kind == "drop":

@@ -106,16 +106,16 @@ class ConversationProcess(Process):
         loop._loop = self._loop
         try:
             loop._conversations.look(
-                self.workspace_id, self.seat, starting=starting, patient=patient
+                self.workspace_id, self.leader, starting=starting, patient=patient
             )
         except Deposed:
-            self.was_deposed, self.seat = True, None
+            self.was_deposed, self.leader = True, None
 
     def lose_ledger(self) -> None:
-        """Leave the seat, because the ledger did not answer."""
+        """Release the leader lock, because the ledger did not answer."""
         self._end_passes()
         self._sitting.close()
-        self.seat = None
+        self.leader = None
 
 
 class ConversationMachine(LiveMachine):

@@ -205,7 +205,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         except Crash:
             self._bury()
         if self.process.was_deposed:
-            raise Violation("the process that took the seat last was deposed")
+            raise Violation("the process that took the leader lock last was deposed")
 
     def _bury(self) -> None:
         self.process.die()
@@ -314,7 +314,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     def decide(self, pick: int, resubmit: bool) -> None:
         # The lock by which a command sees whether anybody drives is none here.
         ledger = self.process.ledger
-        with patch.object(ledger, "seat_is_taken", lambda _: self.process.seat is not None):
+        with patch.object(ledger, "has_leader", lambda _: self.process.leader is not None):
             settle_interrupted(ledger)
             runs = self._undecided_runs()
             run_id = runs[pick % len(runs)]
@@ -487,7 +487,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @rule(over=st.booleans())
     def change_process(self, over: bool) -> None:
-        """The process dies; or another one takes the seat, and this one does not know of it."""
+        """The process dies; or another one takes the leader lock without its knowledge."""
         if not over:
             self._bury()
             return
@@ -509,7 +509,7 @@ class LifecycleMachine(RuleBasedStateMachine):
             (process.send if send else process.poll)()
         except Crash:
             process.die()
-        if process.was_deposed or process.seat is None:
+        if process.was_deposed or process.leader is None:
             self._forget(process)
 
     def _forget(self, process: Process) -> None:

@@ -76,7 +76,7 @@ def _unrivalled() -> AbstractContextManager[object]:
 
 def _deaf() -> AbstractContextManager[object]:
     write = Ledger.write
-    return patch.object(Ledger, "write", lambda ledger, seat=None: write(ledger))
+    return patch.object(Ledger, "write", lambda ledger, leader=None: write(ledger))
 
 
 def _generous() -> AbstractContextManager[object]:

@@ -24,7 +24,7 @@ from claude_batch.ledger import collected_batches, enqueue
 from claude_batch.ledger.backends import sqlite
 from claude_batch.ledger.backends.backend import Backend
 from claude_batch.ledger.backends.postgres import PostgresBackend
-from claude_batch.ledger.store import Deposed, Ledger, Seat
+from claude_batch.ledger.store import Deposed, Leader, Ledger
 from claude_batch.lifecycle import collection, recovery
 from claude_batch.lifecycle import driver as driver_module
 from claude_batch.lifecycle.driver import Driver
@@ -38,7 +38,7 @@ SENDINGS_AT_ONCE = 8
 
 
 class _FreeLock:
-    """The lock of a seat that never excludes: the epoch must do it alone."""
+    """A leader lock that never excludes: the epoch must do it alone."""
 
     def take(self) -> bool:
         return True
@@ -83,7 +83,7 @@ def staged(folder: Path) -> Generator[Path]:
     event.listen(Engine, "connect", _relax)
     try:
         with (
-            patch.object(Ledger, "seat_lock", lambda *_: _FreeLock()),
+            patch.object(Ledger, "leader_lock", lambda *_: _FreeLock()),
             patch.object(sqlite, "create_engine", _create_engine),
             # Simulated time, and not a server's.
             patch.object(PostgresBackend, "now", Backend.now),
@@ -132,12 +132,12 @@ class Process:
         self.client = SimulatedClient(api, workspace)
         self.driver = Driver(self.ledger, self.client, settings, lambda: None, workbench)
         self._settings = settings
-        self.seat: Seat | None = None
+        self.leader: Leader | None = None
         self._sitting = contextlib.ExitStack()
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self.was_deposed = False
         self.is_retired = False
-        """True where another process has come, and this one takes no seat any more."""
+        """True if another process has come, and this one takes the leader lock no more."""
 
     @property
     def workspace_id(self) -> int:
@@ -153,22 +153,22 @@ class Process:
             self._run("send", self._send())
 
     async def _send(self) -> None:
-        assert self.seat is not None
+        assert self.leader is not None
         for _ in range(SENDINGS_AT_ONCE):
-            if await self.driver._send_pass(self.seat):
+            if await self.driver._send_pass(self.leader):
                 return
 
     def poll(self) -> None:
         """Check, reconcile and collect what is due."""
         if not self.is_busy("poll") and self._sit():
-            assert self.seat is not None
-            self._run("poll", self.driver._poll_pass(self.seat))
+            assert self.leader is not None
+            self._run("poll", self.driver._poll_pass(self.leader))
 
     def call(self) -> None:
         """Ask live what waits for it."""
         if not self.is_busy("call") and self._sit():
-            assert self.seat is not None
-            self._run("call", self.driver._live.drain(self.seat))
+            assert self.leader is not None
+            self._run("call", self.driver._live.drain(self.leader))
 
     def refetch(self, run_id: str, then: Callable[[list[int]], None]) -> None:
         """Fetch what a run lacks once more, and ``then`` do something with the batches."""
@@ -221,15 +221,15 @@ class Process:
         self._tasks.clear()
 
     def _sit(self) -> bool:
-        if self.seat is None and not self.is_retired and not self.is_busy("sit"):
-            self._run("sit", self._take_seat())
-        return self.seat is not None
+        if self.leader is None and not self.is_retired and not self.is_busy("sit"):
+            self._run("sit", self._take_leader_lock())
+        return self.leader is not None
 
-    async def _take_seat(self) -> None:
+    async def _take_leader_lock(self) -> None:
         if await self.driver._make_contact() or self.is_retired:
             return
-        self.seat = self._sitting.enter_context(self.driver._hold_leader_lock())
-        self._api.seated = self.client
+        self.leader = self._sitting.enter_context(self.driver._hold_leader_lock())
+        self._api.leading = self.client
 
     def _run(self, what: str, work: Coroutine[Any, Any, Any]) -> None:
         async def make_pass() -> None:
@@ -256,11 +256,11 @@ class Process:
         except Deposed:
             self.was_deposed = True
         except driver_module._KeyRefused:
-            # What is held up ends with the seat, as all of a driver's loops do.
+            # Delayed work ends with the epoch, as all of a driver's loops do.
             self._end_passes()
             self.driver.contact.made = False
             self._sitting.close()
-            self.seat = None
+            self.leader = None
 
 
 def copy_of(template: Path, path: Path) -> None:

@@ -848,7 +848,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
 
   Scenario: Recovery must be alone with the ledger
     When a command runs: run actor.yaml asks.jsonl
-    And a command runs while another process holds its seat: ledger recover --even-if-whole
+    And a command runs while another process holds its leader lock: ledger recover --even-if-whole
     Then the command line exits with 3 and says
       """
       another process drives the ledger

@@ -48,9 +48,9 @@ Feature: The ledger is opened with care
       | yes    | yes     | no       | no    | Deposed…            | no        |
       | no     | no      | yes      | no    | LedgerError …was migrated or recovered by another process; nothing was written… | no |
 
-  Scenario: A driver knows whether another one sat since it did
-    Then one seat follows another at once as follows
-      | seats between | at once |
+  Scenario: A driver knows whether another one has driven since it did
+    Then one epoch follows another at once as follows
+      | epochs between | at once |
       | 0             | yes     |
       | 1             | no      |
       | 2             | no      |
@@ -94,7 +94,7 @@ Feature: The ledger is opened with care
     And the key "aa" is refused, and the key "bb" works
     Then in the ledger the workspaces of the runs are [2]
     And in the ledger the workspaces of the requests are [2]
-    # A driver that took the seat of the refused key before is deposed with this.
+    # A driver that took the leader lock with the refused key before is deposed with this.
     And in the ledger the epochs of the workspaces are [1, 0]
 
   Scenario: A batch that was sent under another key stays with it

@@ -111,27 +111,27 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
       | ["same", "same", "other"] | 2        | 1                 | 1           |
     And the API has processed 1 requests, none twice
 
-  Scenario: A second driver waits for the seat, and takes it
+  Scenario: A second driver waits for the leader lock, and takes it
     Given an API that takes 1 seconds for a batch
     And a batch provider
-    When another process holds the seat
+    When another process holds the leader lock
     And a run of 1 prompts is stored without driving
     Then the provider's fields come to be
       | field        | value |
       | contact.made | true  |
     And the status shows 1 requests queued
     And in the ledger the states of the batches are []
-    When the other process leaves the seat
+    When the other process releases the leader lock
     And the results are read in order
     Then there are 1 results in the order of the prompts
 
   Scenario: advance leaves a ledger alone that another process drives
     Given an API
     And a batch provider with {"drive": false}
-    When another process holds the seat
+    When another process holds the leader lock
     Then advancing the ledger returns false
     And in the ledger the states of the requests are ["queued"]
-    When the other process leaves the seat
+    When the other process releases the leader lock
     Then advancing the ledger returns true
 
   Scenario: advance tells what went wrong with the first contact

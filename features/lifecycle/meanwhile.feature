@@ -282,7 +282,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
   Scenario: A refused key halts nobody while a process with another key drives
     Given an API
     And a batch provider with {"drive": false}
-    When another process holds the seat
+    When another process holds the leader lock
     And the API has the faults
       """
       {"rules": [{"route": "list", "action": {"type": "error", "status": 401}}]}

@@ -44,7 +44,7 @@ Feature: Processes of several machines know who lives and who drives
     When the heartbeats of process A fail with a MemoryError for 3 seconds
     Then process B sees process A within 5 seconds
 
-  Scenario: A process that ends keeps its seat until its live calls are answered
+  Scenario: A process that ends keeps its leader lock until its live calls are answered
     Given process B, with "arm_window" 0.3
     And a provider that makes a live call of 4 seconds, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
     And an event loop hangs if it shows no sign for 1 second
@@ -87,18 +87,18 @@ Feature: Processes of several machines know who lives and who drives
       """
     And in the ledger the states of the requests are []
 
-  Scenario: A driver that loses its seat before the answer to a POST leaves the API's id to the next one
+  Scenario: A driver that loses its leader lock before the answer to a POST leaves the API's id to the next one
     Given the API lists a batch only after 1h, and answers its POST after 3s
     And a command's file "prompts.jsonl" of 3 prompts
-    When another process takes the seat during the POST: run actor.yaml prompts.jsonl -o out.jsonl --settling 1s --poll-interval 0.1s
+    When another process takes the leader lock during the POST: run actor.yaml prompts.jsonl -o out.jsonl --settling 1s --poll-interval 0.1s
     Then the command line exits with 0
     And the API has processed each of 3 requests once
 
-  Scenario Outline: A pass whose seat another process takes ends with code <code>: <command>
+  Scenario Outline: A pass whose leader lock another process takes ends with code <code>: <command>
     Given a command's API with {"latency": 30}
     And a command's file "prompts.jsonl" of 1 prompts
     When a command runs: submit actor.yaml prompts.jsonl --poll-interval 0.1s
-    And another process takes the seat while the API answers slowly: <command>
+    And another process takes the leader lock while the API answers slowly: <command>
     Then the command line exits with <code> and says
       """
       <words>

@@ -43,7 +43,7 @@ from claude_batch.ledger.charges import DAY, UNBOUNDED
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches, charges, meta, params, requests, results
-from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.ledger.store import Leader, Ledger, Transaction
 from claude_batch.ledger.stored_results import NewResult
 from claude_batch.lifecycle.budget_room import most_cost
 from claude_batch.lifecycle.packer import pack_due
@@ -288,7 +288,7 @@ def _(context: Context, count: int, more: int | None = None, reserve: int | None
             enqueue.add_requests(tx, run, new, created=0.0, due=0.0)
             enqueue.finish_storing(tx, run, digest=f"d{number}", stored=0.0)
             context.run_ids.append(run)
-    [context.batch], _ = pack_due(context.store, Seat(workspace, 0), 1.0)
+    [context.batch], _ = pack_due(context.store, Leader(workspace, 0), 1.0)
 
 
 @when("it is collected with a success that cost 7, a failure and a missing line, {how}")

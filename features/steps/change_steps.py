@@ -114,7 +114,7 @@ def _(context: Context, to: int) -> dict[str, object]:
 def _(context: Context) -> None:
     ledger = context.ledger
     migrations.migrate_file(
-        Path(ledger.backend.address), ledger._engine, ledger.every_seat, ledger._writing, 1
+        Path(ledger.backend.address), ledger._engine, ledger.every_leader_lock, ledger._writing, 1
     )
     assert not list(context.tmp.glob("*.v1*")), list(context.tmp.iterdir())
     assert opened(context, ledger.location).incarnation == ledger.incarnation

@@ -23,7 +23,7 @@ from claude_batch.ledger import run_deadlines, submissions
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.schema import batches, runs
-from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.lifecycle.deadline_driver import Deadlines, margin_of, missed_because
 from claude_batch.lifecycle.live_driver import judge
 from claude_batch.lifecycle.packer import goes_live
@@ -243,12 +243,12 @@ def _(context: Context, seconds: int) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
         workspace_id: int = tx.execute(select(runs.c.workspace_id)).scalar_one()
-        seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
+        leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
     watched = Deadlines(ledger)
-    changed, rest = watched.look(seat, time.time() + seconds)
+    changed, rest = watched.look(leader, time.time() + seconds)
     assert changed, "it was not withdrawn"
     time.sleep(rest)
-    changed, _rest = watched.look(seat, time.time())
+    changed, _rest = watched.look(leader, time.time())
     ledger.close()
     assert changed, "it was not looked at again"
 

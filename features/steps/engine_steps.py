@@ -146,21 +146,21 @@ def _(context: Context) -> None:
         assert words in context.done.stdout, context.done.stdout
 
 
-@when("another process holds the seat")
+@when("another process holds the leader lock")
 def _(context: Context) -> None:
     """As another process does, whose locks are not shared with this one."""
     with cb.ClaudeBatchProvider(drive=False) as quiet:
         quiet.store(configuration(), ["makes the ledger"])
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     context.add_cleanup(ledger.close)
-    context.seat = contextlib.ExitStack()
-    context.seat.enter_context(ledger.every_seat([1], "the scenario holds it"))
-    context.add_cleanup(context.seat.close)
+    context.leader = contextlib.ExitStack()
+    context.leader.enter_context(ledger.every_leader_lock([1], "the scenario holds it"))
+    context.add_cleanup(context.leader.close)
 
 
-@when("the other process leaves the seat")
+@when("the other process releases the leader lock")
 def _(context: Context) -> None:
-    context.seat.close()
+    context.leader.close()
 
 
 @then("advancing the ledger returns {result}")

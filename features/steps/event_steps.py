@@ -20,7 +20,7 @@ from tables import rule
 import claude_batch as cb
 from claude_batch.core import events
 from claude_batch.core.events import Event
-from claude_batch.lifecycle.observers import Observers, words_of
+from claude_batch.lifecycle.observers import Observers, message_of_event
 
 
 class _Kept(logging.Handler):
@@ -230,10 +230,10 @@ def _(context: Context) -> None:
     for kind in kinds:
         assert not reserved & {field.name for field in dataclasses.fields(kind)}, kind
         event = kind(**{field.name: _value(field) for field in dataclasses.fields(kind)})
-        words = words_of(event)
+        words = message_of_event(event)
         assert words and words != kind.__name__, kind
     decided = [
-        words_of(events.UnknownDecided(ledger="l", batch=1, requests=2, outcome=outcome))
+        message_of_event(events.UnknownDecided(ledger="l", batch=1, requests=2, outcome=outcome))
         for outcome in ("found", "assumed", "not_accepted", "unresolved", "resubmitted")
     ]
     assert len(set(decided)) == 5

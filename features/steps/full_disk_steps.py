@@ -56,9 +56,9 @@ POLL_NOTICES = FULL.replace(
 from claude_batch.ledger import cancellations
 from claude_batch.lifecycle.driver import Driver
 
-async def poll(self, seat):
+async def poll(self, leader):
     if crash_points.on_reach is None:
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             cancellations.cancel_run(tx, "run-none", 1.0)
     return 0.05
 

@@ -176,7 +176,7 @@ def _(context: Context) -> None:
             assert rows % 2 == 0, rows
 
 
-@when("a command runs while another process holds its seat: {words}")
+@when("a command runs while another process holds its leader lock: {words}")
 def _(context: Context, words: str) -> None:
     with FileLock(f"{location()}.seat-1"):
         command(context, words)

@@ -1,4 +1,4 @@
-"""Steps of the ledger: opening, transactions, seats and workspaces."""
+"""Steps of the ledger: opening, transactions, leader locks and workspaces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from claude_batch.ledger import enqueue, submissions, workspaces
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import SCHEMA_VERSION, meta
 from claude_batch.ledger.schema import workspaces as workspaces_table
-from claude_batch.ledger.store import Deposed, Ledger, Seat, insert_many
+from claude_batch.ledger.store import Deposed, Leader, Ledger, insert_many
 from claude_batch.lifecycle.packer import pack_due
 
 
@@ -103,15 +103,15 @@ def _(context: Context) -> None:
     context.ledger = opened(context, str(context.tmp / "ledger.db"))
 
 
-@rule("one seat follows another at once")
-def _(context: Context, seats_between: int) -> bool:
-    """Whether a seat follows an earlier one of the workspace, by their epochs alone."""
-    with opened(context, str(context.tmp / "seats.db")).write() as tx:
+@rule("one epoch follows another at once")
+def _(context: Context, epochs_between: int) -> bool:
+    """Whether an epoch of a workspace follows an earlier one at once."""
+    with opened(context, str(context.tmp / "epochs.db")).write() as tx:
         workspace_id = workspaces.ensure_workspace(tx, "http://x/", "aa")
-        epochs = [submissions.take_seat(tx, workspace_id) for _ in range(100 + seats_between)]
+        epochs = [submissions.begin_epoch(tx, workspace_id) for _ in range(100 + epochs_between)]
     # The epochs rise by random steps, so many pairs are asked.
-    pairs = zip(epochs, epochs[1 + seats_between :], strict=False)
-    (follows,) = {submissions.seat_followed(*pair) for pair in pairs}
+    pairs = zip(epochs, epochs[1 + epochs_between :], strict=False)
+    (follows,) = {submissions.epoch_followed(*pair) for pair in pairs}
     return follows
 
 
@@ -121,15 +121,15 @@ def _(context: Context, drives: bool, deposed: bool, migrated: bool, fails: bool
     ledger = opened(context, str(context.tmp / f"{drives}-{deposed}-{migrated}-{fails}.db"))
     with ledger.write() as tx:
         workspace_id = workspaces.ensure_workspace(tx, "http://x/", "aa")
-        seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
+        leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
         if deposed:
-            submissions.take_seat(tx, workspace_id)
+            submissions.begin_epoch(tx, workspace_id)
     version = update(meta).where(meta.c.name == "schema_version")
     with ledger.write() as tx:
         tx.execute(version.values(value="999" if migrated else str(SCHEMA_VERSION)))
     ends = ""
     try:
-        with ledger.write(seat if drives else None) as tx:
+        with ledger.write(leader if drives else None) as tx:
             workspaces.ensure_workspace(tx, "http://x/", "bb")
             if fails:
                 raise ZeroDivisionError
@@ -192,9 +192,9 @@ def _(context: Context, key: str, name: str) -> None:
 def _(context: Context, key: str) -> None:
     with context.ledger.write() as tx:
         workspace_id = workspaces.ensure_workspace(tx, "http://x/", key)
-        seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
-    [batch_id], _later = pack_due(context.ledger, seat, time.time())
-    with context.ledger.write(seat) as tx:
+        leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
+    [batch_id], _later = pack_due(context.ledger, leader, time.time())
+    with context.ledger.write(leader) as tx:
         submissions.intend(tx, batch_id, snapshot=[], server_time=0.0, now=1.0)
         submissions.mark_unknown(tx, batch_id, note="no answer", now=1.0)
 

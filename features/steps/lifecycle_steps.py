@@ -19,7 +19,7 @@ from tables import rule
 
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import submissions
-from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.ledger.stored_results import Stored
 from claude_batch.lifecycle.collection import missing_state, split_lines
 from claude_batch.lifecycle.packer import due_of, pack_due, plan_cut, whole_cut
@@ -189,8 +189,8 @@ def packed(context: Context) -> Any:
     try:
         with ledger.write() as tx:
             row = ledger_run(tx, context.run.id)
-            seat = Seat(row.workspace_id, submissions.take_seat(tx, row.workspace_id))
-        [batch_id], _later = pack_due(ledger, seat, time.time())
+            leader = Leader(row.workspace_id, submissions.begin_epoch(tx, row.workspace_id))
+        [batch_id], _later = pack_due(ledger, leader, time.time())
         return batch_id
     finally:
         ledger.close()

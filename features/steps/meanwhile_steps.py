@@ -128,7 +128,7 @@ def _take_over(_: Context) -> None:
     """Drive as another process does that takes this one for dead; take longer than it may."""
     with _ledger() as ledger, ledger.write() as tx:
         for workspace_id in tx.scalars(select(workspaces_table.c.id)).all():
-            submissions.take_seat(tx, workspace_id)
+            submissions.begin_epoch(tx, workspace_id)
             note_interrupted(tx, workspace_id)
     time.sleep(0.3)
 

@@ -19,7 +19,7 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.ledger import budgets, submissions
-from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.lifecycle.packer import pack_due
 
 SOURCES = str(Path(str(cb.__file__)).parents[1])
@@ -165,10 +165,10 @@ def _(context: Context) -> None:
     ledger: Ledger = context.ledger
     assert ledger.incarnation == "aabbccdd"
     with ledger.write() as tx:
-        seat = Seat(1, submissions.take_seat(tx, 1))
-    assert seat.epoch > 4
-    [batch_id], _later = pack_due(ledger, seat, 100.0)
-    with ledger.write(seat) as tx:
+        leader = Leader(1, submissions.begin_epoch(tx, 1))
+    assert leader.epoch > 4
+    [batch_id], _later = pack_due(ledger, leader, 100.0)
+    with ledger.write(leader) as tx:
         assert submissions.intend(tx, batch_id, snapshot=[], server_time=0.0, now=1.0) == 1
     assert list(submissions.body_pages(ledger, batch_id)) == [
         [("0123456789abcdef0123456789abcdef", 0, b"{}")]

@@ -27,7 +27,7 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import resolve_ledger_settings
 from claude_batch.ledger import enqueue, workspaces
 from claude_batch.ledger.backends import leases
-from claude_batch.ledger.backends.backend import ProcessLock, SeatLock
+from claude_batch.ledger.backends.backend import LeaderLock, ProcessLock
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches, requests, runs
 from claude_batch.ledger.store import Ledger
@@ -42,15 +42,15 @@ class Process:
 
     ledger: Ledger
     lock: ProcessLock
-    seat: SeatLock | None = None
+    leader: LeaderLock | None = None
     run: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def drives(self) -> bool:
         """Whether it drives from now on."""
-        seat = self.ledger.seat_lock(WORKSPACE)
-        if not seat.take():
+        leader = self.ledger.leader_lock(WORKSPACE)
+        if not leader.take():
             return False
-        self.seat = seat
+        self.leader = leader
         return True
 
     def store(self, position: int) -> None:
@@ -102,7 +102,7 @@ def _(context: Context, name: str, settings: str = "") -> None:
 @when("process {name:w} stops {doing:w}")
 def _(context: Context, name: str, doing: str) -> None:
     process = context.processes[name]
-    {"driving": process.seat, "running": process.lock}[doing].release()
+    {"driving": process.leader, "running": process.lock}[doing].release()
 
 
 @when("process {name:w} copies rows without an end")
@@ -139,15 +139,15 @@ def _(context: Context, seconds: int) -> None:
     context.api.set_faults({"rules": [slow]})
 
 
-@when("another process takes the seat during the POST: {words}")
+@when("another process takes the leader lock during the POST: {words}")
 def _(context: Context, words: str) -> None:
     _run_and_depose(context, words, "batches WHERE armed IS NOT NULL")
 
 
-@when("another process takes the seat while the API answers slowly: {words}")
+@when("another process takes the leader lock while the API answers slowly: {words}")
 def _(context: Context, words: str) -> None:
     delay = {"type": "delay", "seconds": 2}
-    # The first list makes contact with the API, before the seat is taken.
+    # The first list makes contact with the API, before the leader lock is taken.
     slow = [{"route": "list", "nth": [2], "action": delay}, {"route": "retrieve", "action": delay}]
     context.api.set_faults({"rules": slow})
 
@@ -324,7 +324,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger.store import Ledger
 ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
 ledger.process_lock(LedgerSettings())
-print(ledger.seat_lock(1).take(), flush=True)
+print(ledger.leader_lock(1).take(), flush=True)
 time.sleep(600)
 """
 
@@ -333,7 +333,7 @@ time.sleep(600)
 def _(context: Context, fate: str) -> None:
     if "processes" in context:
         for each in context.processes.values():
-            each.seat.release()
+            each.leader.release()
     other = subprocess.Popen([sys.executable, "-c", SITTING], stdout=subprocess.PIPE)
     context.add_cleanup(end, other)
     assert other.stdout is not None

@@ -21,7 +21,7 @@ from tables import rule
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import schema, submissions, workspaces
-from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.lifecycle.packer import pack_due
 from claude_batch.lifecycle.polling import walk
 from claude_batch.lifecycle.reconciliation import decide, may_be_ours
@@ -75,9 +75,9 @@ def _(context: Context, count: int) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
         workspace_id: int = tx.execute(select(schema.runs.c.workspace_id)).scalar_one()
-        seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
-    [batch_id], _later = pack_due(ledger, seat, time.time())
-    with ledger.write(seat) as tx:
+        leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
+    [batch_id], _later = pack_due(ledger, leader, time.time())
+    with ledger.write(leader) as tx:
         submissions.intend(tx, batch_id, snapshot=[], server_time=time.time(), now=time.time())
         submissions.mark_armed(tx, batch_id, time.time())
     ledger.close()

@@ -28,7 +28,7 @@ import claude_batch as cb
 from claude_batch.core.settings import has_ledger
 from claude_batch.ledger import queries, submissions
 from claude_batch.ledger.schema import batches, requests, results, tool_calls
-from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.lifecycle import conversation_driver
 from claude_batch.lifecycle.conversation_driver import Conversations
 from claude_batch.lifecycle.engine import Engine
@@ -415,7 +415,7 @@ def _is_driven() -> bool:
     try:
         with ledger.read() as tx:
             workspaces = queries.workspace_ids(tx)
-        return any(ledger.seat_is_taken(each) for each in workspaces)
+        return any(ledger.has_leader(each) for each in workspaces)
     finally:
         ledger.close()
 
@@ -473,45 +473,45 @@ def _(context: Context, prompt: str, ends: str) -> None:
     assert (finished is None) == is_killed
 
 
-def _continuing(context: Context) -> tuple[Engine, Seat]:
-    """A conversation whose tool has to run, and the seat of the driver that will run it."""
+def _continuing(context: Context) -> tuple[Engine, Leader]:
+    """A conversation whose tool has to run, and the leader of the driver that will run it."""
     with mock.patch.object(Conversations, "look", lambda *_, **__: 60.0):
         until(lambda: context.provider.advance_sync() and _state() == cb.RequestState.CONTINUING)
     engine, workspace = context.provider._engine, context.provider._session().workspace_id
     with engine.ledger.write() as tx:
-        return engine, Seat(workspace, submissions.take_seat(tx, workspace))
+        return engine, Leader(workspace, submissions.begin_epoch(tx, workspace))
 
 
 @then("a driver starts its tool only once it has found the retried conversation")
 def _(context: Context) -> None:
-    engine, seat = _continuing(context)
+    engine, leader = _continuing(context)
     driver = Conversations(engine.ledger, engine.workbench, lambda: None)
-    workspace = seat.workspace_id
+    workspace = leader.workspace_id
     engine.workbench.most_running = 0
-    driver.look(workspace, seat, patient=False)
+    driver.look(workspace, leader, patient=False)
     context.run.cancel_sync()
-    driver.look(workspace, seat, patient=False)
+    driver.look(workspace, leader, patient=False)
     assert _state() == cb.RequestState.CANCELED, _state()
     context.run.retry_failed_sync(["canceled"])
     assert _state() == cb.RequestState.CONTINUING, _state()
     engine.workbench.most_running = 16
     with mock.patch.object(driver, "_listed_until", float("inf")):
-        driver.look(workspace, seat)
+        driver.look(workspace, leader)
     assert not driver.running, driver.running
-    driver.look(workspace, seat, patient=False)
-    until(lambda: driver.look(workspace, seat) and not driver.running)
+    driver.look(workspace, leader, patient=False)
+    until(lambda: driver.look(workspace, leader) and not driver.running)
 
 
 @then("a driver that finds its tool started by another one goes on from the result")
 def _(context: Context) -> None:
-    engine, seat = _continuing(context)
-    ledger, workspace = engine.ledger, seat.workspace_id
+    engine, leader = _continuing(context)
+    ledger, workspace = engine.ledger, leader.workspace_id
     first, other = (Conversations(ledger, engine.workbench, lambda: None) for _ in range(2))
-    first.look(workspace, seat, starting=False)
+    first.look(workspace, leader, starting=False)
     assert other.look(workspace, None) and other.running == 1
-    first.look(workspace, seat)
+    first.look(workspace, leader)
     until(lambda: other.look(workspace, None) and not other.running)
-    until(lambda: first.look(workspace, seat) and _state() == cb.RequestState.QUEUED)
+    until(lambda: first.look(workspace, leader) and _state() == cb.RequestState.QUEUED)
 
 
 def _state() -> cb.RequestState:

@@ -29,7 +29,7 @@ from claude_batch.ledger import schema
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import observers as observers_module
 from claude_batch.lifecycle.notices import Noticing
-from claude_batch.lifecycle.observers import Carriers, Observers, words_of
+from claude_batch.lifecycle.observers import Carriers, Observers, message_of_event
 from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
 
 
@@ -371,7 +371,7 @@ def _(method: str) -> dict[str, bool]:
 
 @rule("events are put into words")
 def _(event: str, fields: dict[str, Any]) -> dict[str, str]:
-    return {"words": words_of(getattr(events, event)(ledger="a ledger", **fields))}
+    return {"words": message_of_event(getattr(events, event)(ledger="a ledger", **fields))}
 
 
 def _event(run_id: str) -> events.RunCancelled:

@@ -70,15 +70,15 @@ def _report_halts(event: Event) -> None:
     """Say that sending has halted, and that it continues: nobody else asks such a process."""
     from claude_batch.core.events import SendingHalted, SendingResumed
     from claude_batch.ledger.workspaces import remedy_of
-    from claude_batch.lifecycle.observers import words_of
+    from claude_batch.lifecycle.observers import message_of_event
 
     if isinstance(event, SendingHalted):
         say(
-            f"{words_of(event)}. Every request stays queued. Correct the cause, then run: "
+            f"{message_of_event(event)}. Every request stays queued. Correct the cause, then run: "
             f"{remedy_of(event.reason)}"
         )
     elif isinstance(event, SendingResumed):
-        say(words_of(event))
+        say(message_of_event(event))
 
 
 # Gateway ------------------------------------------------------------------------------------------

@@ -396,7 +396,7 @@ class LedgerReader:
         """Return whether a process drives a workspace."""
         # Asked once an update, because the question itself takes the lock for a moment.
         if workspace_id not in self._driven:
-            self._driven[workspace_id] = self.ledger.seat_is_taken(workspace_id)
+            self._driven[workspace_id] = self.ledger.has_leader(workspace_id)
         return self._driven[workspace_id]
 
     # The thread ---------------------------------------------------------------------------------

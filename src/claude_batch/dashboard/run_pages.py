@@ -25,7 +25,7 @@ from claude_batch.ledger import page_queries, queries
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, FailedRequest
 from claude_batch.ledger.store import Record
-from claude_batch.providers.failure_report import words_of
+from claude_batch.providers.failure_report import message_of_line
 from claude_batch.providers.progress import PAST_BATCHES, run_end
 from claude_batch.providers.status import RunStatus, require_run
 from claude_batch.providers.transcript import (
@@ -165,7 +165,7 @@ def failures_of(failed: list[FailedRequest]) -> list[Failure]:
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], list[FailedRequest]] = {}
     for each in failed:
-        key = (each.error_type or each.state.value, words_of(each.raw))
+        key = (each.error_type or each.state.value, message_of_line(each.raw))
         counts[key] += 1
         examples.setdefault(key, [])
         if len(examples[key]) < 3:

@@ -23,7 +23,7 @@ from claude_batch.ledger.backends.sqlite_file import copy_ledger, ledger_error
 from claude_batch.ledger.schema import SCHEMA_VERSION, batches, meta, metadata
 
 Alone = Callable[[Iterable[int], str], AbstractContextManager[None]]
-"""`Backend.every_seat`."""
+"""`Backend.every_leader_lock`."""
 
 MIGRATION_PATIENCE = 15.0
 """Seconds for which a process waits while another one migrates a schema, or has died doing so."""

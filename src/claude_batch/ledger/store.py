@@ -22,9 +22,9 @@ from claude_batch.ledger.backends.backend import (
     Backend,
     FetchClaim,
     Fetches,
+    LeaderLock,
     ProcessLock,
     Query,
-    SeatLock,
     Size,
     Watch,
     Weakness,
@@ -89,12 +89,12 @@ class Deposed(Exception):
 
 
 class ServerChanged(Deposed):
-    """Another server has the data now, and may lack what the seat's driver has committed."""
+    """Another server has the data now, and may lack what the leader has committed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """The right to drive one workspace, valid while its epoch equals the ledger's."""
+class Leader:
+    """The driver of one workspace, for as long as its epoch equals the ledger's."""
 
     workspace_id: int
     epoch: int
@@ -252,11 +252,13 @@ class Ledger:
         return error.fault in self.backend.outlasts
 
     @contextmanager
-    def write(self, seat: Seat | None = None, *, anywhere: bool = False) -> Generator[Connection]:
+    def write(
+        self, leader: Leader | None = None, *, anywhere: bool = False
+    ) -> Generator[Connection]:
         """Begin a write transaction: durable when the block ends, rolled back if the block raises.
 
-        With a ``seat``, raises `Deposed` if the workspace's epoch is no longer the seat's, and
-        `ServerChanged` if another server has the data than when the seat was taken, unless
+        With a ``leader``, raises `Deposed` if the workspace's epoch is no longer the leader's, and
+        `ServerChanged` if another server has the data than when its epoch began, unless
         ``anywhere``. Raises `LedgerError` if the disk is full, if the file is locked or damaged, or
         if another claude-batch has migrated or recovered the ledger meanwhile.
         """
@@ -268,18 +270,18 @@ class Ledger:
                 facts = connection.execute(select(meta))
                 self._check_place({row.name: row.value for row in facts})
                 raise self._changed("migrated or recovered", "written")
-            if seat is not None:
-                # First, because a server that has forgotten the seat has another epoch, too.
+            if leader is not None:
+                # First, because a server that has forgotten the leader has another epoch, too.
                 if not anywhere:
                     self.check_server(connection)
                 # Locked where rows can be: read plainly, an epoch would not exclude a transaction
                 # that raises it meanwhile.
                 epoch = connection.scalar(
                     select(workspaces.c.epoch)
-                    .where(workspaces.c.id == seat.workspace_id)
+                    .where(workspaces.c.id == leader.workspace_id)
                     .with_for_update(read=True)
                 )
-                if epoch != seat.epoch:
+                if epoch != leader.epoch:
                     raise Deposed
             yield connection
 
@@ -398,8 +400,8 @@ class Ledger:
     def check_server(self, tx: Connection) -> None:
         """Raise `ServerChanged` if another server has the data than at the last `has_moved`.
 
-        A standby can take the place of the primary between two transactions of a driver that keeps
-        its seat. The connections are replaced without an error.
+        A standby can take the place of the primary between two transactions of a driver that stays
+        the leader. The connections are replaced without an error.
         """
         if self.is_elsewhere(tx):
             raise ServerChanged
@@ -461,18 +463,20 @@ class Ledger:
 
     # Locks ------------------------------------------------------------------------------------
 
-    def seat_lock(self, workspace_id: int) -> SeatLock:
+    def leader_lock(self, workspace_id: int) -> LeaderLock:
         """Return the leader lock of a workspace, not taken yet."""
-        return self.backend.seat_lock(workspace_id)
+        return self.backend.leader_lock(workspace_id)
 
-    def seat_is_taken(self, workspace_id: int) -> bool:
+    def has_leader(self, workspace_id: int) -> bool:
         """Return whether any process drives the workspace now. Raises `LedgerError`."""
         with self._translating_errors("read"):
-            return self.backend.seat_is_taken(workspace_id)
+            return self.backend.has_leader(workspace_id)
 
-    def every_seat(self, workspace_ids: Iterable[int], why: str) -> AbstractContextManager[None]:
+    def every_leader_lock(
+        self, workspace_ids: Iterable[int], why: str
+    ) -> AbstractContextManager[None]:
         """Hold leader locks inside the block, so that no process drives; see `Backend`."""
-        return self.backend.every_seat(workspace_ids, why)
+        return self.backend.every_leader_lock(workspace_ids, why)
 
     def process_lock(self, settings: LedgerSettings) -> ProcessLock:
         """Return the proof that this process lives.

@@ -30,7 +30,7 @@ does.
 """
 
 
-def take_seat(tx: Connection, workspace_id: int) -> int:
+def begin_epoch(tx: Connection, workspace_id: int) -> int:
     """Raise the epoch of a workspace for a new driver; return the new epoch.
 
     Its last digits are random. A server that took the place of another may have forgotten the last
@@ -45,8 +45,8 @@ def take_seat(tx: Connection, workspace_id: int) -> int:
     ).scalar_one()
 
 
-def seat_followed(former: int, epoch: int) -> bool:
-    """Return whether a seat followed another with no seat in between, by their epochs."""
+def epoch_followed(former: int, epoch: int) -> bool:
+    """Return whether an epoch followed another with no epoch in between."""
     return epoch - former < 2 * EPOCH_STEP
 
 

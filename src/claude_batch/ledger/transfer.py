@@ -119,7 +119,7 @@ def _depart(file: str, server: Backend) -> int:
         # This transaction excludes every other writer until the file is marked.
         with ledger.write() as tx:
             ids = queries.workspace_ids(tx)
-            with ledger.every_seat(ids, "a ledger moves while no process drives it"):
+            with ledger.every_leader_lock(ids, "a ledger moves while no process drives it"):
                 if queries.behind(tx) or not is_known(mark, ledger.incarnations, posts_of(tx)):
                     raise LedgerError(
                         f"the ledger {file} is behind its high-water mark and cannot move; nothing "
@@ -156,7 +156,7 @@ def _settle(tx: Connection, workspace_ids: Iterable[int]) -> int:
     """
     lost = 0
     for workspace_id in workspace_ids:
-        submissions.take_seat(tx, workspace_id)
+        submissions.begin_epoch(tx, workspace_id)
         lost += live_calls.interrupted(tx, workspace_id)
         submissions.settle_interrupted(tx, workspace_id, now=now_in(tx))
     return lost

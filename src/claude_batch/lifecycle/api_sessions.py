@@ -252,7 +252,7 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
             f"{run_id} waits in {there.name}; use a key of that workspace. {_KEPT}"
         )
     with (
-        ledger.every_seat((ours, theirs), "its batches are about to join another workspace"),
+        ledger.every_leader_lock((ours, theirs), "its batches are about to join another workspace"),
         ledger.write() as tx,
     ):
         workspaces.join_workspaces(tx, source=ours, target=theirs, name=here.name)

@@ -27,7 +27,7 @@ from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, budgets, charges, queries, workspaces
 from claude_batch.ledger.budgets import Budget, Waiting
 from claude_batch.ledger.live_calls import groups_live_calls
-from claude_batch.ledger.store import Ledger, Seat, Transaction
+from claude_batch.ledger.store import Leader, Ledger, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
 from claude_batch.money import Prices, prices_of
 from claude_batch.wire.bounds import FileTokens, TokenBound, Unbounded, token_bound
@@ -166,18 +166,18 @@ def _most_costs(
     return found
 
 
-def price_by(ledger: Ledger, seat: Seat | None, prices: Prices) -> None:
+def price_by(ledger: Ledger, leader: Leader | None, prices: Prices) -> None:
     """Discard the reservations of waiting requests that were computed at other prices."""
     with ledger.read() as tx:
         if not charges.any_budget(tx) or budgets.are_priced_by(tx, prices.digest):
             return
-    with ledger.write(seat) as tx:
+    with ledger.write(leader) as tx:
         budgets.price_by(tx, prices.digest)
 
 
 def reserve_what_waits(
     ledger: Ledger,
-    seat: Seat,
+    leader: Leader,
     prices: Prices,
     lane_id: int,
     runs: Mapping[str, Any],
@@ -199,12 +199,12 @@ def reserve_what_waits(
         }
     if not concerned:
         return False
-    price_by(ledger, seat, prices)
+    price_by(ledger, leader, prices)
     with ledger.read() as tx:
         waiting = budgets.lane_totals(tx, lane_id, alone)
-    count_under_way(ledger, seat, prices, list(concerned), now)
+    count_under_way(ledger, leader, prices, list(concerned), now)
     if any(each.unknown for each in waiting.values()):
-        _reserve_all(ledger, seat, prices, "lane", lane_id, now)
+        _reserve_all(ledger, leader, prices, "lane", lane_id, now)
     return True
 
 
@@ -225,7 +225,7 @@ def live_costs(
 
 def count_under_way(
     ledger: Ledger,
-    seat: Seat | None,
+    leader: Leader | None,
     prices: Prices,
     of: Sequence[tuple[BudgetScope, str]],
     now: float,
@@ -239,7 +239,7 @@ def count_under_way(
     for batch_id, state in uncounted:
         if groups_live_calls(state):
             for source in ("calls", "former", "unpriced"):
-                _reserve_all(ledger, seat, prices, source, batch_id, now, batch=False)
+                _reserve_all(ledger, leader, prices, source, batch_id, now, batch=False)
         elif state == BatchState.COLLECTED:
             with ledger.read() as tx:
                 contradicted = charges.is_contradicted(tx, batch_id)
@@ -247,11 +247,11 @@ def count_under_way(
             if contradicted:
                 sources.append("failed")
             for source in sources:
-                _reserve_all(ledger, seat, prices, source, batch_id, now)
+                _reserve_all(ledger, leader, prices, source, batch_id, now)
         else:
             for source in ("batch", "former"):
-                _reserve_all(ledger, seat, prices, source, batch_id, now)
-        with ledger.write(seat) as tx:
+                _reserve_all(ledger, leader, prices, source, batch_id, now)
+        with ledger.write(leader) as tx:
             charges.count(tx, batch_id, state)
 
 
@@ -281,7 +281,7 @@ def limit(
 
 def _reserve_all(
     ledger: Ledger,
-    seat: Seat | None,
+    leader: Leader | None,
     prices: Prices,
     source: budgets.Source,
     identifier: int,
@@ -296,7 +296,7 @@ def _reserve_all(
         if not page:
             return
         reserves = _most_costs(ledger, prices, page, now, batch=batch)
-        with ledger.write(seat) as tx:
+        with ledger.write(leader) as tx:
             budgets.put_reserves(tx, reserves)
         after = page[-1][0]
 
@@ -473,13 +473,15 @@ class NotCounted(Exception):
     """A budget of a call's run has just appeared, and has not counted what was sent before it."""
 
 
-def count_for_batch(ledger: Ledger, seat: Seat, prices: Prices, batch_id: int, now: float) -> None:
+def count_for_batch(
+    ledger: Ledger, leader: Leader, prices: Prices, batch_id: int, now: float
+) -> None:
     """Before a batch is sent, count what the budgets of its runs have not counted yet."""
     with ledger.read() as tx:
         if not charges.any_budget(tx):
             return
         runs = [(run.id, run.actor) for run in queries.runs_of_batch(tx, batch_id)]
-    count_for_runs(ledger, seat, prices, runs, now)
+    count_for_runs(ledger, leader, prices, runs, now)
 
 
 def withdraw_over_budget(tx: Transaction, batch_id: int, now: float) -> bool:
@@ -504,7 +506,7 @@ def withdraw_over_budget(tx: Transaction, batch_id: int, now: float) -> bool:
 
 
 def count_for_runs(
-    ledger: Ledger, seat: Seat, prices: Prices, runs: Collection[tuple[str, str]], now: float
+    ledger: Ledger, leader: Leader, prices: Prices, runs: Collection[tuple[str, str]], now: float
 ) -> Collection[tuple[BudgetScope, str]]:
     """Before something of runs (id, actor) is sent, count what their budgets have not counted.
 
@@ -519,13 +521,13 @@ def count_for_runs(
             for budget in budgets.budgets_of(tx, run_id, actor, today(now))
         }
     if concerned:
-        price_by(ledger, seat, prices)
-        count_under_way(ledger, seat, prices, list(concerned), now)
+        price_by(ledger, leader, prices)
+        count_under_way(ledger, leader, prices, list(concerned), now)
     return concerned
 
 
 def reserve_held_calls(
-    ledger: Ledger, seat: Seat, prices: Prices, run_id: str, now: float, *, anew: bool
+    ledger: Ledger, leader: Leader, prices: Prices, run_id: str, now: float, *, anew: bool
 ) -> bool:
     """Store what each request of a held run reserves while it waits for a live call.
 
@@ -539,7 +541,7 @@ def reserve_held_calls(
         if not page:
             return after > 0
         found = _most_costs(ledger, prices, page, now, batch=False)
-        with ledger.write(seat) as tx:
+        with ledger.write(leader) as tx:
             budgets.put_call_reserves(tx, found)
         after = page[-1][0]
 

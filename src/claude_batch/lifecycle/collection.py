@@ -29,7 +29,7 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.backends.backend import FetchClaim
 from claude_batch.ledger.collected_batches import Complete, Gap
-from claude_batch.ledger.store import Deposed, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Leader, Transaction
 from claude_batch.ledger.stored_results import Members, NewResult, Stored
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
@@ -215,18 +215,18 @@ class Collection(DriverPart):
         self._failures: Counter[int] = Counter()
         """How many fetches in a row have broken off, by batch."""
 
-    async def collect(self, seat: Seat, batch_id: int) -> None:
+    async def collect(self, leader: Leader, batch_id: int) -> None:
         """Fetch the results of an ended batch and, once they are complete, judge its requests.
 
         An aborted fetch keeps what it stored, and is repeated later. Raises `Deposed`.
         """
         with self._ledger.read() as tx:
             row = batch_contents.batch(tx, batch_id)
-        await self._collect_alone(seat, row)
+        await self._collect_alone(leader, row)
 
     async def collect_all(
         self,
-        seat: Seat,
+        leader: Leader,
         batch_ids: Sequence[int],
         *,
         collected: Callable[[], object],
@@ -245,10 +245,10 @@ class Collection(DriverPart):
         ]
         alone: list[Any] = rows
         if len(small) >= MANY:
-            too_large = await self._collect_small(seat, small, collected, stopping)
+            too_large = await self._collect_small(leader, small, collected, stopping)
             done = {row.id for row in small} - too_large
             alone = [row for row in rows if row.id not in done]
-        self._offer(seat, alone[1:])
+        self._offer(leader, alone[1:])
         elsewhere = False
         for row in alone:
             if stopping():
@@ -257,17 +257,17 @@ class Collection(DriverPart):
             if by == "other":
                 elsewhere = True
                 continue
-            await self._collect_alone(seat, row, is_stored=by == "done")
+            await self._collect_alone(leader, row, is_stored=by == "done")
             collected()
         return elsewhere
 
-    def _offer(self, seat: Seat, rows: Sequence[Any]) -> None:
+    def _offer(self, leader: Leader, rows: Sequence[Any]) -> None:
         """Offer the large batches that have to wait to the other processes of the ledger."""
         # The user's function may be in this process alone.
         if self._functions.classify is None:
             large = [row.id for row in rows if _may_be_shared(row)]
             if large:
-                self._ledger.fetches.offer(seat.workspace_id, large)
+                self._ledger.fetches.offer(leader.workspace_id, large)
 
     async def fetch_for_driver(self, claim: FetchClaim) -> None:
         """Store the results of a batch that the driver of its workspace has offered.
@@ -297,21 +297,21 @@ class Collection(DriverPart):
             if offer is not None:
                 self._ledger.fetches.leave(claim, offer=offer)
 
-    async def _collect_alone(self, seat: Seat, row: Any, *, is_stored: bool = False) -> None:
+    async def _collect_alone(self, leader: Leader, row: Any, *, is_stored: bool = False) -> None:
         """Do what `collect` does; ``is_stored``: the results were fetched already."""
-        if row.adopted == "assumed" and not await self._is_ours(seat, row):
+        if row.adopted == "assumed" and not await self._is_ours(leader, row):
             return
         fetched = _Fetched(row, counts_of(row))
         try:
             if not is_stored:
-                await self.fetch(partial(self._ledger.write, seat), row)
+                await self.fetch(partial(self._ledger.write, leader), row)
         except (ApiError, Unreachable) as error:
             self._note_failure(fetched, error)
-        await self._judge(seat, [fetched])
+        await self._judge(leader, [fetched])
 
     async def _collect_small(
         self,
-        seat: Seat,
+        leader: Leader,
         rows: Sequence[Any],
         collected: Callable[[], object],
         stopping: Callable[[], bool],
@@ -352,8 +352,8 @@ class Collection(DriverPart):
                 has_some.clear()
                 some, fetched = fetched, []
                 if some:
-                    await self._store_together(seat, some)
-                    await self._judge(seat, some)
+                    await self._store_together(leader, some)
+                    await self._judge(leader, some)
                     collected()
             await asyncio.gather(*tasks)
         finally:
@@ -392,10 +392,10 @@ class Collection(DriverPart):
                     self._ledger.now(),
                 )
 
-    async def _judge(self, seat: Seat, fetched: Sequence[_Fetched]) -> None:
+    async def _judge(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
         """Finish the batches that are complete, and plan a further fetch of the others."""
         ids = [each.row.id for each in fetched]
-        await self._count_again(seat, fetched)
+        await self._count_again(leader, fetched)
         with self._ledger.read() as tx:
             stored = stored_results.stored_counts_of(tx, ids)
             # Requests that were sent again and answered have left the batch; nobody waits for these
@@ -413,16 +413,16 @@ class Collection(DriverPart):
             if isinstance(judged, Complete):
                 complete.append((each.row, judged))
             else:
-                self._fetch_again(seat, each, judged)
+                self._fetch_again(leader, each, judged)
         if not complete:
             return
         reach(CrashPoint.BETWEEN_RESULTS_AND_STATE)
         for row, _ in complete:
-            await self._give_slices(seat, row)
+            await self._give_slices(leader, row)
         for group in [[one] for one in complete] if apart else [complete]:
-            self._finish(seat, group)
+            self._finish(leader, group)
 
-    async def _count_again(self, seat: Seat, fetched: Sequence[_Fetched]) -> None:
+    async def _count_again(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
         """Read batches again that lack results, and whose counts do not add up.
 
         A gateway may have answered with an old copy.
@@ -447,7 +447,7 @@ class Collection(DriverPart):
                 continue
             if counts is not None and counts.are_final(row.request_count):
                 each.counts = counts
-                with self._ledger.write(seat) as tx:
+                with self._ledger.write(leader) as tx:
                     collected_batches.note_counts(tx, row.id, msgspec.json.encode(counts).decode())
 
     def _complete(self, fetched: _Fetched, stored: Stored, owed: int) -> Complete | _Lacking:
@@ -493,7 +493,7 @@ class Collection(DriverPart):
             return _Lacking(gap, words)
         return Complete(row.id, stored, missing, contradicted=short > max(gaps, 0))
 
-    def _fetch_again(self, seat: Seat, fetched: _Fetched, lacking: _Lacking) -> None:
+    def _fetch_again(self, leader: Leader, fetched: _Fetched, lacking: _Lacking) -> None:
         """Plan another fetch of a batch; finish the requests whose success is stored."""
         row, now = fetched.row, self._ledger.now()
         if fetched.is_whole:
@@ -501,7 +501,7 @@ class Collection(DriverPart):
         else:
             self._failures[row.id] += 1
         wait = fetch_wait(row, lacking.gap, self._failures[row.id])
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             collected_batches.note_fetch(
                 tx,
                 row.id,
@@ -515,13 +515,13 @@ class Collection(DriverPart):
         if given:
             self._reporter.given(row)
 
-    def _finish(self, seat: Seat, complete: Sequence[tuple[Any, Complete]]) -> None:
+    def _finish(self, leader: Leader, complete: Sequence[tuple[Any, Complete]]) -> None:
         """Finish complete batches, given by their rows, in one transaction."""
         now = self._ledger.now()
         warnings: list[str] = []
         for row, _ in complete:
             del self._failures[row.id]
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             # One question for all batches: usually no request has left one undecided.
             any_former = unknown_batches.any_former(tx)
             if any_former:
@@ -533,7 +533,7 @@ class Collection(DriverPart):
                     unknown_batches.give_answers(tx, row.id, contradicted=each.contradicted)
             for collected in done.values():
                 if collected.account_line is not None and collected.retried["account"]:
-                    self._halt(tx, seat, collected.account_line)
+                    self._halt(tx, leader, collected.account_line)
             if charges.any_budget(tx):
                 for row, _ in complete:
                     warnings += warn_after(tx, row.id, now)
@@ -542,14 +542,14 @@ class Collection(DriverPart):
         reach(CrashPoint.AFTER_COLLECTED)
         self._reporter.collected([(row, done[row.id]) for row, _ in complete])
 
-    async def _give_slices(self, seat: Seat, row: Any) -> None:
+    async def _give_slices(self, leader: Leader, row: Any) -> None:
         """Finish most requests of a large batch in short transactions.
 
         The rest, and all that follows from failures, is left for the transaction that ends it.
         """
         last = 0 if row.request_count > collected_batches.SLICE else None
         while last is not None:
-            with self._ledger.write(seat) as tx:
+            with self._ledger.write(leader) as tx:
                 last = collected_batches.give_slice(tx, row.id, last, self._ledger.now())
             reach(CrashPoint.BETWEEN_SLICES)
             # The other tasks of this loop have their turn, a heartbeat among them.
@@ -567,11 +567,11 @@ class Collection(DriverPart):
         )
         return Gap(missing=missing, since=since, seen=now, until=since + after)
 
-    async def _is_ours(self, seat: Seat, row: Any) -> bool:
+    async def _is_ours(self, leader: Leader, row: Any) -> bool:
         """Return whether the results prove the assumption that the batch is our unknown sending."""
         proof = await prove(self._ledger, self._client, row.remote_id, assumed=row.id)
         now = self._ledger.now()
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             # A stored line proves it as well. Its request may be answered, and then no further line
             # of it is proof.
             if proof.owner == row.id or stored_results.stored_counts(tx, row.id).total > 0:
@@ -581,7 +581,7 @@ class Collection(DriverPart):
                 unknown_batches.disown(tx, row.id, row.remote_id, note=proof.note or "", now=now)
                 self.stop_sending(
                     tx,
-                    seat.workspace_id,
+                    leader.workspace_id,
                     f"the workspace is set as exclusive, but batch {row.remote_id} belongs to "
                     "another client; find that client, then run `claude-batch resume`",
                     reason="unexplained",
@@ -633,7 +633,7 @@ class Collection(DriverPart):
                 stored_results.add_strange_lines(tx, batch_id, strange)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
 
-    async def _store_together(self, seat: Seat, fetched: Sequence[_Fetched]) -> None:
+    async def _store_together(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
         """Store the lines of several small batches in one transaction."""
         having = [each for each in fetched if each.lines]
         if not having:
@@ -653,7 +653,7 @@ class Collection(DriverPart):
             if others:
                 strange.append((batch_id, others))
         new.sort(key=_request_of)
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             stored_results.add_results(tx, new)
             for batch_id, others in strange:
                 stored_results.add_strange_lines(tx, batch_id, others)
@@ -722,10 +722,10 @@ class Collection(DriverPart):
                 known[kind] = await self._functions.disposition(fault)
             new[place] = new[place]._replace(disposition=known[kind])
 
-    def _halt(self, tx: Transaction, seat: Seat, raw: bytes) -> None:
+    def _halt(self, tx: Transaction, leader: Leader, raw: bytes) -> None:
         error = decode_line(raw).error
         assert error is not None
         reason = account_reason(None, error.type, error.message, error.details) or "refused"
         self.stop_sending(
-            tx, seat.workspace_id, error.message, reason=reason, error_type=error.type
+            tx, leader.workspace_id, error.message, reason=reason, error_type=error.type
         )

@@ -22,7 +22,7 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import conversations, transitions
 from claude_batch.ledger.conversations import ToolResult
-from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
+from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 from claude_batch.lifecycle.answer_judges import AnswerJudges, Judging
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import (
@@ -140,14 +140,14 @@ class Conversations:
     def look(
         self,
         workspace_id: int,
-        seat: Seat | None,
+        leader: Leader | None,
         *,
         starting: bool = True,
         patient: bool = True,
     ) -> float:
         """Do all work that is possible now; return the seconds until the next look at the latest.
 
-        Without a ``seat``, only the functions run that callers in this process supplied, or all
+        Without a ``leader``, only the functions run that callers in this process supplied, or all
         tools that it has if it helps.
         ``starting=False`` starts no tool; ``patient=False`` queues every ready turn without waiting
         for others.
@@ -160,14 +160,14 @@ class Conversations:
             begun = time.monotonic()
             listed = begun >= self._listed_until
             if listed:
-                self._list(workspace_id, seat)
+                self._list(workspace_id, leader)
                 cost = time.monotonic() - begun
                 self._listed_until = begun + (RESTS_PER_LIST + 1) * cost if patient else begun
             if starting and not self._workbench.is_closing:
-                self._start(seat)
+                self._start(leader)
                 self._note_finished()
-            if seat is not None:
-                self._queue_ready(seat, patient)
+            if leader is not None:
+                self._queue_ready(leader, patient)
             return self._rest(listed)
 
     def _rest(self, listed: bool) -> float:
@@ -190,7 +190,7 @@ class Conversations:
 
     # What there is to do ------------------------------------------------------------------------
 
-    def _list(self, workspace_id: int, seat: Seat | None) -> None:
+    def _list(self, workspace_id: int, leader: Leader | None) -> None:
         seen: set[int] = set()
         after = 0
         self.judges.forget_others()
@@ -198,16 +198,16 @@ class Conversations:
             ends: _Ends = []
             with self._ledger.read() as tx:
                 page = conversations.continuing(tx, workspace_id, after=after, limit=PAGE)
-                if seat is not None:
+                if leader is not None:
                     self.judges.find_others(tx, page)
                 for row in page:
                     seen.add(row.seq)
-                    self._consider(tx, row, seat, ends)
-            if seat is None:
+                    self._consider(tx, row, leader, ends)
+            if leader is None:
                 self.judges.judge_for_driver(page)
                 # A driver without the functions cannot see which of them may run again.
                 ends = [each for each in ends if each[1].is_by_interruption]
-            self._end(seat, ends)
+            self._end(leader, ends)
             if len(page) < PAGE:
                 break
             after = page[-1].seq
@@ -220,7 +220,7 @@ class Conversations:
         standing = self._standing.get(call[0])
         return standing is not None and standing.row.answered_by == call[1]
 
-    def _consider(self, tx: Transaction, row: Record, seat: Seat | None, ends: _Ends) -> None:
+    def _consider(self, tx: Transaction, row: Record, leader: Leader | None, ends: _Ends) -> None:
         known = self._standing.get(row.seq)
         if known is not None and known.row.answered_by != row.answered_by:
             known = None
@@ -236,10 +236,10 @@ class Conversations:
             known.row = row  # its row may have changed to live
             if known.state == "judging" and (known.judging is None or known.judging.done()):
                 self._enter(tx, known, ends)
-        elif seat is not None and self.judges.are_elsewhere(row, since):
+        elif leader is not None and self.judges.are_elsewhere(row, since):
             begun = time.monotonic() if since is None else since
             self._standing[row.seq] = _Standing(row, begun, "judged elsewhere")
-        elif seat is not None or helps:
+        elif leader is not None or helps:
             self._enter(tx, _Standing(row, time.monotonic()), ends)
 
     def _enter(self, tx: Transaction, standing: _Standing, ends: _Ends) -> None:
@@ -252,10 +252,10 @@ class Conversations:
         else:
             self._standing[row.seq] = standing
 
-    def _end(self, seat: Seat | None, ends: _Ends) -> None:
+    def _end(self, leader: Leader | None, ends: _Ends) -> None:
         if not ends:
             return
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             transitions.end_conversations(
                 tx, [(row.seq, row.answered_by, end.state) for row, end in ends if not end.stopped]
             )
@@ -345,13 +345,13 @@ class Conversations:
 
     # Tools --------------------------------------------------------------------------------------
 
-    def _start(self, seat: Seat | None) -> None:
+    def _start(self, leader: Leader | None) -> None:
         chosen = self._next_calls()
         if not chosen:
             return
         started: list[tuple[_Call, ToolUse]] = []
         try:
-            with self._ledger.write(seat) as tx:
+            with self._ledger.write(leader) as tx:
                 for call, use, instead_of in chosen:
                     if self._may_start(tx, call, use, instead_of):
                         # Before any other thread can read that it has started.
@@ -483,7 +483,7 @@ class Conversations:
 
     # Queueing -----------------------------------------------------------------------------------
 
-    def _queue_ready(self, seat: Seat, patient: bool) -> None:
+    def _queue_ready(self, leader: Leader, patient: bool) -> None:
         ready: dict[str, list[_Standing]] = {}
         busy: set[str] = set()
         for each in self._standing.values():
@@ -498,9 +498,9 @@ class Conversations:
                 # A live call does not wait for other turns.
                 standings = [each for each in standings if each.row.goes_live]
             if standings:
-                self._queue(seat, standings)
+                self._queue(leader, standings)
 
-    def _queue(self, seat: Seat, standings: list[_Standing]) -> None:
+    def _queue(self, leader: Leader, standings: list[_Standing]) -> None:
         """Queue the next turns of conversations of one run, so that they share batches."""
         chunk: list[conversations.NextTurn] = []
         ends: _Ends = []
@@ -519,13 +519,13 @@ class Conversations:
             is_last = position == len(standings)
             if chunk and (is_last or len(chunk) >= CHUNK_TURNS or size >= CHUNK_BYTES):
                 reach(CrashPoint.BEFORE_NEXT_TURN)
-                with self._ledger.write(seat) as tx:
+                with self._ledger.write(leader) as tx:
                     # The first chunks wait for the last one, as single calls wait for others.
                     due = self._ledger.now() + (0.0 if is_last else linger)
                     conversations.next_turns(tx, chunk, due=due)
                 reach(CrashPoint.AFTER_NEXT_TURN)
                 chunk, size = [], 0
-        self._end(seat, ends)
+        self._end(leader, ends)
         for standing in standings:
             if standing.state == "ready":
                 self._standing.pop(standing.row.seq, None)
@@ -565,11 +565,11 @@ class ConversationLoop:
         """Look now, because an answer may have arrived."""
         self._wake.set()
 
-    async def run(self, seat: Seat) -> None:
+    async def run(self, leader: Leader) -> None:
         """Look until the driver stops. Raises `Deposed`."""
         while not self._stopping():
             self._wake.clear()
-            looking = asyncio.ensure_future(self._pass(seat))
+            looking = asyncio.ensure_future(self._pass(leader))
             try:
                 while not looking.done() and not self._stopping():
                     await asyncio.wait([looking], timeout=STOP_CHECK)
@@ -588,13 +588,13 @@ class ConversationLoop:
                 return
             await self._sleep(looking.result())
 
-    async def finish(self, seat: Seat) -> None:
+    async def finish(self, leader: Leader) -> None:
         """Do everything that conversations wait for, including their tools, once."""
-        rest = await self._pass(seat, patient=False)
+        rest = await self._pass(leader, patient=False)
         while self._conversations.running and not self._stopping():
             await self._sleep(rest)
             self._wake.clear()
-            rest = await self._pass(seat, patient=False)
+            rest = await self._pass(leader, patient=False)
 
     async def run_own_functions(self) -> None:
         """Run the tools and judges of this process, while another process drives."""
@@ -616,7 +616,7 @@ class ConversationLoop:
                 await sleep_or_wake(self._wake, 1.0)
 
     async def _pass(
-        self, seat: Seat | None, *, starting: bool = True, patient: bool = True
+        self, leader: Leader | None, *, starting: bool = True, patient: bool = True
     ) -> float:
         """Do what conversations wait for; return the seconds until the next pass."""
         self._loop = asyncio.get_running_loop()
@@ -628,7 +628,7 @@ class ConversationLoop:
         try:
             # On a thread, because it calls the caller's judge and reads long conversations.
             rest = await in_a_thread(
-                self._conversations.look, workspace_id, seat, starting=starting, patient=patient
+                self._conversations.look, workspace_id, leader, starting=starting, patient=patient
             )
         except asyncio.CancelledError:
             judges.wait_for_functions(False)

@@ -20,7 +20,7 @@ from claude_batch.core.states import AT_API, BatchState, RequestState
 from claude_batch.ledger import cost_sums, queries, run_deadlines, workspaces
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.run_deadlines import Experience
-from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
+from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 
 _log = logging.getLogger(__name__)
 
@@ -91,19 +91,19 @@ class Deadlines:
         self._ledger = ledger
         self._next: dict[str, float] = {}
 
-    def look(self, seat: Seat, now: float) -> tuple[bool, float]:
+    def look(self, leader: Leader, now: float) -> tuple[bool, float]:
         """Do what the deadlines require by now.
 
         Returns whether anything has changed, and the seconds until the next look.
         """
         with self._ledger.read() as tx:
-            found = run_deadlines.open_deadlines(tx, seat.workspace_id)
+            found = run_deadlines.open_deadlines(tx, leader.workspace_id)
         changed, rest = False, LONGEST_REST
         for run in found:
             begun = time.monotonic()
             is_over = run.past_margin is None and run.deadline <= now
             if is_over or self._next.get(run.id, begun) <= begun:
-                did, wait = self._look_at(seat, run, now)
+                did, wait = self._look_at(leader, run, now)
                 changed = changed or did
                 # Deadlines use the wall clock, which may jump; pauses use the monotonic clock.
                 took = time.monotonic() - begun
@@ -111,12 +111,12 @@ class Deadlines:
             rest = min(rest, max(0.0, self._next[run.id] - begun))
         return changed, rest
 
-    def _look_at(self, seat: Seat, run: Record, now: float) -> tuple[bool, float]:
+    def _look_at(self, leader: Leader, run: Record, now: float) -> tuple[bool, float]:
         with self._ledger.read() as tx:
             unfinished = queries.unfinished(tx, run.id)
-            seen = run_deadlines.experience(tx, seat.workspace_id)
+            seen = run_deadlines.experience(tx, leader.workspace_id)
         if not unfinished:
-            with self._ledger.write(seat) as tx:
+            with self._ledger.write(leader) as tx:
                 self._conclude(tx, run, outcome_of(tx, run), closed=now)
             return True, 0.0
         if run.past_margin is None:
@@ -125,14 +125,14 @@ class Deadlines:
             if left > 0:
                 # The run may turn out to need more time, or less, so look again before then.
                 return False, min(left, max(PAST_REST, left / 4))
-            self._withdraw(seat, run, margin, unfinished, now)
+            self._withdraw(leader, run, margin, unfinished, now)
             return True, PAST_REST if now < run.deadline else 0.0
-        return self._go_on(seat, run, now)
+        return self._go_on(leader, run, now)
 
     def _withdraw(
-        self, seat: Seat, run: Record, margin: float, unfinished: int, now: float
+        self, leader: Leader, run: Record, margin: float, unfinished: int, now: float
     ) -> None:
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             run_deadlines.pass_margin(tx, run, margin=margin, now=now)
             if run.fallback == "none":
                 run_deadlines.end_queued(tx, run.id)
@@ -152,16 +152,16 @@ class Deadlines:
             what,
         )
 
-    def _go_on(self, seat: Seat, run: Record, now: float) -> tuple[bool, float]:
+    def _go_on(self, leader: Leader, run: Record, now: float) -> tuple[bool, float]:
         """Handle what comes back of a withdrawn run, and report if its deadline has passed."""
         changed = False
         with self._ledger.read() as tx:
             standing = run_deadlines.standing(tx, run.id)
-            state = workspaces.workspace_row(tx, seat.workspace_id)
+            state = workspaces.workspace_row(tx, leader.workspace_id)
         unsent = (RequestState.PACKED, BatchState.PACKED) in standing
         ends = run.fallback == "none" and (RequestState.QUEUED, "") in standing
         if unsent or ends:
-            with self._ledger.write(seat) as tx:
+            with self._ledger.write(leader) as tx:
                 # For example, an unknown sending that proved not to have been accepted.
                 run_deadlines.withdraw(tx, run.id, now)
                 if run.fallback == "none":
@@ -170,7 +170,7 @@ class Deadlines:
         left = run.deadline - now
         if left <= 0 and run.deadline_outcome is None:
             reason = missed_because(standing, state.halt_message if state.halted else None)
-            with self._ledger.write(seat) as tx:
+            with self._ledger.write(leader) as tx:
                 self._conclude(tx, run, f"missed: {reason}")
             changed = True
         return changed, min(left, PAST_REST) if left > 0 else PAST_REST

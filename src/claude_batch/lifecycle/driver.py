@@ -1,8 +1,8 @@
 """The driver of one workspace: the process that holds the leader lock packs, submits and collects.
 
-One process at a time drives a workspace of a ledger. The leader lock (`Seat`) has two parts. An OS
-file lock is released when its holder dies. An epoch in the ledger excludes a former holder that
-wakes up later.
+One process at a time drives a workspace of a ledger. Two things ensure that. The leader lock is
+released when its holder dies. An epoch in the ledger (`Leader`) excludes a former holder that wakes
+up later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from claude_batch.ledger import (
 from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater
-from claude_batch.ledger.store import Deposed, Ledger, Seat, ServerChanged, Transaction
+from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.conversation_driver import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
@@ -59,7 +59,7 @@ from claude_batch.wire.retry_policy import LONGEST_WAIT, SENDING
 
 _log = logging.getLogger(__name__)
 
-SEAT_RETRY = 0.5
+LEADER_LOCK_RETRY = 0.5
 """Seconds between two attempts to take a leader lock that another process holds."""
 
 RESTS_PER_LOOK = 20
@@ -255,7 +255,7 @@ class Driver:
                     raise
                 _log.warning("%s", error, extra={"for_people": True})
                 self._wake_poll.clear()
-                await self._sleep(self._wake_poll, SEAT_RETRY)
+                await self._sleep(self._wake_poll, LEADER_LOCK_RETRY)
         if self._functions_task is not None:
             # It may be about to start a tool, which would then be interrupted. A judge may hang.
             await asyncio.wait([self._functions_task], timeout=LAST_LOOK)
@@ -288,15 +288,15 @@ class Driver:
                 continue
             # Cleared before the pass; an old wake-up would otherwise make this a busy loop.
             self._wake_poll.clear()
-            with self._hold_leader_lock() as seat:
-                if seat is None:
+            with self._hold_leader_lock() as leader:
+                if leader is None:
                     self._fetch_offered()
                     self._run_own_functions()
-                    await self._sleep(self._wake_poll, SEAT_RETRY)
+                    await self._sleep(self._wake_poll, LEADER_LOCK_RETRY)
                     continue
                 begun = time.monotonic()
                 try:
-                    await self._drive(seat)
+                    await self._drive(leader)
                 except* ServerChanged:
                     _log.warning(
                         "the ledger %s is on another server now; it is checked for lost sendings "
@@ -348,22 +348,22 @@ class Driver:
             return False  # it was stopped for so long that another process goes on
 
     async def _pass(self) -> bool:
-        with self._hold_leader_lock() as seat:
-            if seat is None:
+        with self._hold_leader_lock() as leader:
+            if leader is None:
                 return False
-            await self._poll_pass(seat)
-            await self._conversations.finish(seat)
+            await self._poll_pass(leader)
+            await self._conversations.finish(leader)
             try:
-                while await self._send_pass(seat) == 0.0 and not self._stopping:
+                while await self._send_pass(leader) == 0.0 and not self._stopping:
                     pass
             except _KeyRefused:
                 self.contact.made = False  # the halt is in the ledger; what else is due goes on
-            await self._poll_pass(seat)
-            await self._conversations.finish(seat)
+            await self._poll_pass(leader)
+            await self._conversations.finish(leader)
             # Live answers arrive at once, and may need another turn.
-            while await self._live.drain(seat):
-                await self._conversations.finish(seat)
-            self._look_at_deadlines(seat)
+            while await self._live.drain(leader):
+                await self._conversations.finish(leader)
+            self._look_at_deadlines(leader)
         return True
 
     async def _make_contact(self) -> float:
@@ -425,16 +425,16 @@ class Driver:
 
     def _halt_at_once(self, error: ApiError) -> float:
         """Halt after a refused credential at the start; return the seconds until a retry."""
-        if self._ledger.seat_is_taken(self.workspace_id):
+        if self._ledger.has_leader(self.workspace_id):
             # Another process drives with a key that works, so the workspace is not halted for this
             # key.
-            return SEAT_RETRY
+            return LEADER_LOCK_RETRY
         with self._ledger.write() as tx:
             self._refusals.halt(tx, self.workspace_id, error.fault)
             row = workspaces.workspace_row(tx, self.workspace_id)
         self.contact.refused = not self.contact.was_made
         self._changed()
-        return max(SEAT_RETRY, (row.next_probe or 0.0) - self._ledger.now())
+        return max(LEADER_LOCK_RETRY, (row.next_probe or 0.0) - self._ledger.now())
 
     @property
     def _address(self) -> str:
@@ -451,9 +451,9 @@ class Driver:
         return min(SENDING(self.contact.failures), LONGEST_SLEEP)
 
     @contextlib.contextmanager
-    def _hold_leader_lock(self) -> Generator[Seat | None]:
+    def _hold_leader_lock(self) -> Generator[Leader | None]:
         """Hold the leader lock inside the block; yields `None` if another process holds it."""
-        lock = self._ledger.seat_lock(self.workspace_id)
+        lock = self._ledger.leader_lock(self.workspace_id)
         if not lock.take():
             yield None
             return
@@ -462,15 +462,15 @@ class Driver:
             mark = self._high_water.look(at)
             with self._ledger.write() as tx:
                 compare(tx, self._ledger, self._settings, mark, self.workspace_id, at)
-                seat = Seat(self.workspace_id, submissions.take_seat(tx, self.workspace_id))
-                self._live.return_unsent(tx, seat)
+                leader = Leader(self.workspace_id, submissions.begin_epoch(tx, self.workspace_id))
+                self._live.return_unsent(tx, leader)
                 unknown = note_interrupted(tx, self.workspace_id)
             self._live.forget_unsent()
             for row in unknown:
                 self.reporter.unknown(row, submissions.INTERRUPTED)
             self._warn_of_weakness()
             self._changed()
-            yield seat
+            yield leader
         finally:
             lock.release()
 
@@ -485,23 +485,25 @@ class Driver:
                 extra={"for_people": True},
             )
 
-    async def _drive(self, seat: Seat) -> None:
+    async def _drive(self, leader: Leader) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                self._send_task = group.create_task(self._end_all_at_fault(self._send_loop, seat))
-                self._poll_task = group.create_task(self._end_all_at_fault(self._poll_loop, seat))
-                group.create_task(self._end_all_at_fault(self._live.run, seat))
-                group.create_task(self._end_all_at_fault(self._conversations.run, seat))
+                self._send_task = group.create_task(self._end_all_at_fault(self._send_loop, leader))
+                self._poll_task = group.create_task(self._end_all_at_fault(self._poll_loop, leader))
+                group.create_task(self._end_all_at_fault(self._live.run, leader))
+                group.create_task(self._end_all_at_fault(self._conversations.run, leader))
         finally:
             fault, self._fault = self._fault, None
             self._stopping = self._closing
         if fault is not None:
             raise fault
 
-    async def _end_all_at_fault(self, loop: Callable[[Seat], Awaitable[None]], seat: Seat) -> None:
+    async def _end_all_at_fault(
+        self, loop: Callable[[Leader], Awaitable[None]], leader: Leader
+    ) -> None:
         """Run a loop; if it meets a fault, end all loops, but never during a POST or live calls."""
         try:
-            await loop(seat)
+            await loop(leader)
         except (LedgerError, ServerChanged, _KeyRefused) as error:
             self._fault = self._fault or error
             self._leave()
@@ -515,56 +517,56 @@ class Driver:
                 await asyncio.wait([sending], timeout=ANSWER_SECONDS + 1.0)
             raise
 
-    async def _send_loop(self, seat: Seat) -> None:
+    async def _send_loop(self, leader: Leader) -> None:
         while not self._stopping:
             self._wake_send.clear()
             begun = time.monotonic()
-            rest = await self._send_pass(seat)
+            rest = await self._send_pass(leader)
             if rest:
                 # While a run of a million requests is being stored, every pass is expensive, so
                 # pass rarely.
                 await asyncio.sleep(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
             await self._sleep(self._wake_send, rest)
 
-    async def _poll_loop(self, seat: Seat) -> None:
+    async def _poll_loop(self, leader: Leader) -> None:
         while not self._stopping:
             self._wake_poll.clear()
-            await self._sleep(self._wake_poll, await self._poll_pass(seat))
+            await self._sleep(self._wake_poll, await self._poll_pass(leader))
 
-    async def _send_pass(self, seat: Seat) -> float:
+    async def _send_pass(self, leader: Leader) -> float:
         """Pack what is due and send one batch; return the seconds until the next pass."""
         if self._hold.is_held:
             return LONGEST_SLEEP
-        if not self._is_in_place(seat):
+        if not self._is_in_place(leader):
             return LONGEST_SLEEP
         now = self._ledger.now()
         with self._ledger.read() as tx:
             # Checked here too, because a driver that waits for a batch writes nothing.
             self._ledger.check_server(tx)
-            state = workspaces.workspace_row(tx, seat.workspace_id)
-            if state.epoch != seat.epoch:
+            state = workspaces.workspace_row(tx, leader.workspace_id)
+            if state.epoch != leader.epoch:
                 raise Deposed
-            pause = self._pause(tx, seat)
+            pause = self._pause(tx, leader)
             bounded = any_budget(tx)
         if state.behind is not None:
             return LONGEST_SLEEP
-        self._release_held(seat)
+        self._release_held(leader)
         if workspaces.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
         # A clock that jumped, or a machine that slept, may have passed a deadline unseen.
-        self._look_at_deadlines(seat)
+        self._look_at_deadlines(leader)
         costs: dict[int, int] = {}
         if bounded:
-            costs = await in_a_thread(reserve_due, self._ledger, seat, now, self._prices)
+            costs = await in_a_thread(reserve_due, self._ledger, leader, now, self._prices)
         packed, next_due = pack_due(
-            self._ledger, seat, now, not_before=now + pause if pause else None, costs=costs
+            self._ledger, leader, now, not_before=now + pause if pause else None, costs=costs
         )
         if packed:
             self._changed()
         self._live.wake()  # a few requests may have been moved to the live API
         rest = LONGEST_SLEEP if next_due is None else max(0.0, next_due - self._ledger.now())
-        if pause and (next_due == now + pause or self._has_packed(seat)):
-            self._note_pause(seat, state, now + pause)
+        if pause and (next_due == now + pause or self._has_packed(leader)):
+            self._note_pause(leader, state, now + pause)
             return min(pause, rest)
         # A longer wait was planned before the clock jumped. A pause for `batches_per_hour` is only
         # noted for the status, and has just been computed again.
@@ -573,17 +575,17 @@ class Driver:
             return min(state.wait_until - now, rest)
         if pause:
             return rest
-        batch_id = self._next_batch(seat, probe=state.halted is not None)
+        batch_id = self._next_batch(leader, probe=state.halted is not None)
         if batch_id is None:
             return rest
-        await self._submission.send(seat, batch_id)
+        await self._submission.send(leader, batch_id)
         self._changed()
         self._wake_poll.set()
         if self._submission.key_refused:
             raise _KeyRefused
         return 0.0
 
-    def _is_in_place(self, seat: Seat) -> bool:
+    def _is_in_place(self, leader: Leader) -> bool:
         """Return whether the ledger's file is still the one that this process has opened.
 
         If not, nothing more is sent from it, but what it waits for is collected first. Then raises
@@ -593,29 +595,29 @@ class Driver:
             self._ledger.check_place()
         except LedgerError:
             with self._ledger.read() as tx:
-                due = collected_batches.next_check_of(tx, seat.workspace_id, self._ledger.now())
+                due = collected_batches.next_check_of(tx, leader.workspace_id, self._ledger.now())
             if due is None and not self._live.under_way:
                 raise
             return False
         return True
 
-    def _release_held(self, seat: Seat) -> None:
+    def _release_held(self, leader: Leader) -> None:
         """Release requests that waited for other requests."""
         with self._ledger.read() as tx:
-            if not held_requests.any_held(tx, seat.workspace_id):
+            if not held_requests.any_held(tx, leader.workspace_id):
                 return
             stamp = held_requests.stamp_of(tx)
             if stamp == self._released:
                 return  # nothing has ended since the last pass
-        with self._ledger.write(seat) as tx:
-            released = held_requests.release(tx, seat.workspace_id, self._ledger.now())
+        with self._ledger.write(leader) as tx:
+            released = held_requests.release(tx, leader.workspace_id, self._ledger.now())
         if released:
             reach(CrashPoint.AFTER_RELEASE)
             self._changed()
         else:
             self._released = stamp
 
-    def _pause(self, tx: Transaction, seat: Seat) -> float:
+    def _pause(self, tx: Transaction, leader: Leader) -> float:
         """Return the seconds until ``batches_per_hour`` allows one more batch.
 
         Requests stay in the queue meanwhile, so that they share the next batch.
@@ -623,68 +625,68 @@ class Driver:
         limit = workspaces.limits_of(tx).batches_per_hour
         if limit is None:
             return 0.0
-        return workspaces.next_place(tx, seat.workspace_id, limit, self._client.server_now())
+        return workspaces.next_place(tx, leader.workspace_id, limit, self._client.server_now())
 
-    def _has_packed(self, seat: Seat) -> bool:
+    def _has_packed(self, leader: Leader) -> bool:
         with self._ledger.read() as tx:
-            return batch_contents.next_packed(tx, seat.workspace_id) is not None
+            return batch_contents.next_packed(tx, leader.workspace_id) is not None
 
-    def _note_pause(self, seat: Seat, state: Any, until: float) -> None:
+    def _note_pause(self, leader: Leader, state: Any, until: float) -> None:
         """Store that sending pauses for ``batches_per_hour``, for the status of the runs."""
         if state.wait_until is not None and state.wait_until > until - 1.0:
             return
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             words = f"{workspaces.PER_HOUR} allows no more batches in this hour"
-            workspaces.wait_until(tx, seat.workspace_id, until, words)
+            workspaces.wait_until(tx, leader.workspace_id, until, words)
         self._changed()
 
-    def _next_batch(self, seat: Seat, *, probe: bool) -> int | None:
+    def _next_batch(self, leader: Leader, *, probe: bool) -> int | None:
         if probe:
             # One request probes whether the account works again; all others wait for its outcome.
-            with self._ledger.write(seat) as tx:
-                return batch_contents.probe(tx, seat.workspace_id, self._ledger.now())
+            with self._ledger.write(leader) as tx:
+                return batch_contents.probe(tx, leader.workspace_id, self._ledger.now())
         while True:
             with self._ledger.read() as tx:
-                batch_id = batch_contents.next_packed(tx, seat.workspace_id)
-            if batch_id is not None or not self._refusals.go_on(seat):
+                batch_id = batch_contents.next_packed(tx, leader.workspace_id)
+            if batch_id is not None or not self._refusals.go_on(leader):
                 return batch_id
 
-    async def _poll_pass(self, seat: Seat) -> float:
+    async def _poll_pass(self, leader: Leader) -> float:
         """Cancel, check and collect what is due; return the seconds until the next pass."""
-        again = self._look_at_deadlines(seat)
+        again = self._look_at_deadlines(leader)
         fetched_elsewhere = False
         # A pass follows each sending, and usually no batch is due then.
-        if self._until_due(seat) == 0.0:
-            await self._observe(seat)
-            fetched_elsewhere = await self._collect(seat)
+        if self._until_due(leader) == 0.0:
+            await self._observe(leader)
+            fetched_elsewhere = await self._collect(leader)
             # The collected results may have ended a run, or left work for the live API.
-            again = self._look_at_deadlines(seat)
-        self.reporter.measure(seat.workspace_id)
+            again = self._look_at_deadlines(leader)
+        self.reporter.measure(leader.workspace_id)
         # If the process that fetches a batch dies, nothing is written that would wake this one.
-        due = SEAT_RETRY if fetched_elsewhere else self._until_due(seat)
+        due = LEADER_LOCK_RETRY if fetched_elsewhere else self._until_due(leader)
         return min(again, self._keep_log_short(), due)
 
-    def _until_due(self, seat: Seat) -> float:
+    def _until_due(self, leader: Leader) -> float:
         """Return the seconds until a batch at the API is due; without one, `LONGEST_SLEEP`."""
         now = self._ledger.now()
         with self._ledger.read() as tx:
-            due = collected_batches.next_check_of(tx, seat.workspace_id, now)
+            due = collected_batches.next_check_of(tx, leader.workspace_id, now)
         return LONGEST_SLEEP if due is None else max(0.0, due - now)
 
-    async def _observe(self, seat: Seat) -> None:
+    async def _observe(self, leader: Leader) -> None:
         """Cancel what the user cancelled, and learn which batches exist and have ended."""
-        await self._polling.cancel_requested(seat)
-        await self._polling.check_due(seat, self._ledger.now())
-        if await self._reconciliation.reconcile(seat, self._ledger.now()):
+        await self._polling.cancel_requested(leader)
+        await self._polling.check_due(leader, self._ledger.now())
+        if await self._reconciliation.reconcile(leader, self._ledger.now()):
             self._changed()
             self._wake_send.set()
 
-    async def _collect(self, seat: Seat) -> bool:
+    async def _collect(self, leader: Leader) -> bool:
         """Collect the batches that have ended; return whether another process fetches some."""
         with self._ledger.read() as tx:
-            ended = collected_batches.ended_batches(tx, seat.workspace_id, self._ledger.now())
+            ended = collected_batches.ended_batches(tx, leader.workspace_id, self._ledger.now())
         return await self._collection.collect_all(
-            seat, ended, collected=self._have_collected, stopping=lambda: self._stopping
+            leader, ended, collected=self._have_collected, stopping=lambda: self._stopping
         )
 
     def _have_collected(self) -> None:
@@ -694,8 +696,8 @@ class Driver:
         self._wake_send.set()
         self._keep_log_short()
 
-    def _look_at_deadlines(self, seat: Seat) -> float:
-        changed, again = self._deadlines.look(seat, self._ledger.now())
+    def _look_at_deadlines(self, leader: Leader) -> float:
+        changed, again = self._deadlines.look(leader, self._ledger.now())
         if changed:
             self._changed()
             self._live.wake()

@@ -286,8 +286,8 @@ class Engine:
             left = end - time.monotonic()
             if left <= 0:
                 return
-            # If its loop gave no sign of life, this process would give up its seats, and the next
-            # driver would count the calls as lost.
+            # If its loop gave no sign of life, this process would release its leader locks, and
+            # the next driver would count the calls as lost.
             self._lock.tick()
             if tasks:
                 _, tasks = await asyncio.wait(tasks, timeout=min(WATCH_INTERVAL, left))

@@ -21,7 +21,7 @@ def interrupted_workspaces(ledger: Ledger) -> list[int]:
     with ledger.read() as tx:
         found = set(submissions.sending_workspaces(tx))
         found.update(row.workspace_id for row in live_calls.under_way(tx))
-    return [each for each in sorted(found) if not ledger.seat_is_taken(each)]
+    return [each for each in sorted(found) if not ledger.has_leader(each)]
 
 
 def note_interrupted(tx: Transaction, workspace_id: int) -> list[Record]:
@@ -41,12 +41,12 @@ def note_interrupted(tx: Transaction, workspace_id: int) -> list[Record]:
 def settle_interrupted(ledger: Ledger) -> None:
     """Call `note_interrupted` for every undriven workspace, so that the user can decide."""
     for workspace_id in interrupted_workspaces(ledger):
-        lock = ledger.seat_lock(workspace_id)
+        lock = ledger.leader_lock(workspace_id)
         if not lock.take():
             continue  # another process drives it now, and has recorded it
         try:
             with ledger.write() as tx:
-                submissions.take_seat(tx, workspace_id)
+                submissions.begin_epoch(tx, workspace_id)
                 note_interrupted(tx, workspace_id)
         finally:
             lock.release()

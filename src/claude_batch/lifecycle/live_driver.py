@@ -34,9 +34,9 @@ from claude_batch.ledger import live_calls, queries, transitions, workspaces
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
-from claude_batch.ledger.store import Seat, Transaction
+from claude_batch.ledger.store import Leader, Transaction
 from claude_batch.ledger.stored_results import NewResult
-from claude_batch.ledger.submissions import seat_followed
+from claude_batch.ledger.submissions import epoch_followed
 from claude_batch.lifecycle.budget_room import (
     CallRoom,
     NoRoom,
@@ -179,8 +179,8 @@ class LiveCalls(DriverPart):
         super().__init__(context)
         self._stopping = stopping
         self._holding = holding
-        self._unsent: tuple[Seat, list[_Call]] | None = None
-        """What a claim that failed may have stored, and the seat of then."""
+        self._unsent: tuple[Leader, list[_Call]] | None = None
+        """The calls that a failed claim may have stored, and the leader at that time."""
         self._changed = changed
         self._refusals = Refusals(context)
         self._high_water = HighWater(context.ledger)
@@ -217,36 +217,36 @@ class LiveCalls(DriverPart):
         """Return how many calls are under way in this process."""
         return len(self._calls)
 
-    async def run(self, seat: Seat) -> None:
+    async def run(self, leader: Leader) -> None:
         """Make calls until the driver stops, and await those in progress. Raises `Deposed`."""
-        await self._work(seat, until_idle=False)
+        await self._work(leader, until_idle=False)
 
-    async def drain(self, seat: Seat) -> bool:
+    async def drain(self, leader: Leader) -> bool:
         """Make calls until no waiting call may be sent now; return whether any was answered."""
         before = self._answered
-        await self._work(seat, until_idle=True)
+        await self._work(leader, until_idle=True)
         return self._answered > before
 
-    async def _work(self, seat: Seat, *, until_idle: bool) -> None:
+    async def _work(self, leader: Leader, *, until_idle: bool) -> None:
         try:
-            self._read_log(seat)
+            self._read_log(leader)
             while True:
                 self._wake.clear()
-                rest = LONGEST_REST if self._stopping() else await self._send(seat)
+                rest = LONGEST_REST if self._stopping() else await self._send(leader)
                 self._read_documents()
                 is_reading = self._reading is not None and not self._stopping()
                 if not (self._calls or is_reading) and (self._stopping() or (until_idle and rest)):
                     return
                 await self._observe(rest)
-                await self._collect(seat)
+                await self._collect(leader)
                 # Any event that ended the wait may have freed room for the held requests.
                 self._held.clear()
         except (Exception, asyncio.CancelledError):
             # No other process can store the answers in progress, and they are paid for. Only a
             # cancellation during this wait ends it.
-            while self._calls and self._is_seated(seat, unless_known=True):
+            while self._calls and self._is_leader(leader, unless_known=True):
                 await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
-                await self._collect(seat)
+                await self._collect(leader)
             raise
         finally:
             reading = [] if self._reading is None else [self._reading]
@@ -266,27 +266,27 @@ class LiveCalls(DriverPart):
                 self._live_client.leave()
                 self._live_client = None
 
-    def _is_seated(self, seat: Seat, *, unless_known: bool) -> bool:
+    def _is_leader(self, leader: Leader, *, unless_known: bool) -> bool:
         """Return whether no other process drives; ``unless_known`` if the ledger does not say."""
         try:
             with self._ledger.read() as tx:
-                return workspaces.workspace_row(tx, seat.workspace_id).epoch == seat.epoch
+                return workspaces.workspace_row(tx, leader.workspace_id).epoch == leader.epoch
         except LedgerError:
             return unless_known
 
-    def _may_leave(self, seat: Seat, claimed: float) -> bool:
+    def _may_leave(self, leader: Leader, claimed: float) -> bool:
         """Return whether a call may be sent that was claimed then.
 
         A process that was stopped since may have been taken for dead, and its calls may have been
         sent again on order.
         """
         in_time = 0 <= self._ledger.now() - claimed <= self._settings.arm_window
-        return in_time or self._is_seated(seat, unless_known=False)
+        return in_time or self._is_leader(leader, unless_known=False)
 
-    def _read_log(self, seat: Seat) -> None:
+    def _read_log(self, leader: Leader) -> None:
         """Continue the count of the last driver, which may have been another process."""
         with self._ledger.read() as tx:
-            calls = workspaces.recent_calls(tx, seat.workspace_id)
+            calls = workspaces.recent_calls(tx, leader.workspace_id)
         # From the wall clock, which all processes share, to one that does not jump. An age that a
         # jump has made impossible becomes a possible one.
         past, now = self._ledger.now(), time.monotonic()
@@ -294,12 +294,14 @@ class LiveCalls(DriverPart):
             (now - min(max(past - at, 0.0), MINUTE), count, tokens) for at, count, tokens in calls
         )
 
-    def _keep_log(self, tx: Transaction, seat: Seat) -> None:
+    def _keep_log(self, tx: Transaction, leader: Leader) -> None:
         if self._limits.any:
             ahead = self._ledger.now() - time.monotonic()
             calls = self._log.entries(time.monotonic())
             workspaces.keep_recent_calls(
-                tx, seat.workspace_id, [(at + ahead, count, tokens) for at, count, tokens in calls]
+                tx,
+                leader.workspace_id,
+                [(at + ahead, count, tokens) for at, count, tokens in calls],
             )
 
     def _read_documents(self) -> None:
@@ -348,7 +350,7 @@ class LiveCalls(DriverPart):
 
     # Sending -------------------------------------------------------------------------------------
 
-    async def _send(self, seat: Seat) -> float:
+    async def _send(self, leader: Leader) -> float:
         """Send as many calls as allowed; return the seconds until the next check."""
         if self._holding():
             return LONGEST_REST
@@ -356,10 +358,12 @@ class LiveCalls(DriverPart):
         with self._ledger.read() as tx:
             if not self._page:
                 self._models.clear()
-                self._page.extend(live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held))
+                self._page.extend(
+                    live_calls.waiting(tx, leader.workspace_id, PAGE, room=self._held)
+                )
             if not self._page:
                 return LONGEST_REST
-            state = workspaces.workspace_row(tx, seat.workspace_id)
+            state = workspaces.workspace_row(tx, leader.workspace_id)
             limits = workspaces.limits_of(tx)
         if state.behind is not None:
             return LONGEST_REST
@@ -371,16 +375,16 @@ class LiveCalls(DriverPart):
         # While the account is halted or a server fails, send one call as a probe. Each failing call
         # may be billed without an answer.
         most = MOST if state.halted is None and not self._failures else 1
-        counted = await self._count_for_budgets(seat, now)
+        counted = await self._count_for_budgets(leader, now)
         held = set(self._held)
-        turns, rest = self._turns(seat, most, counted)
-        if turns and not self._leave(seat, turns, counted):
+        turns, rest = self._turns(leader, most, counted)
+        if turns and not self._leave(leader, turns, counted):
             rest = 0.0
-        if await self._report_held(seat, self._held.keys() - held, now):
+        if await self._report_held(leader, self._held.keys() - held, now):
             return 0.0  # only now is it known which smaller requests may fit
         return rest if self._page else LONGEST_REST
 
-    async def _count_for_budgets(self, seat: Seat, now: float) -> _Budgets:
+    async def _count_for_budgets(self, leader: Leader, now: float) -> _Budgets:
         """Count work that was sent before its budget existed, before more is sent.
 
         Returns the budgets (scope, name) of the runs of this page.
@@ -390,10 +394,10 @@ class LiveCalls(DriverPart):
                 return ()
             runs = queries.actors_of_runs(tx, {run_id for _, run_id in self._page})
         return await in_a_thread(
-            count_for_runs, self._ledger, seat, self._prices, list(runs.items()), now
+            count_for_runs, self._ledger, leader, self._prices, list(runs.items()), now
         )
 
-    async def _report_held(self, seat: Seat, run_ids: Collection[str], now: float) -> bool:
+    async def _report_held(self, leader: Leader, run_ids: Collection[str], now: float) -> bool:
         """Store what each request of held runs reserves, for the run's status and the next check.
 
         Returns whether anything was stored.
@@ -403,14 +407,14 @@ class LiveCalls(DriverPart):
             anew = run_id not in self._held_before
             self._held_before.add(run_id)
             if await in_a_thread(
-                reserve_held_calls, self._ledger, seat, self._prices, run_id, now, anew=anew
+                reserve_held_calls, self._ledger, leader, self._prices, run_id, now, anew=anew
             ):
                 learned = True
                 self._changed()
         return learned
 
     def _turns(
-        self, seat: Seat, most: int, counted: _Budgets
+        self, leader: Leader, most: int, counted: _Budgets
     ) -> tuple[list[tuple[int, str, Turn]], float]:
         """Return permits for the first requests, and the seconds until the next one may be sent.
 
@@ -430,7 +434,7 @@ class LiveCalls(DriverPart):
             room = CallRoom(tx, self._prices, self._ledger.now(), counted)
             while len(self._calls) + len(turns) < most:
                 if not self._page and not self._search_others(
-                    tx, seat, full.union(run_id for run_id, _ in paused)
+                    tx, leader, full.union(run_id for run_id, _ in paused)
                 ):
                     break
                 seq, run_id = self._page.popleft()
@@ -459,7 +463,7 @@ class LiveCalls(DriverPart):
                     self._held[error.run_id] = error.left
                     self._page.clear()
                     self._page.extend(
-                        live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held)
+                        live_calls.waiting(tx, leader.workspace_id, PAGE, room=self._held)
                     )
                     left.clear()
                     continue
@@ -491,7 +495,7 @@ class LiveCalls(DriverPart):
                 self._models[each] = model_at_beginning(beginning)
         return self._models.get(seq)
 
-    def _search_others(self, tx: Transaction, seat: Seat, full: set[str]) -> bool:
+    def _search_others(self, tx: Transaction, leader: Leader, full: set[str]) -> bool:
         """Continue with requests of other runs than these; return whether there are any.
 
         They wait behind those, perhaps behind many thousands.
@@ -500,13 +504,13 @@ class LiveCalls(DriverPart):
         if not full or begun < self._next_search:
             return False
         self._page.extend(
-            live_calls.waiting(tx, seat.workspace_id, PAGE, room=self._held, without=full)
+            live_calls.waiting(tx, leader.workspace_id, PAGE, room=self._held, without=full)
         )
         now = time.monotonic()
         self._next_search = now + max(OTHERS_REST, RESTS_PER_SEARCH * (now - begun))
         return bool(self._page)
 
-    def _leave(self, seat: Seat, turns: list[tuple[int, str, Turn]], counted: _Budgets) -> bool:
+    def _leave(self, leader: Leader, turns: list[tuple[int, str, Turn]], counted: _Budgets) -> bool:
         """Claim and send these requests.
 
         Returns False if some wait for the next pass, because a budget has just appeared.
@@ -516,7 +520,7 @@ class LiveCalls(DriverPart):
         uncounted: list[tuple[int, str]] = []
         begun = self._ledger.now()
         try:
-            with self._ledger.write(seat) as tx:
+            with self._ledger.write(leader) as tx:
                 now = self._ledger.now()
                 room = CallRoom(tx, self._prices, now, counted)
                 for seq, model, turn in turns:
@@ -540,14 +544,14 @@ class LiveCalls(DriverPart):
                     call = _Call(asked, *claim, now, self._failures, model)
                     claimed.append((call, model, turn))
                 number = count_post(tx) if claimed else 0
-                self._keep_log(tx, seat)
+                self._keep_log(tx, leader)
             at = self._client.server_now()
             if claimed and not self._high_water.raise_to(number, sending=True, at=at):
-                self._behind(seat, claimed)
+                self._behind(leader, claimed)
                 return True
         except BaseException:
             # The claim may be stored nevertheless, if only the answer of its COMMIT was lost.
-            self._unsent = seat, [call for call, _, _ in claimed]
+            self._unsent = leader, [call for call, _, _ in claimed]
             for _, model, turn in claimed:
                 self._live_client.unused(turn, model)
             raise
@@ -563,19 +567,21 @@ class LiveCalls(DriverPart):
                 asked.body,
                 headers,
                 timeout=timeout,
-                may_leave=partial(self._may_leave, seat, begun),
+                may_leave=partial(self._may_leave, leader, begun),
             )
             self._calls[asyncio.create_task(sent)] = call
         self._page.extendleft(reversed(uncounted))
         return not uncounted
 
-    def return_unsent(self, tx: Transaction, seat: Seat) -> None:
-        """Queue again what this process claimed in its last seat and certainly did not send.
+    def return_unsent(self, tx: Transaction, leader: Leader) -> None:
+        """Queue calls again that this process claimed in its last epoch and certainly did not send.
 
-        Does nothing if another process had the seat meanwhile: what is under way may be its calls.
+        Does nothing if another process has driven meanwhile: calls under way may be its own.
         """
-        former, calls = self._unsent or (seat, [])
-        if former.workspace_id == seat.workspace_id and seat_followed(former.epoch, seat.epoch):
+        former, calls = self._unsent or (leader, [])
+        if former.workspace_id == leader.workspace_id and epoch_followed(
+            former.epoch, leader.epoch
+        ):
             for call in calls:
                 if _is_under_way(tx, call):
                     self._put_back(tx, call)
@@ -588,21 +594,21 @@ class LiveCalls(DriverPart):
         step = next_step(*_NOT_SENT, transitions.standing_of(tx, call.request.seq))
         live_calls.put_back(tx, call.request.seq, call.batch_id, step, note=None)
 
-    def _behind(self, seat: Seat, claimed: list[tuple[_Call, str, Turn]]) -> None:
+    def _behind(self, leader: Leader, claimed: list[tuple[_Call, str, Turn]]) -> None:
         """Put all claimed requests back, because another copy of this ledger has sent meanwhile."""
         assert self._live_client is not None
         for _, model, turn in claimed:
             self._live_client.unused(turn, model)
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             for call, _, _ in claimed:
                 self._put_back(tx, call)
             note_behind(tx, self._client.server_now())
-            stop_behind(tx, self._ledger, self._settings, seat.workspace_id)
+            stop_behind(tx, self._ledger, self._settings, leader.workspace_id)
         self._changed()
 
     # Answers -------------------------------------------------------------------------------------
 
-    async def _collect(self, seat: Seat) -> None:
+    async def _collect(self, leader: Leader) -> None:
         """Store the answers of the calls that have ended, and decide what follows."""
         done = [task for task in self._calls if task.done()]
         if not done:
@@ -615,13 +621,13 @@ class LiveCalls(DriverPart):
                 asked.append((task, fault.with_retry_on(retry_on)))
         # Answers that need no decision are stored first: a slow function must not endanger them.
         waiting = {task for task, _ in asked}
-        await self._store(seat, {task: None for task in done if task not in waiting})
+        await self._store(leader, {task: None for task in done if task not in waiting})
         if asked:
             found = {task: await self._functions.disposition(fault) for task, fault in asked}
-            await self._store(seat, found)
+            await self._store(leader, found)
 
     async def _store(
-        self, seat: Seat, done: Mapping[asyncio.Task[LiveAnswer], Disposition | None]
+        self, leader: Leader, done: Mapping[asyncio.Task[LiveAnswer], Disposition | None]
     ) -> None:
         """Store the answers of calls, with what the user's function decided about errors."""
         if not done:
@@ -634,12 +640,12 @@ class LiveCalls(DriverPart):
 
         def note() -> list[CallEnd]:
             nonlocal noted
-            with self._ledger.write(seat, anywhere=True) as tx:
+            with self._ledger.write(leader, anywhere=True) as tx:
                 # An earlier try may be stored, if only the answer of its COMMIT was lost. To settle
                 # a call again would count its cost twice. Another server may lack the claim.
                 found = [each for each in ended if _is_under_way(tx, each[0])]
                 if found:
-                    noted = self._note(tx, seat, found)
+                    noted = self._note(tx, leader, found)
                 return noted
 
         ends = await until_stored(note, f"{len(ended)} live answers cannot be stored yet")
@@ -655,7 +661,7 @@ class LiveCalls(DriverPart):
     def _note(
         self,
         tx: Transaction,
-        seat: Seat,
+        leader: Leader,
         ended: list[tuple[_Call, LiveAnswer, Disposition | None]],
     ) -> list[CallEnd]:
         """Store how calls ended, and return the same for the observers."""
@@ -676,7 +682,7 @@ class LiveCalls(DriverPart):
                 is_malformed = result.disposition == Disposition.MALFORMED
                 state = RequestState.MALFORMED if is_malformed else RequestState.SUCCEEDED
                 # The call that probed a halted account was answered.
-                self._refusals.lift(tx, seat.workspace_id)
+                self._refusals.lift(tx, leader.workspace_id)
             elif answer.fault is not None and outcome is not Outcome.NOT_SENT:
                 result = self._error(call, answer.fault, disposition, now)
             if outcome is Outcome.MISSING:
@@ -695,7 +701,7 @@ class LiveCalls(DriverPart):
                 final.append(Ended(call.batch_id, state, result, seq, may_be_paid))
             ends = state.is_final and outcome in (Outcome.SUCCEEDED, Outcome.ERRORED)
             if is_accounts:
-                self._halt(tx, seat, answer)
+                self._halt(tx, leader, answer)
             elif ends and answer.malformed is None:
                 self._failures = 0
             elif answer.malformed is not None or may_be_paid or answer.never_left:
@@ -707,7 +713,7 @@ class LiveCalls(DriverPart):
             known = None if outcome is Outcome.MISSING else result
             call_ends.append(CallEnd(asked, call.batch_id, known, state, is_accounts, call.left))
         live_calls.finish(tx, final, now)
-        self._keep_log(tx, seat)
+        self._keep_log(tx, leader)
         self._warnings = [
             words
             for batch_id in {end.batch_id for end in final}
@@ -715,12 +721,12 @@ class LiveCalls(DriverPart):
         ]
         return call_ends
 
-    def _halt(self, tx: Transaction, seat: Seat, answer: LiveAnswer) -> None:
+    def _halt(self, tx: Transaction, leader: Leader, answer: LiveAnswer) -> None:
         if answer.fault is not None:
-            self._refusals.halt(tx, seat.workspace_id, answer.fault)
+            self._refusals.halt(tx, leader.workspace_id, answer.fault)
             return
         reason: HaltReason = "credentials"
-        self.stop_sending(tx, seat.workspace_id, answer.reason, reason=reason)
+        self.stop_sending(tx, leader.workspace_id, answer.reason, reason=reason)
 
     def _custom_id(self, call: _Call) -> str:
         return custom_id(call.request.id, self._ledger.incarnation, call.sending)

@@ -349,10 +349,10 @@ class Logbook:
         level = _LEVELS.get(type(event), logging.INFO)
         if isinstance(event, events.UnknownDecided):
             level = _DECIDED.get(event.outcome, logging.INFO)
-        self._log.log(level, "%s", words_of(event), extra=event.to_dict())
+        self._log.log(level, "%s", message_of_event(event), extra=event.to_dict())
 
 
-def words_of(event: Event) -> str:
+def message_of_event(event: Event) -> str:
     """Return an event as text for people."""
     match event:
         case events.RequestsQueued():

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import batch_contents, budgets, live_calls, unknown_batches
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.store import Ledger, Record, Seat, Transaction
+from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 from claude_batch.lifecycle.budget_room import Fitting, live_costs, reserve_what_waits
 from claude_batch.money import Prices
 from claude_batch.wire.encoding import body_length
@@ -179,7 +179,7 @@ def goes_live(waiting: int, choices: Iterable[Choice]) -> bool:
     )
 
 
-def reserve_due(ledger: Ledger, seat: Seat, now: float, prices: Prices) -> dict[int, int]:
+def reserve_due(ledger: Ledger, leader: Leader, now: float, prices: Prices) -> dict[int, int]:
     """Store what the requests in the lanes that are due reserve, if there is a budget.
 
     A request without a reservation is not packed. Reading documents may take seconds each. Returns
@@ -187,14 +187,14 @@ def reserve_due(ledger: Ledger, seat: Seat, now: float, prices: Prices) -> dict[
     """
     costs: dict[int, int] = {}
     with ledger.read() as tx:
-        lanes = batch_contents.queues(tx, seat.workspace_id) if any_budget(tx) else {}
+        lanes = batch_contents.queues(tx, leader.workspace_id) if any_budget(tx) else {}
     for (lane_id, alone), queues in lanes.items():
         if due_of(queues, now) > now:
             continue
         with ledger.read() as tx:
             waiting = batch_contents.policies(tx, lane_id, alone)
             count, _, _ = batch_contents.queue_totals(tx, lane_id, alone)
-        has_budget = reserve_what_waits(ledger, seat, prices, lane_id, waiting, now, alone)
+        has_budget = reserve_what_waits(ledger, leader, prices, lane_id, waiting, now, alone)
         if has_budget and goes_live(count, waiting.values()):
             costs.update(live_costs(ledger, prices, lane_id, alone, now))
     return costs
@@ -202,7 +202,7 @@ def reserve_due(ledger: Ledger, seat: Seat, now: float, prices: Prices) -> dict[
 
 def pack_due(
     ledger: Ledger,
-    seat: Seat,
+    leader: Leader,
     now: float,
     *,
     not_before: float | None = None,
@@ -215,7 +215,7 @@ def pack_due(
     next lane is due (`None` if no lane waits).
     """
     with ledger.read() as tx:
-        lanes = batch_contents.queues(tx, seat.workspace_id)
+        lanes = batch_contents.queues(tx, leader.workspace_id)
     packed: list[int] = []
     later: list[float] = []
     for (lane_id, alone), queues in lanes.items():
@@ -224,10 +224,10 @@ def pack_due(
             later.append(due)
             continue
         reach(CrashPoint.BEFORE_PACK)
-        with ledger.write(seat) as tx:
+        with ledger.write(leader) as tx:
             # An unknown sending is identified by its count, so no other batch should have the same
             # count.
-            unknown = unknown_batches.unknown_batches(tx, seat.workspace_id)
+            unknown = unknown_batches.unknown_batches(tx, leader.workspace_id)
             avoid = {row.request_count for row in unknown}
             policies = batch_contents.policies(tx, lane_id, alone)
             totals = batch_contents.queue_totals(tx, lane_id, alone)

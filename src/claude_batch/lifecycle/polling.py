@@ -21,7 +21,7 @@ from claude_batch.ledger import (
     unknown_batches,
     workspaces,
 )
-from claude_batch.ledger.store import Ledger, Seat
+from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
@@ -260,26 +260,26 @@ def absence(
 class Polling(DriverPart):
     """The checks and cancellations of one workspace's batches."""
 
-    async def check_due(self, seat: Seat, now: float) -> None:
+    async def check_due(self, leader: Leader, now: float) -> None:
         """Check every batch that is due. Raises `Deposed` if the leader lock was lost."""
         with self._ledger.read() as tx:
             # Asked first, because many passes only collect, and the list costs a call.
-            if not collected_batches.any_check_due(tx, seat.workspace_id, now):
+            if not collected_batches.any_check_due(tx, leader.workspace_id, now):
                 return
-            waiting = collected_batches.at_the_api(tx, seat.workspace_id)
+            waiting = collected_batches.at_the_api(tx, leader.workspace_id)
         due = [row for row in waiting if is_due(row.next_check, row.max_poll_interval, now)]
         seen: dict[str, RemoteBatch] = {}
         if len(waiting) >= MANY:
             # The list also contains the batches that are not due yet, at the same price.
             seen = await self._list({row.remote_id for row in waiting})
-        self._note(seat, [(row, seen[row.remote_id]) for row in waiting if row.remote_id in seen])
+        self._note(leader, [(row, seen[row.remote_id]) for row in waiting if row.remote_id in seen])
         for row in due:
             if row.remote_id in seen:
                 continue
             # Absence from a list proves nothing, so retrieve the batch itself.
-            remote = await self._retrieve(seat, row)
+            remote = await self._retrieve(leader, row)
             if remote is not None:
-                self._note(seat, [(row, remote)])
+                self._note(leader, [(row, remote)])
 
     async def _list(self, wanted: set[str]) -> dict[str, RemoteBatch]:
         seen: dict[str, RemoteBatch] = {}
@@ -296,7 +296,7 @@ class Polling(DriverPart):
             _log.info("the list of batches cannot be read: %s", error)
         return seen
 
-    async def _retrieve(self, seat: Seat, row: Any) -> RemoteBatch | None:
+    async def _retrieve(self, leader: Leader, row: Any) -> RemoteBatch | None:
         note: str
         missing: float | None = row.not_found_since
         now = self._ledger.now()
@@ -310,23 +310,23 @@ class Polling(DriverPart):
                 missing, gone = absence(
                     missing, row.next_check, self._client, self._settings, self._ledger.now()
                 )
-                if gone and await self._sees_another_batch(seat):
-                    with self._ledger.write(seat) as tx:
+                if gone and await self._sees_another_batch(leader):
+                    with self._ledger.write(leader) as tx:
                         unknown_batches.take_earlier_answers(tx, row.id)
                         lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
                     self._reporter.collected([(row, lost)])
                     return None
         except Unreachable as error:
             note = str(error)
-        self._check_later(seat, row, note, not_found_since=missing)
+        self._check_later(leader, row, note, not_found_since=missing)
         return None
 
     def _check_later(
-        self, seat: Seat, row: Any, note: str, *, not_found_since: float | None = None
+        self, leader: Leader, row: Any, note: str, *, not_found_since: float | None = None
     ) -> None:
         """Leave a batch in its state until its next check, with the reason as its note."""
         now = self._ledger.now()
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             collected_batches.checked(
                 tx,
                 row.id,
@@ -336,16 +336,16 @@ class Polling(DriverPart):
                 note=note,
             )
 
-    async def _sees_another_batch(self, seat: Seat) -> bool:
+    async def _sees_another_batch(self, leader: Leader) -> bool:
         """Return whether another batch of the same workspace is visible."""
         try:
             page = await self._client.list_page(limit=1)
         except (ApiError, Unreachable):
             return False
-        here = is_evidence(self._ledger, seat.workspace_id, self._client.workspace)
+        here = is_evidence(self._ledger, leader.workspace_id, self._client.workspace)
         return bool(page.data) and here
 
-    def _note(self, seat: Seat, answers: Sequence[tuple[Any, RemoteBatch]]) -> None:
+    def _note(self, leader: Leader, answers: Sequence[tuple[Any, RemoteBatch]]) -> None:
         """Record the API's answers about batches, given by their rows, in one transaction."""
         if not answers:
             return
@@ -361,7 +361,7 @@ class Polling(DriverPart):
             state = BatchState.CANCELING if is_canceling else BatchState.IN_PROGRESS
             wait = row.poll_interval if is_canceling else self._wait(row, now)
             going.append((row.id, state, now + wait))
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             collected_batches.note_checks(tx, going)
             ends = [
                 (event.batch, json.dumps(event.counts) if event.counts else None, event.ended)
@@ -371,7 +371,7 @@ class Polling(DriverPart):
             if ended:
                 # An ended batch frees room in the API's queue, so sendings that wait for room may
                 # retry.
-                workspaces.wait_until(tx, seat.workspace_id, None, None)
+                workspaces.wait_until(tx, leader.workspace_id, None, None)
         for row, remote in answers:
             # What this program cancels is recorded before the API is asked to.
             is_ours = row.cancel_requested is not None or row.state == BatchState.CANCELING
@@ -397,34 +397,34 @@ class Polling(DriverPart):
             return row.poll_interval
         return next_check(age_of(row.submitted, now), row.poll_interval, row.max_poll_interval)
 
-    async def cancel_requested(self, seat: Seat) -> None:
+    async def cancel_requested(self, leader: Leader) -> None:
         """Cancel at the API what the user has cancelled. Raises `Deposed`.
 
         A batch whose cancellation the API refuses, or does not show, is cancelled again at its next
         check.
         """
         with self._ledger.read() as tx:
-            rows = collected_batches.to_cancel(tx, seat.workspace_id, self._ledger.now())
+            rows = collected_batches.to_cancel(tx, leader.workspace_id, self._ledger.now())
         for row in rows:
             try:
                 remote = await self._client.cancel(row.remote_id)
             except (ApiError, Unreachable) as error:
                 _log.info("batch %s cannot be cancelled: %s", row.remote_id, error)
-                await self._look_after_refusal(seat, row, error)
+                await self._look_after_refusal(leader, row, error)
                 continue
             reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
             if remote.processing_status != "ended":
                 remote = msgspec.structs.replace(remote, processing_status="canceling")
-            self._note(seat, [(row, remote)])
+            self._note(leader, [(row, remote)])
 
     async def _look_after_refusal(
-        self, seat: Seat, row: Any, error: ApiError | Unreachable
+        self, leader: Leader, row: Any, error: ApiError | Unreachable
     ) -> None:
         """Check a batch that could not be cancelled, perhaps because it has ended or is gone."""
-        remote = await self._retrieve(seat, row)
+        remote = await self._retrieve(leader, row)
         if remote is None:
             return
         if remote.processing_status == "ended":
-            self._note(seat, [(row, remote)])
+            self._note(leader, [(row, remote)])
         else:
-            self._check_later(seat, row, str(error))
+            self._check_later(leader, row, str(error))

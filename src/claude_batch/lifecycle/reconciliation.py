@@ -18,7 +18,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import UnknownDecided, UnknownOutcome
 from claude_batch.core.states import CandidateState
 from claude_batch.ledger import batch_contents, unknown_batches
-from claude_batch.ledger.store import Record, Seat, Transaction
+from claude_batch.ledger.store import Leader, Record, Transaction
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.lifecycle.polling import (
     CLOCKS_APART,
@@ -92,32 +92,32 @@ def decide(states: Sequence[CandidateState], *, settled: bool) -> Decision:
 class Reconciliation(DriverPart):
     """The resolver of one workspace's unknown sendings."""
 
-    async def reconcile(self, seat: Seat, now: float) -> bool:
+    async def reconcile(self, leader: Leader, now: float) -> bool:
         """Check every unknown batch that is due; return whether one was decided.
 
         Raises `Deposed` if the leader lock was lost.
         """
         with self._ledger.read() as tx:
-            rows = unknown_batches.unknown_batches(tx, seat.workspace_id)
+            rows = unknown_batches.unknown_batches(tx, leader.workspace_id)
         if not any(is_due(row.next_check or 0.0, row.max_poll_interval, now) for row in rows):
             return False
         try:
             listing = await walk(self._client, since=min(map(self._not_before, rows)))
         except (ApiError, Unreachable) as error:
             _log.info("the list of batches cannot be read: %s", error)
-            self._look_later(seat, rows, now)
+            self._look_later(leader, rows, now)
             return False
         # An unreadable entry may be the batch in question.
         readable = not listing.unreadable
-        if not readable or not is_evidence(self._ledger, seat.workspace_id, listing.workspace):
-            self._look_later(seat, rows, now)
+        if not readable or not is_evidence(self._ledger, leader.workspace_id, listing.workspace):
+            self._look_later(leader, rows, now)
             return False
         decided = False
         for row in rows:
-            self._take_in(seat, row, listing)
-            decided |= await self._judge_candidates(seat, row, listing)
+            self._take_in(leader, row, listing)
+            decided |= await self._judge_candidates(leader, row, listing)
         for row in rows:
-            decided |= self._decide(seat, row.id, now)
+            decided |= self._decide(leader, row.id, now)
         return decided
 
     def _not_before(self, row: Record) -> float:
@@ -142,8 +142,8 @@ class Reconciliation(DriverPart):
         is_behind = max(dated.values(), default=0.0) > listing.server_time + CLOCKS_APART
         return min(self._not_before(row), earliest), math.inf if is_behind else end
 
-    def _look_later(self, seat: Seat, rows: Sequence[Record], now: float) -> None:
-        with self._ledger.write(seat) as tx:
+    def _look_later(self, leader: Leader, rows: Sequence[Record], now: float) -> None:
+        with self._ledger.write(leader) as tx:
             for row in rows:
                 unknown_batches.note_look(tx, row.id, next_check=now + self._wait(row, now))
 
@@ -156,17 +156,17 @@ class Reconciliation(DriverPart):
             wait = min(wait, left + 0.05) if left > 0 else row.poll_interval
         return wait
 
-    def _take_in(self, seat: Seat, row: Record, listing: Listing) -> None:
+    def _take_in(self, leader: Leader, row: Record, listing: Listing) -> None:
         """Record new candidates, candidates that a count excludes, and the progress of settling."""
         now = self._ledger.now()
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             row = batch_contents.batch(tx, row.id)
             if not unknown_batches.is_unknown(tx, row.id):
                 return
             started = row.settling_from if row.settling_from is not None else listing.server_time
             end = started + self._settings.settling
             settled = now if row.settled is None and listing.server_time >= end else None
-            known = unknown_batches.known_remote_ids(tx, seat.workspace_id, listing.ids)
+            known = unknown_batches.known_remote_ids(tx, leader.workspace_id, listing.ids)
             seen = {c.remote_id: c for c in unknown_batches.candidates_of(tx, row.id)}
             snapshot = unknown_batches.snapshot_of(row)
             window = self._window(row, listing, snapshot, end)
@@ -201,34 +201,34 @@ class Reconciliation(DriverPart):
                 settled=settled,
             )
 
-    async def _judge_candidates(self, seat: Seat, row: Record, listing: Listing) -> bool:
+    async def _judge_candidates(self, leader: Leader, row: Record, listing: Listing) -> bool:
         with self._ledger.read() as tx:
             found = unknown_batches.candidates_of(tx, row.id)
         opened = [c for c in found if c.state == CandidateState.OPEN]
         if self._settings.exclusive_workspace and len(opened) == 1:
             lone = listing.batches.get(opened[0].remote_id)
-            if lone is not None and self._adopt_lone(seat, row, lone):
+            if lone is not None and self._adopt_lone(leader, row, lone):
                 return True
         adopted = False
         for candidate in opened:
             remote = listing.batches.get(candidate.remote_id)
             if remote is None:
-                remote = await self._retrieve(seat, row, candidate)
+                remote = await self._retrieve(leader, row, candidate)
             if remote is None:
                 continue
             if remote.processing_status != "ended":
-                self._note_seen(seat, row, candidate)
+                self._note_seen(leader, row, candidate)
                 continue
             proof = await prove(self._ledger, self._client, remote.id)
-            adopted |= self._note_proof(seat, row, candidate, remote, proof)
+            adopted |= self._note_proof(leader, row, candidate, remote, proof)
         return adopted
 
-    def _adopt_lone(self, seat: Seat, row: Record, remote: RemoteBatch) -> bool:
+    def _adopt_lone(self, leader: Leader, row: Record, remote: RemoteBatch) -> bool:
         """Adopt a lone candidate if the workspace is exclusive; its results will prove it."""
         counts = remote.counts
         if counts is None or counts.total != row.request_count:
             return False
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             # If it may also be another of our sendings, only its results can decide.
             if unknown_batches.rivals(tx, row.id):
                 return False
@@ -241,7 +241,7 @@ class Reconciliation(DriverPart):
         submitted = min(now, remote.created or now)
         unknown_batches.adopt(tx, batch_id, remote.id, how=how, submitted=submitted, now=now)
 
-    async def _retrieve(self, seat: Seat, row: Record, candidate: Any) -> RemoteBatch | None:
+    async def _retrieve(self, leader: Leader, row: Record, candidate: Any) -> RemoteBatch | None:
         """Retrieve a candidate that the list no longer shows; `None` if that fails."""
         gone = False
         missing: float | None = candidate.not_found_since
@@ -255,7 +255,7 @@ class Reconciliation(DriverPart):
                 )
         except Unreachable as error:
             note = error.reason
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             unknown_batches.judge(
                 tx,
                 row.id,
@@ -266,18 +266,18 @@ class Reconciliation(DriverPart):
             )
         return None
 
-    def _note_seen(self, seat: Seat, row: Record, candidate: Any) -> None:
+    def _note_seen(self, leader: Leader, row: Record, candidate: Any) -> None:
         """Clear an earlier 404 of a candidate that is in progress."""
         if candidate.not_found_since is not None:
-            with self._ledger.write(seat) as tx:
+            with self._ledger.write(leader) as tx:
                 unknown_batches.judge(tx, row.id, candidate.remote_id, state=CandidateState.OPEN)
 
     def _note_proof(
-        self, seat: Seat, row: Record, candidate: Any, remote: RemoteBatch, proof: Proof
+        self, leader: Leader, row: Record, candidate: Any, remote: RemoteBatch, proof: Proof
     ) -> bool:
         if proof.owner is not None:
             reach(CrashPoint.BEFORE_ADOPT)
-            with self._ledger.write(seat) as tx:
+            with self._ledger.write(leader) as tx:
                 ours = unknown_batches.is_unknown(tx, proof.owner)
                 if ours:
                     self._adopt(tx, proof.owner, remote, "proved")
@@ -318,7 +318,7 @@ class Reconciliation(DriverPart):
             state = CandidateState.FOREIGN
         elif (proof.missing and remote.archived_at is not None) or overdue or given_up:
             state = CandidateState.GONE
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             unknown_batches.judge(
                 tx,
                 row.id,
@@ -330,7 +330,7 @@ class Reconciliation(DriverPart):
             )
         return False
 
-    def _decide(self, seat: Seat, batch_id: int, now: float) -> bool:
+    def _decide(self, leader: Leader, batch_id: int, now: float) -> bool:
         with self._ledger.read() as tx:
             row = batch_contents.batch(tx, batch_id)
             if not unknown_batches.is_unknown(tx, batch_id):
@@ -341,7 +341,7 @@ class Reconciliation(DriverPart):
         reach(CrashPoint.BEFORE_DISPROVED)
         outcome: UnknownOutcome
         count = row.request_count
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             # Only the holder of the leader lock decides, so the batch is still unknown. A driver
             # that has lost the lock may have added a candidate meanwhile.
             if self._decision(tx, row) is not decision:
@@ -363,7 +363,7 @@ class Reconciliation(DriverPart):
                 note = "the API's list proved that it was not accepted"
                 silent = unknown_batches.disprove(tx, batch_id, note=note)
                 if silent >= SILENT_SENDINGS:
-                    self._too_silent(tx, seat, batch_id, silent)
+                    self._too_silent(tx, leader, batch_id, silent)
         self._report(batch_id, count, outcome)
         return True
 
@@ -385,7 +385,7 @@ class Reconciliation(DriverPart):
             )
         )
 
-    def _too_silent(self, tx: Transaction, seat: Seat, batch_id: int, silent: int) -> None:
+    def _too_silent(self, tx: Transaction, leader: Leader, batch_id: int, silent: int) -> None:
         now = self._ledger.now()
         if batch_contents.batch(tx, batch_id).request_count == 0 or batch_contents.split(
             tx, batch_id, now
@@ -393,7 +393,7 @@ class Reconciliation(DriverPart):
             return
         self.stop_sending(
             tx,
-            seat.workspace_id,
+            leader.workspace_id,
             f"a batch of a single request was sent {silent} times, each time without an answer and "
             "without being accepted",
         )

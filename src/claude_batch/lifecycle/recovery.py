@@ -43,7 +43,7 @@ from claude_batch.ledger.high_water import (
     note_behind,
     posts_of,
 )
-from claude_batch.ledger.store import Deposed, Ledger, Seat, ServerChanged, Transaction
+from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.api_sessions import contact_faults
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
@@ -148,7 +148,7 @@ async def recover(
             is_recovered = workspaces.workspace_row(tx, here).behind is None
             if is_recovered and not even_if_whole and _has_all(ledger, tx, mark):
                 return Recovered(done=True, elsewhere=queries.behind(tx))
-        with ledger.every_seat(ids, "recovery must be alone with the ledger"):
+        with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
                 recovery = _Recovery(ledger, client, settings, here, is_copy=even_if_whole)
                 return await recovery.run(force)
@@ -210,7 +210,7 @@ class _Recovery:
                 ledger.add_incarnation(tx, mark.incarnation)
             self._behind = recovered_batches.begin(tx, workspace_id, at)
             self._begins = self._behind == at
-            self._seat = Seat(workspace_id, submissions.take_seat(tx, workspace_id))
+            self._leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
             live_calls.interrupted(tx, workspace_id)
             # If one was accepted, it is found below like all forgotten batches.
             submissions.settle_interrupted(
@@ -227,7 +227,7 @@ class _Recovery:
         mark = self._high_water.read()
         await self._collect_known()
         with self._ledger.read() as tx:
-            last = recovered_batches.last_server_time(tx, self._seat.workspace_id)
+            last = recovered_batches.last_server_time(tx, self._leader.workspace_id)
         since = 0.0 if last is None else last - self._settings.lookback
         latest, passed = self._latest_sending(mark)
         # Earlier versions recorded the sending by this machine's clock.
@@ -235,7 +235,7 @@ class _Recovery:
         listing = await walk(self._client, since=since)
         self.found.unlisted = self._unlisted(listing)
         with self._ledger.read() as tx:
-            known = unknown_batches.known_remote_ids(tx, self._seat.workspace_id, listing.ids)
+            known = unknown_batches.known_remote_ids(tx, self._leader.workspace_id, listing.ids)
         # The oldest first: a later batch holds what an earlier one did not answer.
         forgotten = sorted(
             (
@@ -277,11 +277,11 @@ class _Recovery:
         """Expect sendings until now, in this workspace or in those of all keys."""
         mark = self._high_water.read()
         at = self._client.server_now()
-        with self._ledger.write(self._seat) as tx:
+        with self._ledger.write(self._leader) as tx:
             if everywhere:
                 note_behind(tx, at, anew=True)
             else:
-                recovered_batches.begin(tx, self._seat.workspace_id, at, anew=True)
+                recovered_batches.begin(tx, self._leader.workspace_id, at, anew=True)
             is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
             posts = count_post(tx) if is_counted else 0
         if is_counted:
@@ -311,22 +311,22 @@ class _Recovery:
         if listing.unreadable:
             count = count_of(listing.unreadable, "entry", "entries")
             return f"{count} of the API's list of batches cannot be read, and may be this ledger's"
-        if not is_evidence(self._ledger, self._seat.workspace_id, listing.workspace):
+        if not is_evidence(self._ledger, self._leader.workspace_id, listing.workspace):
             return "the API answered with the list of another workspace"
         return ""
 
     async def _collect_known(self) -> None:
         polling = Polling(DriverContext.of(self._ledger, self._client, self._settings))
         # All of them, even if not due: their answers must come before those of later sendings.
-        await polling.check_due(self._seat, self._ledger.now() + 366 * 86400)
+        await polling.check_due(self._leader, self._ledger.now() + 366 * 86400)
         with self._ledger.read() as tx:
             now = self._ledger.now() + 366 * 86400
-            ended = collected_batches.ended_batches(tx, self._seat.workspace_id, now)
+            ended = collected_batches.ended_batches(tx, self._leader.workspace_id, now)
         for batch_id in ended:
             await self._collect(batch_id)
 
     async def _collect(self, batch_id: int) -> None:
-        await self._collection.collect(self._seat, batch_id)
+        await self._collection.collect(self._leader, batch_id)
         with self._ledger.read() as tx:
             row = batch_contents.batch(tx, batch_id)
         if row.state != BatchState.COLLECTED:
@@ -389,7 +389,7 @@ class _Recovery:
         with self._ledger.read() as tx:
             if not recovered_batches.has_request(tx, request_id):
                 return False
-        with self._ledger.write(self._seat) as tx:
+        with self._ledger.write(self._leader) as tx:
             self._ledger.add_incarnation(tx, incarnation)
         self._ledger.reopen()
         return True
@@ -400,7 +400,7 @@ class _Recovery:
         now = self._ledger.now()
         created, ended = remote.created or now, remote.ended or now
         counts = json.dumps(msgspec.to_builtins(remote.counts))
-        with self._ledger.write(self._seat) as tx:
+        with self._ledger.write(self._leader) as tx:
             owner = recovered_batches.unknown_owner(tx, sendings)
             if owner is not None:
                 # The ledger remembers the sending, only not its answer.
@@ -412,7 +412,7 @@ class _Recovery:
             else:
                 claim = recovered_batches.adopt_forgotten(
                     tx,
-                    self._seat.workspace_id,
+                    self._leader.workspace_id,
                     remote.id,
                     sendings,
                     costs,
@@ -430,15 +430,18 @@ class _Recovery:
 
     def _finish(self, force: bool) -> None:
         mark = self._high_water.read()
-        with self._ledger.write(self._seat) as tx:
+        with self._ledger.write(self._leader) as tx:
             # No mark counts all live calls: those of other machines are in other marks.
             if not force:
                 self.found.lost = live_calls.forgotten(
-                    tx, self._seat.workspace_id, self._ledger.now()
+                    tx, self._leader.workspace_id, self._ledger.now()
                 )
-            posts = recovered_batches.end(tx, self._seat.workspace_id, mark)
-            if workspaces.workspace_row(tx, self._seat.workspace_id).halt_reason == "ledger_behind":
-                workspaces.clear_halt(tx, self._seat.workspace_id)
+            posts = recovered_batches.end(tx, self._leader.workspace_id, mark)
+            if (
+                workspaces.workspace_row(tx, self._leader.workspace_id).halt_reason
+                == "ledger_behind"
+            ):
+                workspaces.clear_halt(tx, self._leader.workspace_id)
             self._ledger.renew_incarnation(tx)
         self._ledger.reopen()
         self._high_water.renew(posts, self._client.server_now())

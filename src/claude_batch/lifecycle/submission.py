@@ -34,7 +34,7 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
-from claude_batch.ledger.store import Deposed, Seat, Transaction
+from claude_batch.ledger.store import Deposed, Leader, Transaction
 from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_over_budget
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.leader_lock import stop_behind
@@ -135,10 +135,10 @@ class Refusals(DriverPart):
         elif other is None:
             self._part(tx, batch_contents.batch(tx, row.id))
 
-    def go_on(self, seat: Seat) -> bool:
+    def go_on(self, leader: Leader) -> bool:
         """Split refused halves whose other half has been judged; return whether there was one."""
         with self._ledger.read() as tx:
-            found = batch_contents.refused_halves(tx, seat.workspace_id)
+            found = batch_contents.refused_halves(tx, leader.workspace_id)
         # A half that still waits for its first sending is no evidence yet.
         judged = [
             row
@@ -147,7 +147,7 @@ class Refusals(DriverPart):
         ]
         if not judged:
             return False
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             for row in judged:
                 self._part(tx, batch_contents.batch(tx, row.id))
         return True
@@ -265,31 +265,31 @@ class Submission(DriverPart):
         if self._answer_deadline is not None:
             self._answer_deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 
-    async def send(self, seat: Seat, batch_id: int) -> None:
+    async def send(self, leader: Leader, batch_id: int) -> None:
         """Send one batch once, and record the outcome.
 
         Raises `Deposed` if the leader lock was lost.
         """
         try:
-            await self._send(seat, batch_id)
+            await self._send(leader, batch_id)
         finally:
             self.under_way = False
 
-    async def _send(self, seat: Seat, batch_id: int) -> None:
+    async def _send(self, leader: Leader, batch_id: int) -> None:
         self.key_refused = False
         try:
             listing = await walk(self._client, lookback=self._settings.lookback)
         except (ApiError, Unreachable) as error:
             # Do not send: without the snapshot, an unknown sending could not be distinguished from
             # others.
-            self._failed_look(seat, error)
+            self._failed_look(leader, error)
             return
-        if self._settings.exclusive_workspace and self._is_unexplained(seat, listing):
+        if self._settings.exclusive_workspace and self._is_unexplained(leader, listing):
             return
-        await self._count_for_batch(seat, batch_id)
+        await self._count_for_batch(leader, batch_id)
         now = self._ledger.now()
         reach(CrashPoint.BEFORE_INTENT)
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             unknown_batches.take_earlier_answers(tx, batch_id)
             if not batch_contents.withdraw_cancelled(tx, batch_id):
                 return
@@ -302,9 +302,9 @@ class Submission(DriverPart):
                     # It is counted by the next attempt, unless that fails again.
                     self._failures += 1
                     reason = "what was sent before its budget is not counted yet"
-                    self._wait(tx, seat, SENDING(self._failures), reason)
+                    self._wait(tx, leader, SENDING(self._failures), reason)
                 return
-            if not row.request_count or self._is_halted(tx, seat, row, now):
+            if not row.request_count or self._is_halted(tx, leader, row, now):
                 return
             posts = submissions.intend(
                 tx,
@@ -324,66 +324,66 @@ class Submission(DriverPart):
         self._armed = False
         self.under_way = True
         try:
-            answer = await self._post(seat, upload, headers)
+            answer = await self._post(leader, upload, headers)
         except _NotArmed as reason:
-            self._not_sent(seat, batch_id, str(reason))
+            self._not_sent(leader, batch_id, str(reason))
             return
         except LedgerError as error:
             # The tail is not sent, so nothing was accepted. This is recorded if the disk allows it;
             # otherwise the next driver concludes it from the missing ``armed``.
-            with contextlib.suppress(LedgerError), self._ledger.write(seat) as tx:
+            with contextlib.suppress(LedgerError), self._ledger.write(leader) as tx:
                 submissions.mark_definite_no(tx, batch_id, note=str(error))
             raise
         except InvalidRequestError as error:
-            with self._ledger.write(seat) as tx:
+            with self._ledger.write(leader) as tx:
                 submissions.mark_definite_no(tx, batch_id, note=str(error))
-                self.stop_sending(tx, seat.workspace_id, str(error))
+                self.stop_sending(tx, leader.workspace_id, str(error))
             return
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
         try:
-            await self._record(seat, row, answer)
+            await self._record(leader, row, answer)
         except Deposed:
             if answer.batch is not None and answer.batch.id:
                 self._note_candidate(batch_id, posts, answer.batch.id)
             raise
         reach(CrashPoint.AFTER_RECORD)
 
-    async def _count_for_batch(self, seat: Seat, batch_id: int) -> None:
+    async def _count_for_batch(self, leader: Leader, batch_id: int) -> None:
         with self._ledger.read() as tx:
             bounded = any_budget(tx)
         if bounded:
             now = self._ledger.now()
-            await in_a_thread(count_for_batch, self._ledger, seat, self._prices, batch_id, now)
+            await in_a_thread(count_for_batch, self._ledger, leader, self._prices, batch_id, now)
 
-    async def _post(self, seat: Seat, upload: _Upload, headers: LaneHeaders) -> CreateAnswer:
+    async def _post(self, leader: Leader, upload: _Upload, headers: LaneHeaders) -> CreateAnswer:
         try:
             async with asyncio.timeout(None) as self._answer_deadline:
-                body = self._body(seat, upload)
+                body = self._body(leader, upload)
                 return await self._client.create(body, upload.length, headers)
         except TimeoutError:
             return CreateAnswer(reason="the process was closed before the answer was there")
         finally:
             self._answer_deadline = None
 
-    def _is_halted(self, tx: Transaction, seat: Seat, row: Any, now: float) -> bool:
+    def _is_halted(self, tx: Transaction, leader: Leader, row: Any, now: float) -> bool:
         """Return whether sending was halted during the listing.
 
         A single request may still be sent as a probe.
         """
-        halt = workspaces.workspace_row(tx, seat.workspace_id)
+        halt = workspaces.workspace_row(tx, leader.workspace_id)
         if halt.halted is None:
             return False
         return row.request_count > 1 or workspaces.halt_stands(halt, now)
 
-    def _is_unexplained(self, seat: Seat, listing: Listing) -> bool:
+    def _is_unexplained(self, leader: Leader, listing: Listing) -> bool:
         """Stop sending if an exclusive workspace has an unexplained batch; return whether it has.
 
         In an exclusive workspace nobody else makes batches.
         """
-        with self._ledger.write(seat) as tx:
-            return self._refusals.unexplained(tx, seat.workspace_id, listing)
+        with self._ledger.write(leader) as tx:
+            return self._refusals.unexplained(tx, leader.workspace_id, listing)
 
-    async def _body(self, seat: Seat, upload: _Upload) -> AsyncIterator[bytes]:
+    async def _body(self, leader: Leader, upload: _Upload) -> AsyncIterator[bytes]:
         buffer = bytearray(BODY_START)
         first = True
         for page in submissions.body_pages(self._ledger, upload.batch_id):
@@ -403,7 +403,7 @@ class Submission(DriverPart):
         yield bytes(buffer)
         reach(CrashPoint.BEFORE_ARMED)
         before = time.monotonic()
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             if unknown_batches.has_earlier_answers(tx, upload.batch_id):
                 # These results arrived during the upload: the rest is sent without them.
                 raise _NotArmed("an earlier sending has been answered meanwhile")
@@ -412,9 +412,9 @@ class Submission(DriverPart):
         reach(CrashPoint.BEFORE_HIGH_WATER)
         at = self._client.server_now()
         if not self._high_water.raise_to(number, sending=True, at=at):
-            with self._ledger.write(seat) as tx:
+            with self._ledger.write(leader) as tx:
                 note_behind(tx, at)
-                stop_behind(tx, self._ledger, self._settings, seat.workspace_id)
+                stop_behind(tx, self._ledger, self._settings, leader.workspace_id)
             raise _NotArmed("another copy of this ledger has sent meanwhile")
         reach(CrashPoint.AFTER_ARMED)
         if self._stopping():
@@ -427,37 +427,37 @@ class Submission(DriverPart):
         self._armed = True
         yield BODY_END
 
-    async def _record(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
+    async def _record(self, leader: Leader, row: Any, answer: CreateAnswer) -> None:
         now = self._ledger.now()
         if answer.batch is not None and answer.batch.id and self._armed:
             self._failures = 0
-            if await self._note_accepted(seat, row, answer.batch.id, now):
+            if await self._note_accepted(leader, row, answer.batch.id, now):
                 self._reporter.submitted(row, answer.batch.id)
             else:
-                self._unresolved(seat, row, answer.batch.id)
+                self._unresolved(leader, row, answer.batch.id)
             return
         if answer.fault is not None:
-            self._refused(seat, row, answer.fault)
+            self._refused(leader, row, answer.fault)
             return
         if not self._armed:
-            self._broken(seat, row, answer)
+            self._broken(leader, row, answer)
             return
-        self._unknown(seat, row, answer.reason or "the answer to the create call was lost")
+        self._unknown(leader, row, answer.reason or "the answer to the create call was lost")
 
-    async def _note_accepted(self, seat: Seat, row: Any, remote_id: str, now: float) -> bool:
+    async def _note_accepted(self, leader: Leader, row: Any, remote_id: str, now: float) -> bool:
         """Store the API's id; return False if the ledger can never take it."""
         first = next_check(0.0, row.poll_interval, row.max_poll_interval)
 
         def note() -> bool:
             try:
-                with self._ledger.write(seat) as tx:
+                with self._ledger.write(leader) as tx:
                     if not submissions.mark_submitted(
                         tx, row.id, remote_id, now=now, next_check=now + first
                     ):
                         return False
-                    workspaces.wait_until(tx, seat.workspace_id, None, None)
+                    workspaces.wait_until(tx, leader.workspace_id, None, None)
                     # The batch that probed a halted account was accepted.
-                    self._refusals.lift(tx, seat.workspace_id)
+                    self._refusals.lift(tx, leader.workspace_id)
                 return True
             except LedgerError as error:
                 if error.fault == "conflict":
@@ -475,56 +475,56 @@ class Submission(DriverPart):
             if unknown_batches.may_be_answered(tx, batch_id, posts):
                 unknown_batches.add_candidate(tx, batch_id, remote_id, self._ledger.now())
 
-    def _not_sent(self, seat: Seat, batch_id: int, reason: str) -> None:
+    def _not_sent(self, leader: Leader, batch_id: int, reason: str) -> None:
         """Record an upload that this process aborted; it is no evidence on the API or the size."""
         self._failures += 1
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             submissions.mark_definite_no(tx, batch_id, note=reason)
-            self._wait(tx, seat, SENDING(self._failures), reason)
+            self._wait(tx, leader, SENDING(self._failures), reason)
 
-    def _broken(self, seat: Seat, row: Any, answer: CreateAnswer) -> None:
+    def _broken(self, leader: Leader, row: Any, answer: CreateAnswer) -> None:
         # Without a connection nothing was uploaded, so this is not a broken upload either.
         broke = not answer.never_connected and not self._stopping()
         self._failures += 1
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             broken = submissions.mark_definite_no(
                 tx, row.id, note=answer.reason, broken_upload=broke
             )
             if broken >= BROKEN_UPLOADS_ARE_413:
                 self._refusals.too_large(tx, row, "the upload broke three times in a row")
             else:
-                self._wait(tx, seat, SENDING(self._failures), answer.reason)
+                self._wait(tx, leader, SENDING(self._failures), answer.reason)
 
-    def _refused(self, seat: Seat, row: Any, fault: ApiFault) -> None:
+    def _refused(self, leader: Leader, row: Any, fault: ApiFault) -> None:
         verdict = fault.verdict
         note = fault.describe()
         if verdict is SendVerdict.UNKNOWN and self._armed:
-            self._unknown(seat, row, note)
+            self._unknown(leader, row, note)
             return
         self._failures += 1
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             submissions.mark_definite_no(tx, row.id, note=note)
             if verdict is SendVerdict.TOO_LARGE:
                 self._refusals.too_large(tx, row, note)
             elif verdict is SendVerdict.BAD_REQUEST:
                 self._refusals.bad_request(tx, row, fault)
             elif verdict in (SendVerdict.WAIT, SendVerdict.UNKNOWN):
-                self._wait(tx, seat, SENDING(self._failures, fault.retry_after or None), note)
+                self._wait(tx, leader, SENDING(self._failures, fault.retry_after or None), note)
             else:
-                self._refusals.halt(tx, seat.workspace_id, fault)
+                self._refusals.halt(tx, leader.workspace_id, fault)
         self.key_refused = fault.account_reason == "credentials"
 
-    def _unknown(self, seat: Seat, row: Any, note: str) -> None:
+    def _unknown(self, leader: Leader, row: Any, note: str) -> None:
         now = self._ledger.now()
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             submissions.mark_unknown(tx, row.id, note=note, now=now)
             # An unknown outcome is no evidence on the account either.
             workspaces.put_off_probe(
-                tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
+                tx, leader.workspace_id, now=now, interval=self._settings.probe_interval
             )
         self._reporter.unknown(row, note)
 
-    def _unresolved(self, seat: Seat, row: Any, remote_id: str) -> None:
+    def _unresolved(self, leader: Leader, row: Any, remote_id: str) -> None:
         """Give up a batch that the server accepted under the id of another batch.
 
         Nothing can be learned of it. The list too shows one batch of that id, and would seem to
@@ -535,24 +535,24 @@ class Submission(DriverPart):
             "has: a gateway in front of the API repeats its answers, or the server is not the API"
         )
         self._reporter.unknown(row, note)
-        with self._ledger.write(seat) as tx:
+        with self._ledger.write(leader) as tx:
             unknown_batches.unresolve(tx, row.id, note=note)
-            self.stop_sending(tx, seat.workspace_id, note)
+            self.stop_sending(tx, leader.workspace_id, note)
 
-    def _failed_look(self, seat: Seat, error: ApiError | Unreachable) -> None:
+    def _failed_look(self, leader: Leader, error: ApiError | Unreachable) -> None:
         self._failures += 1
         if isinstance(error, ApiError) and error.fault.account_reason is not None:
-            with self._ledger.write(seat) as tx:
-                self._refusals.halt(tx, seat.workspace_id, error.fault)
+            with self._ledger.write(leader) as tx:
+                self._refusals.halt(tx, leader.workspace_id, error.fault)
             self.key_refused = error.fault.account_reason == "credentials"
             return
         asked = error.fault.retry_after if isinstance(error, ApiError) else None
-        with self._ledger.write(seat) as tx:
-            self._wait(tx, seat, SENDING(self._failures, asked or None), str(error))
+        with self._ledger.write(leader) as tx:
+            self._wait(tx, leader, SENDING(self._failures, asked or None), str(error))
 
-    def _wait(self, tx: Transaction, seat: Seat, seconds: float, reason: str) -> None:
+    def _wait(self, tx: Transaction, leader: Leader, seconds: float, reason: str) -> None:
         now = self._ledger.now()
-        workspaces.wait_until(tx, seat.workspace_id, now + seconds, reason)
+        workspaces.wait_until(tx, leader.workspace_id, now + seconds, reason)
         workspaces.put_off_probe(
-            tx, seat.workspace_id, now=now, interval=self._settings.probe_interval
+            tx, leader.workspace_id, now=now, interval=self._settings.probe_interval
         )

@@ -493,7 +493,7 @@ class Opened(Closing):
         ledger = self._engine.ledger
         with ledger.read() as tx:
             workspace_id = queries.run_row(tx, run_id).workspace_id
-        return ledger.seat_is_taken(workspace_id)
+        return ledger.has_leader(workspace_id)
 
     def uncancelled(self, run_id: str) -> int:
         """Return how many batches of a cancelled run the API has not been asked to cancel yet."""

@@ -26,7 +26,7 @@ _LONGEST: Final = 300
 """Characters of a message. The API's can contain a whole schema."""
 
 
-def words_of(raw: bytes) -> str:
+def message_of_line(raw: bytes) -> str:
     """Return the API's message in a result line, cut to `_LONGEST`; "" if there is none."""
     if not raw:
         return ""
@@ -91,7 +91,7 @@ def failures_in(tx: Transaction, status: RunStatus) -> FailureReport:
         tuple(
             FailureKind(
                 name,
-                " ".join(words_of(of_kind[0].raw).split()),
+                " ".join(message_of_line(of_kind[0].raw).split()),
                 len(of_kind),
                 tuple(map(_id_of, of_kind[:_IDS])),
             )

@@ -36,8 +36,8 @@ from claude_batch.ledger.backends.sqlite_file import (
     Examined,
     examine,
     file_lock,
+    leader_lock_files,
     owner_of,
-    seat_files,
     take,
     why_forbidden,
 )
@@ -269,7 +269,7 @@ def _check_workspaces(workspaces: list[dict[str, Any]], waiting: set[int]) -> It
 def _check_drivers(path: Path) -> Finding:
     """Report whether a process drives the ledger, by the locks of those that have driven it."""
     try:
-        taken = [each for each in seat_files(path) if not _is_free(each, path)]
+        taken = [each for each in leader_lock_files(path) if not _is_free(each, path)]
     except (LedgerError, OSError) as error:
         return _ledger_fault("driver", str(error))
     words = "no process drives the ledger now"

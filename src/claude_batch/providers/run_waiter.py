@@ -216,7 +216,7 @@ class RunWaiter:
         is_other = self._access.drives and made and theirs.id != ours.id
         is_refused = self._access.drives and session.driver.contact.refused
         if is_other or is_refused:
-            undriven = not self._engine.ledger.seat_is_taken(theirs.id)
+            undriven = not self._engine.ledger.has_leader(theirs.id)
             if is_other and undriven:
                 raise other_key_error(self._run_id, self._location, theirs.name, ours.name)
             is_refused = is_refused and undriven

@@ -181,7 +181,7 @@ def status_in(
     workspace = workspaces.workspace_row(tx, run.workspace_id)
     is_here = is_same_address(workspace.base_url, address or address_here())
     if still_open and (driven is None or (address is not None and not is_here)):
-        driven = ledger.seat_is_taken(run.workspace_id)
+        driven = ledger.has_leader(run.workspace_id)
     batches = _batches(tx, run.id, bool(driven))
     limits = workspaces.limits_of(tx)
     strange = queries.strange_count(tx, run.id)
@@ -631,7 +631,7 @@ def all_statuses_in(
         mark, status = known.get(row.id, (None, None))
         if status is None or mark != marks[row.id]:
             if row.workspace_id not in driven:
-                driven[row.workspace_id] = ledger.seat_is_taken(row.workspace_id)
+                driven[row.workspace_id] = ledger.has_leader(row.workspace_id)
             status = status_in(ledger, tx, row.id, driven=driven[row.workspace_id])
         found.append(status)
     if finished is not None:

@@ -31,7 +31,7 @@ Writing = Callable[[], AbstractContextManager[Connection]]
 """Begins a write transaction without the check of the schema version."""
 
 
-class SeatLock(Protocol):
+class LeaderLock(Protocol):
     """The right to drive one workspace; it passes on when its holder dies."""
 
     def take(self) -> bool:
@@ -276,12 +276,12 @@ class Backend(ABC):
     # Locks ------------------------------------------------------------------------------------
 
     @abstractmethod
-    def seat_lock(self, workspace_id: int) -> SeatLock:
+    def leader_lock(self, workspace_id: int) -> LeaderLock:
         """Return the leader lock of a workspace, not taken yet."""
 
-    def seat_is_taken(self, workspace_id: int) -> bool:
+    def has_leader(self, workspace_id: int) -> bool:
         """Return whether any process, including this one, drives the workspace now."""
-        lock = self.seat_lock(workspace_id)
+        lock = self.leader_lock(workspace_id)
         if not lock.take():
             return True
         lock.release()
@@ -293,14 +293,14 @@ class Backend(ABC):
         return next((f"process {each.pid} on {each.host}" for each in found), "")
 
     @contextmanager
-    def every_seat(self, workspace_ids: Iterable[int], why: str) -> Generator[None]:
+    def every_leader_lock(self, workspace_ids: Iterable[int], why: str) -> Generator[None]:
         """Hold leader locks while the block runs, so that no process drives meanwhile.
 
         Raises `LedgerError` with a message that ends in ``why`` if a process drives.
         """
         with ExitStack() as stack:
             for workspace_id in workspace_ids:
-                lock = self.seat_lock(workspace_id)
+                lock = self.leader_lock(workspace_id)
                 if not lock.take():
                     who = self.driver_of(workspace_id)
                     raise LedgerError(

@@ -3,9 +3,8 @@
 The operating system does not report whether a process on another machine lives. A process therefore
 renews its row every `heartbeat` seconds. If it has not done so for `take_over` seconds, the others
 treat it as dead. On Linux, a process of the same machine that sees the pid end does not wait. A
-lease only saves work: if a process that was treated as dead continues, the epoch and the token of
-its seat exclude its writes, and its POSTs are excluded by the arm window, which is shorter than the
-lease.
+lease only saves work: if a process that was treated as dead continues, its epoch excludes its
+writes, and the arm window, which is shorter than the lease, excludes its POSTs.
 """
 
 from __future__ import annotations
@@ -73,8 +72,8 @@ processes: Table = Table(
     Column("settings", Text, nullable=False),  # those that all need to have in common, or ""
 )
 
-seats: Table = Table(
-    "seats",
+leader_locks: Table = Table(
+    "seats",  # the name that existing databases have
     own_tables,
     Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
     Column("process", String, nullable=False),
@@ -93,8 +92,8 @@ fetches: Table = Table(
 )
 
 HANGS = 30.0
-"""Seconds without a sign of the engine's loop after which its process gives its seats up, and sends
-no heartbeats.
+"""Seconds without a sign of the engine's loop after which its process releases its leader locks and
+sends no heartbeats.
 
 Longer than the loop waits for a server that was lost, or works on one large batch.
 """
@@ -121,7 +120,7 @@ _log = logging.getLogger(__name__)
 
 
 class Leases:
-    """The rows of processes and seats of one ledger, and the heartbeat of this process."""
+    """The rows of processes and leader locks of one ledger, and the heartbeat of this process."""
 
     def __init__(self, connections: PostgresConnections, clock: ServerClock) -> None:
         """Keep the rows in the ledger's schema, and set the clock with each heartbeat."""
@@ -136,7 +135,7 @@ class Leases:
         self._machine = ""
         """As `_identity` returns it, with the address that the server sees; "" before it lives."""
         self._held: dict[str, int] = {}
-        """The seats that this process holds: the workspace by the holder's name.
+        """The leader locks that this process holds: the workspace by the holder's name.
 
         A row of this process that is not among them was left in an outage, and holds nothing.
         """
@@ -195,7 +194,7 @@ class Leases:
             try:
                 if self._ticked is not None and time.monotonic() - self._ticked > HANGS:
                     # Without a heartbeat it counts as dead, so others also run its tools again.
-                    self._give_seats_up()
+                    self._release_leader_locks()
                 elif not self._beat():
                     # Others took this process for dead so long ago that they have forgotten it.
                     self._register()
@@ -275,7 +274,7 @@ class Leases:
             del self._later[: len(later)]
             return found.rowcount > 0
 
-    def _give_seats_up(self) -> None:
+    def _release_leader_locks(self) -> None:
         """Let others drive and fetch, because this process's loop hangs.
 
         If it continues later, the epochs exclude its writes as soon as another process drives.
@@ -304,7 +303,7 @@ class Leases:
             self._later.append(statement)
 
     def end(self) -> None:
-        """Stop renewing, and remove this process and its seats."""
+        """Stop renewing, and remove this process and its leader locks."""
         with self._lock:
             if self._beating is None:
                 return
@@ -319,7 +318,7 @@ class Leases:
             try:
                 with self.connections.leasing() as tx:
                     tx.execute(self._give_claims_up())
-                    tx.execute(delete(seats).where(seats.c.process == self.process))
+                    tx.execute(delete(leader_locks).where(leader_locks.c.process == self.process))
                     tx.execute(delete(processes).where(processes.c.name == self.process))
             except self.connections.faults as error:
                 self._log_unreleased(error)
@@ -346,10 +345,10 @@ class Leases:
         return not (shares and _has_ended(row.pid, row.begun))
 
     def sweep(self) -> None:
-        """Remove processes that died long ago, and their seats; and offers that came to nothing."""
+        """Remove processes that died long ago, their leader locks, and unclaimed offers."""
         with self.connections.leasing() as tx:
             dead = select(processes.c.name).where(processes.c.expires < server_time(tx) - _FORGET)
-            tx.execute(delete(seats).where(seats.c.process.in_(dead)))
+            tx.execute(delete(leader_locks).where(leader_locks.c.process.in_(dead)))
             tx.execute(delete(processes).where(processes.c.name.in_(dead)))
             ended = select(batches.c.id).where(batches.c.state == BatchState.ENDED)
             tx.execute(delete(fetches).where(fetches.c.batch_id.not_in(ended)))
@@ -359,8 +358,10 @@ class Leases:
         with self.connections.engine.connect() as connection, connection.begin():
             now = server_time(connection)
             driven: dict[str, list[int]] = {}
-            for seat in connection.execute(select(seats).order_by(seats.c.workspace_id)):
-                driven.setdefault(seat.process, []).append(seat.workspace_id)
+            for leader in connection.execute(
+                select(leader_locks).order_by(leader_locks.c.workspace_id)
+            ):
+                driven.setdefault(leader.process, []).append(leader.workspace_id)
             return [
                 Worker(
                     process=row.name,
@@ -373,18 +374,20 @@ class Leases:
                 if self._is_alive(row, now)
             ]
 
-    # Seats ------------------------------------------------------------------------------------
+    # Leader locks -----------------------------------------------------------------------------
 
     def take(self, workspace_id: int, holder: str) -> bool:
-        """Take a seat that is free, or whose process is dead; return False if it is held."""
+        """Take a leader lock that is free, or whose process is dead; return False if it is held."""
         process = self.live()
         with self.connections.leasing() as tx:
-            there = tx.execute(select(seats).where(seats.c.workspace_id == workspace_id)).first()
+            there = tx.execute(
+                select(leader_locks).where(leader_locks.c.workspace_id == workspace_id)
+            ).first()
             if there is not None and self._is_held(tx, there.process, there.holder):
                 return False
-            tx.execute(delete(seats).where(seats.c.workspace_id == workspace_id))
+            tx.execute(delete(leader_locks).where(leader_locks.c.workspace_id == workspace_id))
             tx.execute(
-                insert(seats).values(
+                insert(leader_locks).values(
                     workspace_id=workspace_id, process=process, holder=holder, since=server_time(tx)
                 )
             )
@@ -395,24 +398,25 @@ class Leases:
         return holder in self._held if process == self.process else self.lives(tx, process)
 
     def is_taken(self, workspace_id: int) -> bool:
-        """Return whether a living process has a seat."""
+        """Return whether a living process has the leader lock of a workspace."""
         with self.connections.engine.connect() as connection, connection.begin():
             there = connection.execute(
-                select(seats).where(seats.c.workspace_id == workspace_id)
+                select(leader_locks).where(leader_locks.c.workspace_id == workspace_id)
             ).first()
             return there is not None and self._is_held(connection, there.process, there.holder)
 
     def leave(self, workspace_id: int, holder: str) -> None:
-        """Leave a seat, unless another has taken it meanwhile.
+        """Release a leader lock, unless another process has taken it meanwhile.
 
-        If the server cannot be reached, the row stays until this process dies or sits down again.
+        If the server cannot be reached, the row stays until this process dies, or takes the lock
+        again.
         """
         self._held.pop(holder, None)
         try:
             with self.connections.leasing() as tx:
                 tx.execute(
-                    delete(seats).where(
-                        seats.c.workspace_id == workspace_id, seats.c.holder == holder
+                    delete(leader_locks).where(
+                        leader_locks.c.workspace_id == workspace_id, leader_locks.c.holder == holder
                     )
                 )
         except self.connections.faults as error:
@@ -467,7 +471,7 @@ def _has_ended(pid: int, begun: int) -> bool:
         return False
 
 
-class SeatLease:
+class LeaderLease:
     """The leader lock of a workspace."""
 
     def __init__(self, leases: Leases, workspace_id: int) -> None:

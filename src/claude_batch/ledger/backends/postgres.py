@@ -47,9 +47,9 @@ from claude_batch.ledger.backends.backend import (
     Writing,
 )
 from claude_batch.ledger.backends.leases import (
+    LeaderLease,
     Leases,
     ProcessLease,
-    SeatLease,
     SharedFetches,
     own_tables,
     server_time,
@@ -158,7 +158,7 @@ class PostgresBackend(Backend):
     def migrate(self, writing: Writing, version: int) -> None:
         from claude_batch.ledger.migrations import migrate_schema
 
-        migrate_schema(self.location, self.engine, self.every_seat, writing, version)
+        migrate_schema(self.location, self.engine, self.every_leader_lock, writing, version)
 
     def watch(self) -> CommitNotices:
         return CommitNotices(self._connections)
@@ -257,10 +257,10 @@ class PostgresBackend(Backend):
 
     # Locks ------------------------------------------------------------------------------------
 
-    def seat_lock(self, workspace_id: int) -> SeatLease:
-        return SeatLease(self._leases, workspace_id)
+    def leader_lock(self, workspace_id: int) -> LeaderLease:
+        return LeaderLease(self._leases, workspace_id)
 
-    def seat_is_taken(self, workspace_id: int) -> bool:
+    def has_leader(self, workspace_id: int) -> bool:
         return self._leases.is_taken(workspace_id)
 
     def process_lock(self, settings: LedgerSettings) -> ProcessLease:

@@ -92,7 +92,7 @@ class SqliteBackend(Backend):
                         os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
                     )
                     self.is_new = True
-            elif not path.stat().st_size and sqlite_file.seat_files(path):
+            elif not path.stat().st_size and sqlite_file.leader_lock_files(path):
                 # Checked before SQLite opens the file, because SQLite would create a new database
                 # in it.
                 raise self._emptied(path)
@@ -150,7 +150,7 @@ class SqliteBackend(Backend):
             return None
 
     def check_empty(self) -> None:
-        if not self.is_new and sqlite_file.seat_files(self.path):
+        if not self.is_new and sqlite_file.leader_lock_files(self.path):
             raise self._emptied(self.path)
 
     def find_damage(self, connection: Connection) -> str | None:
@@ -164,7 +164,7 @@ class SqliteBackend(Backend):
     def migrate(self, writing: Writing, version: int) -> None:
         from claude_batch.ledger.migrations import migrate_file
 
-        migrate_file(self._resolved, self.engine, self.every_seat, writing, version)
+        migrate_file(self._resolved, self.engine, self.every_leader_lock, writing, version)
 
     def watch(self) -> DataVersion:
         return DataVersion(self)
@@ -249,11 +249,11 @@ class SqliteBackend(Backend):
 
     # Locks ------------------------------------------------------------------------------------
 
-    def seat_lock(self, workspace_id: int) -> sqlite_file.SeatFile:
-        return sqlite_file.SeatFile(self._resolved, workspace_id)
+    def leader_lock(self, workspace_id: int) -> sqlite_file.LeaderLockFile:
+        return sqlite_file.LeaderLockFile(self._resolved, workspace_id)
 
     def driver_of(self, workspace_id: int) -> str:
-        pid = sqlite_file.holder_of(sqlite_file.seat_file(self.path, workspace_id))
+        pid = sqlite_file.holder_of(sqlite_file.leader_lock_file(self.path, workspace_id))
         return "" if pid is None else f"process {pid}"
 
     def process_lock(self, settings: LedgerSettings) -> sqlite_file.ProcessFile:

@@ -134,7 +134,7 @@ def _foreign_error(location: object) -> LedgerError | None:
         return None
     path = Path(str(location)).expanduser()
     # Only a file that no process has used is opened here: closing it drops this process's locks.
-    if sibling(path, "-wal").exists() or seat_files(path):
+    if sibling(path, "-wal").exists() or leader_lock_files(path):
         return None
     try:
         with path.open("rb") as stream:
@@ -365,24 +365,24 @@ def holder_of(path: Path) -> int | None:
 # Leader locks -------------------------------------------------------------------------------------
 
 
-def seat_file(ledger: Path, workspace_id: int) -> Path:
+def leader_lock_file(ledger: Path, workspace_id: int) -> Path:
     """Return the path of a workspace's leader lock."""
     return sibling(ledger, f".seat-{workspace_id}")
 
 
-def seat_files(ledger: Path) -> list[Path]:
+def leader_lock_files(ledger: Path) -> list[Path]:
     """Return the leader locks taken since a ledger was first created at this path."""
     path = ledger.expanduser().resolve()
     prefix = f"{path.name}.seat-"
     return sorted(found for found in path.parent.iterdir() if found.name.startswith(prefix))
 
 
-class SeatFile:
+class LeaderLockFile:
     """The leader lock of a workspace."""
 
     def __init__(self, ledger: Path, workspace_id: int) -> None:
         self._ledger = ledger
-        self._lock = file_lock(seat_file(ledger, workspace_id))
+        self._lock = file_lock(leader_lock_file(ledger, workspace_id))
 
     def take(self) -> bool:
         """Take it; return False if another process holds it. Raises `LedgerError`."""
