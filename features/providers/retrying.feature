@@ -202,6 +202,17 @@ Feature: What failed in a run is asked again on order, and nothing else
       | retry  | 0    | succeeded, succeeded, succeeded, succeeded, succeeded        |
       | resume | 1    | succeeded, invalid_request_error, expired, succeeded, canceled |
 
+  Scenario: An output that has the results so far is replaced by the same run
+    Given a limit of 0 seconds between two clocks
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: retry RUN --max-wait 0.001
+    And a command runs: results RUN -o out.jsonl
+    Then the command line exits with 3
+    And a command in a shell ends with a code and says
+      | command                                         | code | says  |
+      | claude-batch resume RUN --poll-interval 0.1     | 0    | wrote |
+    And the output "out.jsonl" has the states succeeded, succeeded, succeeded, succeeded, succeeded
+
   Scenario Outline: An output that was changed while a retry was parked is not replaced: <command>
     Given a limit of 0 seconds between two clocks
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl

@@ -428,6 +428,8 @@ def write_partial(
     if output is not None or folder is None:
         final = (answer for answer in provider.outputs(run.id) if answer.state.is_final)
         whole = write_output(final, output, format_of(output, form))
+        if output is not None:
+            run.note_rewritten(output)
     if whole and folder is not None:
         answers = (answer for answer in provider.answers(run.id) if answer.state.is_final)
         try:

@@ -141,6 +141,12 @@ def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
     tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=now, written=now))
 
 
+def note_rewritten(tx: Connection, run_id: str, output: str, now: float) -> None:
+    """Note that an output was written again, if it is the run's own and was written before."""
+    own = and_(runs.c.id == run_id, runs.c.output == output, runs.c.written.is_not(None))
+    tx.execute(update(runs).where(own).values(written=now))
+
+
 class Forms(NamedTuple):
     """How a run's output is written, and where the extra files go."""
 

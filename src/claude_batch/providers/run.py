@@ -523,6 +523,11 @@ class Run(Closing):
         ledger = self._engine.ledger
         ledger.apply(lambda tx: deliveries.mark_delivered(tx, self.id, ledger.now()))
 
+    def note_rewritten(self, output: str) -> None:
+        """Note that results so far replaced an output, so that the run may replace it again."""
+        ledger, path = self._engine.ledger, os.path.abspath(output)
+        ledger.apply(lambda tx: deliveries.note_rewritten(tx, self.id, path, ledger.now()))
+
     # What waits, written once for both kinds of callers ---------------------------------------
 
     def _read(self, work: Any) -> Generator[Pause | Any, Any, None]:
