@@ -62,6 +62,16 @@ Feature: A full disk stops the work cleanly and loses nothing
     Then the command line exits with 0
     And the API has processed each request once
 
+  Scenario: A copy of the ledger that has no room is named, and leaves no file
+    Given a command's API
+    And a command's file "asks.jsonl" of 5 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    Then a command in a shell ends with a code and says
+      | command                                            | code | says                        |
+      | ulimit -f 100; claude-batch ledger backup copy.db  | 3    | cannot be copied to copy.db |
+      | find . -name "*copy.db*" -exec false {} +          | 0    |                             |
+      | claude-batch ledger backup copy.db                 | 0    |                             |
+
   Scenario: A call that cannot be stored raises LedgerError, and later calls go on
     Given a command's API
     When a call meets a full disk, and another one comes when there is room

@@ -968,7 +968,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
       """
 
   Scenario: A command in an error of the library has the flags that were typed
-    Given a command's API with {"latency": 3600}
+    Given a command's API with {"latency": 3600, "cancel_latency": 3600}
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs: submit actor.yaml asks.jsonl --ledger my.db
     And a command runs: cancel RUN --ledger my.db

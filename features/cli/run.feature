@@ -243,10 +243,10 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     And a command's file "asks.jsonl" of 1 prompts
     And a command's environment has CLAUDE_BATCH_MAX_WAIT = 0.5
     When a command runs: submit actor.yaml asks.jsonl --max-wait 3h
-    And a command runs: resume RUN
+    And a command runs: resume RUN --ledger ledger.db
     Then the command line exits with 3 and says
       """
-      timed out: RUN did not finish within max_wait (500ms): everything is kept
+      timed out: RUN did not finish within max_wait (500ms): everything is kept; continue with `claude-batch resume RUN --ledger ledger.db`
       """
 
   Scenario Outline: Flags rank above the environment, and that above the YAML: <flag> <environment>

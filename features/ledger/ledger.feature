@@ -28,6 +28,7 @@ Feature: The ledger is opened with care
     Then locations are opened as ledgers as follows
       | location                 | error                            |
       | /proc/none/ledger.db     | cannot be                        |
+      | /etc/passwd/ledger.db    | /etc/passwd is not a folder      |
       | nosuchdriver://host/name | a path, or a URL of SQLite or PostgreSQL |
       | postgresql+none://h/n    | a path, or a URL of SQLite or PostgreSQL |
       | sqlite://                | a path, or a URL of SQLite or PostgreSQL |

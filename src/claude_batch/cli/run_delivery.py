@@ -244,14 +244,14 @@ def _conclude(
         if isinstance(error, _NoContact):
             go_on = how_to_reach(provider, run.id, options)
         provider.close()
-        say(f"parked: {error}. Everything stored is kept; {go_on}")
+        say(f"parked: {options.completed(str(error))}. Everything stored is kept; {go_on}")
         return Exit.PARKED
     if error is not None and not isinstance(error, BatchTimeoutError):
         raise error
     # Counting a large run is expensive, so the status at the end of the wait is used throughout.
     status = run.status() if isinstance(outcome, BaseException) else outcome
     if error is not None:
-        say(f"timed out: {error}")
+        say(f"timed out: {options.completed(str(error))}")
         waits = options.completed(status.waiting_for) or "every request has ended"
         say(f"so far: {counts_line(status)}; {waits}")
         if not status.finished:

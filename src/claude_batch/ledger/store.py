@@ -445,7 +445,7 @@ class Ledger:
 
         Raises `FileExistsError` if the target exists, `OSError`, and `LedgerError`.
         """
-        with self._translating_errors("copied"):
+        with self._translating_errors(f"copied to {target}"):
             self.backend.backup(target)
 
     def checkpoint(self) -> bool:

@@ -109,9 +109,10 @@ def halted_error(row: Any, run_id: str, location: str) -> AccountHaltedError:
         if row.halt_reason == "ledger_behind"
         else f"Fix the cause, then run `{remedy} {run_id}` or repeat the call"
     )
-    kept = f"Nothing was marked failed: every request of {run_id} stays queued"
+    then = naming_ledger(then, location)
     return AccountHaltedError(
-        f"sending is halted ({row.halt_reason}): {words}. {kept}. {naming_ledger(then, location)}",
+        f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every "
+        f"request of {run_id} stays queued. {then}",
         reason=row.halt_reason,
         error_type=row.halt_type,
         run_id=run_id,

@@ -97,8 +97,11 @@ class SqliteBackend(Backend):
                 # in it.
                 raise self._emptied(path)
         except OSError as error:
+            why = error.strerror
+            if isinstance(error, FileExistsError):
+                why = f"{path.parent} is not a folder"
             raise LedgerError(
-                f"the ledger {path} cannot be opened: {error.strerror}; "
+                f"the ledger {path} cannot be opened: {why}; "
                 "name another with --ledger or CLAUDE_BATCH_LEDGER"
             ) from None
         # Only SQLite opens an existing ledger. Closing any other descriptor drops the locks of this

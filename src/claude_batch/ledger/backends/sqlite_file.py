@@ -241,6 +241,8 @@ def copy_ledger(engine: Engine, target: Path) -> None:
     with taking_its_place(target) as temporary, closing(engine.raw_connection()) as source:
         driver: Any = source.driver_connection
         with closing(sqlite3.connect(temporary)) as copy:
+            # A journal would stay behind on a full disk, and a copy that fails is removed.
+            copy.execute("PRAGMA journal_mode = OFF")
             driver.backup(copy)
 
 
