@@ -352,8 +352,10 @@ class ConversationMachine(LiveMachine):
         assert isinstance(process, ConversationProcess)
         process.driver._conversations._workbench.helps = True
         process.was_deposed = False
-        with self.verdict.judging():
-            self._look(process, helps=True)
+        self.verdict.begin_judging()
+        self._look(process, helps=True)
+        if not process.was_deposed:
+            self.verdict.end_judging()
 
     @rule()
     def lose_tools(self) -> None:
@@ -385,7 +387,7 @@ class ConversationMachine(LiveMachine):
         self._bury()
         self._converse()
 
-    @rule(batch=st.booleans(), seconds=st.sampled_from([3.0, 61.0]), looks=st.integers(0, 2))
+    @rule(batch=st.booleans(), seconds=st.sampled_from([3.0, 61.0]), looks=st.sampled_from([0, 3]))
     def judge_elsewhere(self, batch: bool, seconds: float, looks: int) -> None:
         """A process has the function for answers that come while another one drives."""
         self.verdict.spoken = ["doubted", "doubted", "final"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -291,11 +290,11 @@ class ConversationVerdict(LiveVerdict):
         self._judging.add(text)
         return None if text.startswith('"final') else f"{text} will not do"
 
-    @contextmanager
-    def judging(self) -> Generator[None]:
-        """A process that does not drive judges, and stores the verdicts."""
+    def begin_judging(self) -> None:
         self._judging.clear()
-        yield
+
+    def end_judging(self) -> None:
+        """A process that does not drive has stored its verdicts since `begin_judging`."""
         self._judged |= self._judging
 
     def _check_judged(self) -> None:
