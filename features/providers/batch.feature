@@ -12,8 +12,8 @@ Feature: ClaudeBatchProvider answers single calls from shared batches
   Scenario Outline: Calls that keep arriving share a batch, up to max_linger: <max_linger>
     Given an API
     And a batch provider with {"linger": 1, "max_linger": <max_linger>}
-    When 25 prompts are asked, one every 0.1 seconds
-    Then all 25 are answered
+    When 50 prompts are asked, one every 0.1 seconds
+    Then all 50 are answered
     And the API <batches>
 
     Examples:
