@@ -17,7 +17,8 @@ import postgres_server
 import psycopg
 from sqlalchemy import make_url
 
-from claude_batch.core.settings import without_password
+from claude_batch.core import settings
+from claude_batch.core.settings import default_ledger, without_password
 from claude_batch.ledger import store
 
 VARIABLE = "FEATURES_POSTGRES"
@@ -94,6 +95,7 @@ def begin() -> None:
     if os.environ[VARIABLE] == "1":
         os.environ[VARIABLE] = postgres_server.shared().url()
     store.open_backend = _open_there
+    settings.is_default_ledger = lambda location: location == shown(default_ledger())
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(_FOR_PROCESSES) not in path:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_FOR_PROCESSES), *path)))

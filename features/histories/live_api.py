@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -88,9 +89,12 @@ class SimulatedLive(LiveClient):
         headers: LaneHeaders,
         *,
         timeout: float,
+        may_leave: Callable[[], bool] = lambda: True,
     ) -> LiveAnswer:
         api = self._api
         api.clock.advance(0.02)
+        if not may_leave():
+            return LiveAnswer(reason="not sent in time", never_left=True)
         plan = api.live_plans.popleft() if api.live_plans else LivePlan()
         if plan.kind == "connect":
             return LiveAnswer(reason="refused", never_left=True)

@@ -125,7 +125,7 @@ def _(context: Context, prompt: str, stream: bool) -> dict[str, Any]:
     )
     received, end = b"", ""
     with socket.create_connection((str(url.hostname), url.port or 80), 60) as connection:
-        connection.sendall(head.encode() + b"\r\n\r\n" + body)
+        connection.sendall(head.encode() + body)
         try:
             while piece := connection.recv(65536):
                 received += piece

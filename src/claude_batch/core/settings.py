@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -435,16 +434,22 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
     return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
 
 
+def is_default_ledger(location: str) -> bool:
+    """Return whether a command uses this ledger if none is named."""
+    try:
+        return without_password(location) == without_password(default_ledger())
+    except LedgerError:  # the variable has no location
+        return False
+
+
 _COMMAND = re.compile("`(claude-batch [^`]+)`")
 
 
 def naming_ledger(message: str, location: str) -> str:
     """Return a message whose commands name their ledger, unless they use it by default."""
-    shown = without_password(location)
-    with suppress(LedgerError):
-        if shown == without_password(default_ledger()):
-            return message
-    flag = f" --ledger {shlex.quote(shown)}"
+    if is_default_ledger(location):
+        return message
+    flag = f" --ledger {shlex.quote(without_password(location))}"
     return _COMMAND.sub(lambda found: f"`{found[1]}{flag}`", message)
 
 
