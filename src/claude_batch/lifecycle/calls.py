@@ -396,6 +396,7 @@ class CallStore:
         if not orphans:
             return calls
         left: list[Call] = []
+        taken: list[int] = []
         for call in calls:
             lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
             waiting = (
@@ -408,13 +409,14 @@ class CallStore:
             orphan = waiting.pop() if call.options.new else waiting.popleft()
             if call.options.retries:  # the first retry of another call must not get its answer
                 flush.rejoined.append(orphan.seq)
-            self._take(tx, orphan.seq, flush)
+            taken.append(orphan.seq)
             self._join(tx, call, orphan.seq, orphan.run_id, flush)
+        self._take_over(tx, taken, flush)
         return left
 
-    def _take(self, tx: Transaction, seq: int, flush: _Flush) -> None:
-        flush.taken_over.append(seq)
-        single_calls.take_over(tx, [seq], self._process)
+    def _take_over(self, tx: Transaction, seqs: Sequence[int], flush: _Flush) -> None:
+        flush.taken_over += seqs
+        single_calls.take_over(tx, seqs, self._process)
 
     def _tried(self, tx: Transaction, calls: Sequence[Call]) -> list[Tried]:
         """Return the requests that the retries among these calls may join."""
@@ -458,7 +460,7 @@ class CallStore:
                 continue
             tried.remove(found)
             flush.rejoined.append(found.seq)
-            self._take(tx, found.seq, flush)
+            self._take_over(tx, [found.seq], flush)
             self._join(tx, call, found.seq, found.run_id, flush)
             call.future.joined = "retry"
         return left
