@@ -411,10 +411,10 @@ class CallStore:
                 flush.rejoined.append(orphan.seq)
             taken.append(orphan.seq)
             self._join(tx, call, orphan.seq, orphan.run_id, flush)
-        self._take_over(tx, taken, flush)
+        self._take(tx, taken, flush)
         return left
 
-    def _take_over(self, tx: Transaction, seqs: Sequence[int], flush: _Flush) -> None:
+    def _take(self, tx: Transaction, seqs: Sequence[int], flush: _Flush) -> None:
         flush.taken_over += seqs
         single_calls.take_over(tx, seqs, self._process)
 
@@ -460,7 +460,7 @@ class CallStore:
                 continue
             tried.remove(found)
             flush.rejoined.append(found.seq)
-            self._take_over(tx, [found.seq], flush)
+            self._take(tx, [found.seq], flush)
             self._join(tx, call, found.seq, found.run_id, flush)
             call.future.joined = "retry"
         return left
