@@ -4,7 +4,7 @@
 
 runs code as `python -c` would, to its end. Its process is a fork, from a process that was itself
 forked when the steps were imported and nothing else had begun: no thread, no server, no engine.
-Importing the package anew takes up to a second of CPU. Scenarios
+Importing the package again takes up to a second of CPU. Scenarios
 about starting, ending or importing start a real interpreter.
 """
 

@@ -75,7 +75,7 @@ class JoinVerdict(OrdersVerdict):
         """The request that each key of a call names, and what it asks."""
         self.callers: dict[int, tuple[str | None, str]] = {}
         """The caller's process (None once the caller has left) and the body of each call without a
-        key whose answer nobody has taken, by row number."""
+        key whose answer no caller has taken, by row number."""
 
     # Orders --------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then there are 3 results in the order of the prompts
     And the run's requests were processed once each
 
-  Scenario: A batch that the ledger has forgotten is nobody's candidate
+  Scenario: A batch that the ledger has forgotten is no candidate
     Given an API
     And a batch provider with {"settling": 0, "drive": false}
     When a sending of 2 prompts has become unknown

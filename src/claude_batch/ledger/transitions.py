@@ -465,7 +465,7 @@ def stop_conversation(tx: Connection, seq: int, sending: int) -> int:
 
 def choose_live(tx: Connection, which: Condition) -> int:
     """Send queued requests to the live API."""
-    # Its reservation is computed anew, at the live price.
+    # Its reservation is computed again, at the live price.
     return _change(tx, which, live=1, reserve=None)
 
 

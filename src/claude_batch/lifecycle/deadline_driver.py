@@ -114,10 +114,11 @@ class Deadlines:
     def _look_at(self, leader: Leader, run: Record, now: float) -> tuple[bool, float]:
         with self._ledger.read() as tx:
             unfinished = queries.unfinished(tx, run.id)
+            outcome = None if unfinished else outcome_of(tx, run)
             seen = run_deadlines.experience(tx, leader.workspace_id)
-        if not unfinished:
+        if outcome is not None:
             with self._ledger.write(leader) as tx:
-                self._conclude(tx, run, outcome_of(tx, run), closed=now)
+                self._conclude(tx, run, outcome, closed=now)
             return True, 0.0
         if run.past_margin is None:
             margin = margin_of(run, unfinished, seen)
