@@ -32,7 +32,7 @@ IN_MEMORY, ENOUGH_MEMORY = "/dev/shm", 6 << 30
 """Linux's folder of files in memory, and the free bytes from which tests keep their files there."""
 
 PROBES = ".ci/coverage_probes.py"
-"""What measures coverage."""
+"""The tool that measures coverage."""
 
 ROBOTS = min(4, 2 * (os.cpu_count() or 1))
 """Robot suites that run side by side. Their tests start processes of their own."""
