@@ -26,7 +26,7 @@ from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.leader_lock import settle_interrupted
 from claude_batch.lifecycle.pending_call import Call, CallOptions
 from claude_batch.lifecycle.waiters import CallFuture, Receipts
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import set_budget
 from claude_batch.providers.reruns import decide_unknown
 from claude_batch.providers.run_writer import RunWriter

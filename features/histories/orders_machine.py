@@ -19,7 +19,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import cancellations
 from claude_batch.ledger.charges import DAY
 from claude_batch.lifecycle.recovery import Refetched
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import set_budget
 from claude_batch.providers.reruns import parse_only, retry_run
 from claude_batch.wire.encoding import parse_custom_id

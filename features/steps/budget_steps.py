@@ -47,7 +47,7 @@ from claude_batch.ledger.store import Leader, Ledger, Transaction
 from claude_batch.ledger.stored_results import NewResult
 from claude_batch.lifecycle.budget_room import most_cost
 from claude_batch.lifecycle.packer import pack_due
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.providers import result_cursor
 from claude_batch.providers.cost_report import set_budget
 from claude_batch.wire import bounds

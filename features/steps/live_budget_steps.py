@@ -16,7 +16,7 @@ import claude_batch as cb
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.schema import charges, params, requests
 from claude_batch.lifecycle.budget_room import most_cost
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 
 use_step_matcher("parse")
 

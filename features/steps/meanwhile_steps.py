@@ -29,7 +29,7 @@ from claude_batch.ledger.schema import workspaces as workspaces_table
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.collection import result_of
 from claude_batch.lifecycle.leader_lock import note_interrupted
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.wire.encoding import custom_id, parse_custom_id
 from claude_batch.wire.messages import decode_line
 

@@ -24,9 +24,9 @@ from staging import QUICK, start_api, until
 from tables import rule
 
 import claude_batch as cb
-from claude_batch import money as prices_module
 from claude_batch.core.answer_parts import Usage
-from claude_batch.money import prices_of
+from claude_batch.money import prices as prices_module
+from claude_batch.money.prices import prices_of
 from claude_batch.wire.messages import decode_line, decode_message
 
 SHORT = {

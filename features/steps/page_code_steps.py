@@ -36,7 +36,7 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.cli.app import group
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.sandbox.fault_plan import load_plan
 
 PLAYED = ("python", "console")

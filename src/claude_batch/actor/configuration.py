@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -36,25 +35,6 @@ from claude_batch.core.errors import ActorConfigurationError, InvalidRequestErro
 from claude_batch.wire.encoding import is_list_of_text, kind_fault, plain_text
 from claude_batch.wire.limits import CAPABILITIES
 from claude_batch.wire.schemas import close_objects, schema_fault
-
-# YAML writer --------------------------------------------------------------------------------------
-
-
-class Dumper(yaml.SafeDumper):
-    """Writes long texts as blocks, and repeats values instead of using anchors."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(  # pyright: ignore[reportUnknownMemberType] - its stubs
-        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
-    )
-
-
-Dumper.add_representer(str, _represent_text)
-
 
 # Keys of the YAML ---------------------------------------------------------------------------------
 
@@ -553,11 +533,13 @@ class ActorConfiguration(BaseModel):
 
     def to_yaml(self) -> str:
         """Return `to_dict` as YAML. Raises `ActorConfigurationError` for unsupported values."""
+        # Imported here, because most programs write no actor, and PyYAML is large.
+        from claude_batch.core.yaml_writer import yaml_of
+
+        written = self.to_dict()
         try:
-            return yaml.dump(
-                self.to_dict(), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100
-            )
-        except yaml.YAMLError as error:
+            return yaml_of(written)
+        except ValueError as error:
             raise ActorConfigurationError(
                 f"actor {self.name} cannot be written as YAML: {error}"
             ) from None

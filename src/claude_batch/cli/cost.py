@@ -106,7 +106,7 @@ def cost_command(
     Every billed result counts, also if its request was sent again. Answers without a price are
     priced now if --prices or a newer genai-prices has one.
     """
-    from claude_batch.money import prices_of
+    from claude_batch.money.prices import prices_of
     from claude_batch.providers.cost_report import cost_of, price_unpriced
     from claude_batch.providers.status import find_run_id
 
@@ -281,7 +281,7 @@ def _set(
     daily: int | None,
     prices: str | None,
 ) -> None:
-    from claude_batch.money import prices_of
+    from claude_batch.money.prices import prices_of
     from claude_batch.providers.cost_report import set_budget
 
     known = prices_of(prices)

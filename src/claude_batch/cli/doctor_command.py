@@ -218,7 +218,7 @@ async def record_sandbox(model: str) -> Record:
 
 def _confirm(model: str, prices: str | None, base_url: str, *, yes: bool) -> None:
     """Print the highest cost, and ask whether to go on. Raises `BadInput` if not."""
-    from claude_batch.money import prices_of
+    from claude_batch.money.prices import prices_of
     from claude_batch.providers.service_record import most_cost
 
     cost = most_cost(model, prices_of(prices), at=time.time())

@@ -229,7 +229,7 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
     """
     from claude_batch.actor.request import RequestEncoders
     from claude_batch.core.batch_processing import resolve_mode
-    from claude_batch.money import prices_of
+    from claude_batch.money.prices import prices_of
     from claude_batch.providers.engine_access import find_credentials
     from claude_batch.providers.estimation import Estimation
 

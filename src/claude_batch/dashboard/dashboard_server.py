@@ -43,7 +43,7 @@ from claude_batch.dashboard.overview_pages import (
 )
 from claude_batch.dashboard.page_renderer import address, render
 from claude_batch.dashboard.run_pages import raw_of, request_page, run_page
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.providers.export import chunks, final_outputs
 from claude_batch.providers.status import find_run_id
 from claude_batch.serving import HostCheck, is_loopback

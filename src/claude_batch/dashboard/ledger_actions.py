@@ -15,7 +15,7 @@ from claude_batch.core.quantities import count_of, nano_dollars, write_usd
 from claude_batch.ledger import cancellations
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.recovery import Refetched
-from claude_batch.money import Prices
+from claude_batch.money.prices import Prices
 from claude_batch.providers.cost_report import set_budget
 from claude_batch.providers.reruns import decide_unknown, parse_only, retry_run
 from claude_batch.providers.status import find_run_id, status_of

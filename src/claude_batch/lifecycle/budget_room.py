@@ -29,7 +29,7 @@ from claude_batch.ledger.budgets import Budget, Waiting
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.store import Leader, Ledger, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
-from claude_batch.money import Prices, prices_of
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.bounds import FileTokens, TokenBound, Unbounded, token_bound
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from claude_batch.lifecycle.pending_call import Call, CallOptions, without_repea
 from claude_batch.lifecycle.threads import EventLoopThread, in_a_thread
 from claude_batch.lifecycle.tool_runner import ConversationSettings, Workbench
 from claude_batch.lifecycle.waiters import CallFuture, Receipts, Waiter, Waiting
-from claude_batch.money import Prices
+from claude_batch.money.prices import Prices
 from claude_batch.wire.encoding import EncodedRequest
 
 if TYPE_CHECKING:

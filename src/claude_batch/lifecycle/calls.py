@@ -52,7 +52,7 @@ from claude_batch.lifecycle.pending_call import (
 )
 from claude_batch.lifecycle.tool_runner import ConversationSettings
 from claude_batch.lifecycle.waiters import Receipts, Waiter
-from claude_batch.money import Prices, prices_of
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.bounds import may_hold_documents
 from claude_batch.wire.encoding import LaneHeaders
 

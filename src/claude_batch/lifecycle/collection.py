@@ -34,7 +34,8 @@ from claude_batch.ledger.stored_results import Members, NewResult, Stored
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import MANY, absence, gap_since, prove, split_lines
-from claude_batch.money import FREE, UNPRICED, Prices
+from claude_batch.money.prices import Prices
+from claude_batch.money.rates import FREE, UNPRICED
 from claude_batch.wire.batches_client import ApiError, RequestCounts, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.error_table import account_reason

@@ -10,7 +10,7 @@ from claude_batch.ledger import workspaces
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.observers import Observers
-from claude_batch.money import Prices, prices_of
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.batches_client import BatchesClient
 
 

@@ -43,7 +43,7 @@ from claude_batch.lifecycle.notices import Noticing, RunWatch, RunWatches
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.threads import DaemonThreads, EventLoopThread
 from claude_batch.lifecycle.tool_runner import ToolFinder, Workbench
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

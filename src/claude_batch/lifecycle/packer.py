@@ -12,7 +12,7 @@ from claude_batch.ledger import batch_contents, budgets, live_calls, unknown_bat
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 from claude_batch.lifecycle.budget_room import Fitting, live_costs, reserve_what_waits
-from claude_batch.money import Prices
+from claude_batch.money.prices import Prices
 from claude_batch.wire.encoding import body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES, MAX_REQUESTS
 

@@ -63,7 +63,7 @@ from claude_batch.lifecycle.polling import (
     split_lines,
     walk,
 )
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line

@@ -44,7 +44,7 @@ from claude_batch.lifecycle.observers import Carriers, checked_observers
 from claude_batch.lifecycle.pending_call import Alone, CallOptions
 from claude_batch.lifecycle.tool_runner import ConversationSettings
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.providers.engine_access import EngineAccess, Opened, find_credentials
 from claude_batch.providers.estimation import Estimate, Estimation
 from claude_batch.providers.keywords import (

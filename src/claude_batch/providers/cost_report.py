@@ -16,7 +16,7 @@ from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.cost_sums import Grouping, Priced, Sums
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import limit, today
-from claude_batch.money import Prices
+from claude_batch.money.prices import Prices
 from claude_batch.wire.messages import UnreadableLine, decode_line
 
 # Cost report --------------------------------------------------------------------------------------

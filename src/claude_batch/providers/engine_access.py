@@ -44,7 +44,7 @@ from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, other_
 from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import price_unpriced
 from claude_batch.providers.status import require_run
 from claude_batch.providers.sync_bridge import Closing

@@ -21,7 +21,8 @@ from claude_batch.core.settings import has_ledger
 from claude_batch.ledger import budgets, cost_sums
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import bound_cost, tokens_of_files
-from claude_batch.money import Prices, Tariff, is_same_model
+from claude_batch.money.prices import Prices, is_same_model
+from claude_batch.money.rates import Tariff
 from claude_batch.providers.middleware_runner import wait_on_a_loop
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.wire.batches_client import (

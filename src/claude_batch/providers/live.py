@@ -60,7 +60,7 @@ from claude_batch.core.settings import from_environment, read_count
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.lifecycle.threads import EventLoopThread, wait_for
 from claude_batch.lifecycle.tool_runner import check_blocking
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
 from claude_batch.providers.live_conversation import converse_live
 from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRunner

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from claude_batch.actor.response import ActorResult
-    from claude_batch.money import Prices
+    from claude_batch.money.prices import Prices
 
 _log = logging.getLogger(__name__)
 

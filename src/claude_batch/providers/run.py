@@ -35,7 +35,7 @@ from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.notices import RunWatch
 from claude_batch.lifecycle.recovery import Refetched, refetch
 from claude_batch.lifecycle.tool_runner import note_asking
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import CostReport, cost_of, set_budget
 from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.export import (

@@ -35,7 +35,7 @@ from claude_batch.ledger.enqueue import NewRun
 from claude_batch.lifecycle.observers import Carriers
 from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.lifecycle.tool_runner import check_blocking
-from claude_batch.money import prices_of
+from claude_batch.money.prices import prices_of
 from claude_batch.providers.document_upload import Uploads
 from claude_batch.providers.engine_access import EngineAccess
 from claude_batch.providers.estimation import Estimate, stored_estimate

@@ -43,7 +43,7 @@ from claude_batch.lifecycle.budget_room import (
 )
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.tool_runner import ConversationSettings, Workbench
-from claude_batch.money import Prices, prices_of
+from claude_batch.money.prices import Prices, prices_of
 from claude_batch.providers.export import is_special
 from claude_batch.providers.middleware_runner import Refusal
 from claude_batch.providers.preflight import Preflight

@@ -18,7 +18,7 @@ import msgspec
 
 from claude_batch.core.quantities import count_of
 from claude_batch.core.terminal import visible
-from claude_batch.money import Prices
+from claude_batch.money.prices import Prices
 from claude_batch.providers.health_checks import versions
 from claude_batch.wire.bounds import token_bound
 from claude_batch.wire.connection import Connection, Disconnected

@@ -125,7 +125,9 @@ class SqliteBackend(Backend):
         return inspect(connection).get_table_names()
 
     def create(self, tx: Connection) -> None:
-        metadata.create_all(tx)
+        # One look instead of one for each table: a process that created them meanwhile has all.
+        if not self.tables(tx):
+            metadata.create_all(tx, checkfirst=False)
 
     def check_place(self) -> None:
         # SQLite keeps the file open, so that a process would not notice otherwise.

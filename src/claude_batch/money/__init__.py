@@ -1,0 +1,1 @@
+"""Prices of models, and what answers cost at them."""

@@ -1,0 +1,207 @@
+"""Prices of models by name: those of the user's price file, and those of ``genai-prices``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from importlib.metadata import version
+from operator import add
+from pathlib import Path
+from typing import Any
+
+from claude_batch.core.answer_parts import Usage
+from claude_batch.money.rates import Charge, Rates, Tariff
+
+_CATEGORIES = (
+    "input_mtok",
+    "output_mtok",
+    "cache_read_mtok",
+    "cache_write_mtok",
+    "cache_write_1h_mtok",
+)
+# The names in genai-prices for the fields of `Rates`, in their order.
+
+DAY = 86400.0
+"""Seconds in a day; prices change between days (UTC)."""
+
+
+class Prices:
+    """Prices of models. Each model is looked up once. Safe to share between threads."""
+
+    def __init__(self, own: Mapping[str, Tariff] | None = None) -> None:
+        """``own`` has prices by model name, which take precedence over all others."""
+        self._own = own or {}
+        self._known: dict[tuple[str, str | None, int], Tariff | None] = {}
+
+    @cached_property
+    def digest(self) -> str:
+        """A text that differs for prices that differ."""
+        listed = version("genai-prices")
+        own = blake2b(repr(sorted(self._own.items())).encode(), digest_size=16)
+        return f"{listed} {own.hexdigest()}"
+
+    def charge(self, model: str, usage: Usage, *, batch: bool, at: float) -> Charge | None:
+        """Return the cost of an answer; None if the model's price or its tokens are unknown.
+
+        ``model`` is the name in the answer. ``at`` is the time of processing (seconds since the
+        epoch). The cost of its advisors is included.
+        """
+        tariff = self.tariff(model, at=at, speed=usage.speed)
+        if tariff is None or usage.is_missing:
+            return None
+        found = tariff.charge(usage, batch=batch)
+        for name, used in usage.advisors:
+            more = self.charge(name, used, batch=batch, at=at)
+            if more is None:
+                return None
+            found = Charge(*map(add, found, more))
+        return found
+
+    def tariff(self, model: str, *, at: float, speed: str | None = None) -> Tariff | None:
+        """Return all prices of a model at a time; None if they are unknown.
+
+        ``at`` is in seconds since the epoch. ``speed`` is the value in `Usage`.
+        """
+        key = (model, speed, int(at // DAY))
+        try:
+            return self._known[key]
+        except KeyError:
+            tariff = self._known[key] = self._find(*key)
+            return tariff
+
+    def possible(self, model: str, *, at: float) -> list[Tariff]:
+        """Return every tariff that an answer may have if this model is requested; often one.
+
+        The answer names the version that the API chose, and a price file may name some versions.
+        """
+        if own := self._of_family(model):
+            return own
+        tariff = self.tariff(model, at=at)
+        return [] if tariff is None else [tariff]
+
+    def _find(self, model: str, speed: str | None, day: int) -> Tariff | None:
+        fast = speed not in (None, "standard")
+        if own := self._of_family(model):
+            # The file has no prices for faster answers.
+            return (
+                None if fast else self._own.get(model) or self._own.get(_undated(model)) or own[0]
+            )
+        return _listed(model, speed if fast else None, day * DAY)
+
+    def _of_family(self, model: str) -> list[Tariff]:
+        """Return the file's prices of any version of a model, the one with most per token first."""
+        if not self._own:
+            return []
+        mine = _family(model)
+        found = [tariff for name, tariff in self._own.items() if _family(name) == mine]
+        return sorted(found, key=lambda tariff: max(tariff.base), reverse=True)
+
+
+_DATE = re.compile(r"[-@](\d{8}|\d{4}-\d{2}-\d{2})$")
+
+
+def _undated(model: str) -> str:
+    """Return ``claude-haiku-4-5`` for ``claude-haiku-4-5-20251001``; other names unchanged."""
+    return _DATE.sub("", model)
+
+
+@lru_cache(maxsize=1024)
+def _family(model: str) -> tuple[str, ...]:
+    """Return what all names of a model have in common.
+
+    It is the same for ``claude-sonnet-4-0``, ``claude-sonnet-4-20250514`` and ``claude-4-sonnet``,
+    or for ``claude-3-5-haiku-latest`` and ``claude-3.5-haiku``.
+    """
+    words = re.split(r"[-.@]", _undated(model.lower()).removesuffix("-latest"))
+    if words[-1] == "0":
+        words.pop()
+    # The order of the numbers tells versions apart: 4-5 is not 5-4.
+    numbers = [word for word in words if word.isdecimal()]
+    return (*sorted(word for word in words if not word.isdecimal()), *numbers)
+
+
+def is_same_model(one: str, other: str) -> bool:
+    """Return whether two names are of one model, whatever their date."""
+    return _family(one) == _family(other)
+
+
+def _listed(model: str, speed: str | None, at: float) -> Tariff | None:
+    """Return the prices of genai-prices.
+
+    It is imported here, because the import takes a quarter of a second.
+    """
+    from genai_prices import Usage as Counted
+    from genai_prices import calc_price
+
+    def prices(context: dict[str, str] | None) -> Any:
+        # Called with zero tokens, because only the prices are needed. They are read once.
+        found = calc_price(
+            Counted(input_tokens=0, output_tokens=0),
+            model,
+            provider_id="anthropic",
+            genai_request_timestamp=datetime.fromtimestamp(at, UTC),
+            price_context=context,
+        )
+        if _family(found.model.id) != _family(model):
+            # Some names are found by how they begin: claude-opus-4-10 is not claude-opus-4-1.
+            raise LookupError(model)
+        return found.model_price
+
+    try:
+        found = prices(None)
+        if speed is not None:
+            standard, found = found, prices({"speed": speed})
+            if found == standard:
+                return None  # no listed price for this speed
+    except (LookupError, ValueError):
+        return None
+    values = [getattr(found, name) for name in _CATEGORIES]
+    if values[0] is None or values[1] is None:
+        return None
+    starts = {tier.start for value in values if hasattr(value, "tiers") for tier in value.tiers}
+    return Tariff.of(
+        Rates.of(*(_price(value, 0) for value in values)),
+        {start: Rates.of(*(_price(value, start + 1) for value in values)) for start in starts},
+        found.web_searches_kcount,
+    )
+
+
+def _price(value: Any, prompt: int) -> Any:
+    """Return the price in dollars per million tokens for a prompt of this many tokens."""
+    if value is None or isinstance(value, Decimal):
+        return value
+    reached = [tier for tier in value.tiers if prompt > tier.start]
+    return max(reached, key=lambda tier: tier.start).price if reached else value.base
+
+
+@lru_cache(maxsize=16)
+def _of_file(path: Path, _state: tuple[int, int]) -> Prices:
+    # Most programs have no price file, and the YAML reader is a thirtieth of the start of `run`.
+    from claude_batch.money.price_file import read_prices
+
+    return Prices(read_prices(path))
+
+
+_listed_only = Prices()
+
+
+def prices_of(path: str | os.PathLike[str] | None = None) -> Prices:
+    """Return the prices of a file, and of ``genai-prices`` for other models; "" for no file.
+
+    A file is read again only when it has changed. Raises `ActorConfigurationError` with file and
+    line.
+    """
+    if not path or not os.fspath(path):
+        return _listed_only
+    file = Path(path).expanduser()
+    try:
+        found = file.stat()
+        state = (found.st_mtime_ns, found.st_size)
+    except OSError:
+        state = (0, 0)  # reading the file raises the error
+    return _of_file(file, state)
