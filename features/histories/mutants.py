@@ -169,9 +169,8 @@ def _nameless() -> AbstractContextManager[object]:
 def _unmindful() -> AbstractContextManager[object]:
     real = recovered_batches._sorted_out
 
-    def without_others(tx: Connection, sendings: Mapping[str, int]) -> Any:
-        waiting, _, sources = real(tx, sendings)
-        return waiting, {}, sources
+    def without_others(*of: Any) -> Any:
+        return real(*of)._replace(others={})
 
     return patch.object(recovered_batches, "_sorted_out", without_others)
 

@@ -660,6 +660,38 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       was adopted, with 3 requests of this ledger
       """
 
+  Scenario: A conversation whose later turn the backup has forgotten does not go on without that turn
+    Given a command's environment has CLAUDE_BATCH_MAX_TURNS = 5
+    And a command's file "asks.jsonl"
+      """
+      {"id": "ends", "prompt": "Search [[sandbox:pause:1]]"}
+      {"id": "goes on", "prompt": "Search more [[sandbox:pause:2]]"}
+      {"id": "fails", "prompt": "Search in vain [[sandbox:pause:1]]"}
+      """
+    And the API has the faults
+      """
+      {"requests": [{"contains": "in vain", "nth": [2], "outcome": "expired"}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      was adopted, with 3 requests of this ledger
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And the command line has written to "out.jsonl"
+      | id      | ok  | says                                                                     |
+      | ends    | yes | Still searching (1).                                                     |
+      | goes on | no  | turns_forgotten                                                          |
+      | fails   | yes | Still searching (1).                                                     |
+    And the API has been paid 6 times, never twice for the same
+
   Scenario: A backup that is restored again before its recovery has ended is still behind
     Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
     And the API has the faults

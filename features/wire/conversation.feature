@@ -25,6 +25,17 @@ Feature: One generator decides what follows an answer of a conversation
       | 0     | 0        | refusal                       |             | end: refused                                                                        |
       | 0     | 0        | model_context_window_exceeded |             | end: window_exceeded                                                                |
 
+  Scenario: Without the turns before an answer, it can only be the last one
+    Given a conversation with the terms {"max_turns": 3, "validation_attempts": 3, "tools": ["ours"], "is_forgotten": true}
+    Then what follows is
+      | turns | rejected | answer           | reply      | what follows                                           |
+      | 1     | 0        | end_turn         | no problem | end: succeeded                                         |
+      | 1     | 0        | end_turn         | a problem  | end: stopped (forgotten), "the ledger was restored"    |
+      | 1     | 0        | tool_use ours    |            | end: stopped (forgotten), "the ledger was restored"    |
+      | 1     | 0        | tool_use callers |            | end: succeeded                                         |
+      | 1     | 0        | pause_turn       |            | end: stopped (forgotten), "the ledger was restored"    |
+      | 1     | 0        | refusal          |            | end: refused                                           |
+
   Scenario: Without functions and without a check, an answer is the last one unless it pauses
     Given a conversation with the terms {"max_turns": 2, "validation_attempts": 1, "tools": null}
     Then what follows is

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         SubmissionUnknownError,
         ToolInterruptedError,
         TurnLimitError,
+        TurnsForgottenError,
     )
     from claude_batch.core.events import Event, Observer
     from claude_batch.core.states import BatchState, RequestState, RunState
@@ -115,6 +116,7 @@ _HOMES = {
         "SubmissionUnknownError",
         "ToolInterruptedError",
         "TurnLimitError",
+        "TurnsForgottenError",
     ),
     "core.events": ("Event", "Observer"),
     "core.batch_processing": ("BatchProcessingMode",),
@@ -195,6 +197,7 @@ __all__ = [
     "SubmissionUnknownError",
     "ToolInterruptedError",
     "TurnLimitError",
+    "TurnsForgottenError",
     "Usage",
     "__version__",
     "client",

@@ -21,7 +21,8 @@
     │   ├── ContextWindowExceededError  it filled the model's context window
     │   └── ConversationStoppedError    its conversation could not continue
     │       ├── TurnLimitError              max_turns is reached
-    │       └── ToolInterruptedError        a tool may have run, but its result is lost
+    │       ├── ToolInterruptedError        a tool may have run, but its result is lost
+    │       └── TurnsForgottenError         the ledger was restored, and lacks earlier turns
     ├── MiddlewareError             a middleware failed at a request or its response
     ├── LiveRequestError            a live (not batched) call failed
     ├── RunNotFoundError            the ledger has no such run, or several
@@ -69,6 +70,7 @@ __all__ = [
     "SubmissionUnknownError",
     "ToolInterruptedError",
     "TurnLimitError",
+    "TurnsForgottenError",
     "request_name",
 ]
 
@@ -418,6 +420,10 @@ class ToolInterruptedError(ConversationStoppedError):
     """
 
 
+class TurnsForgottenError(ConversationStoppedError):
+    """An answer asks for another turn, but the restored ledger lacks the turns before it."""
+
+
 class MiddlewareError(ActorError):
     """A middleware failed at one request or its response; other requests are not affected.
 
@@ -500,6 +506,7 @@ _TYPES: dict[type, str] = {
     MalformedAnswerError: "malformed_answer",
     TurnLimitError: "max_turns",
     ToolInterruptedError: "tool_interrupted",
+    TurnsForgottenError: "turns_forgotten",
     ConversationStoppedError: "too_large",
     SubmissionUnknownError: "submission_unknown",
     LiveRequestError: "no_answer",

@@ -119,9 +119,10 @@ def continuing(
     """Return the requests of a workspace that are between two turns, in order, without texts.
 
     Columns of the request: ``seq``, ``run_id``, ``position``, ``answered_by``, ``disposition``,
-    ``turns``, ``rejected``, ``goes_live`` (its next turn is a live call) and ``cancelled``. Columns
-    of its run: ``tools``, ``max_turns``, ``turn_linger``, ``linger`` and ``validation_attempts``.
-    Columns of the answer's verdict, if there is one: ``judged`` and ``problem``.
+    ``turns``, ``rejected``, ``stopped`` (why no turn can follow), ``goes_live`` (its next turn is a
+    live call) and ``cancelled``. Columns of its run: ``tools``, ``max_turns``, ``turn_linger``,
+    ``linger`` and ``validation_attempts``. Columns of the answer's verdict, if there is one:
+    ``judged`` and ``problem``.
     """
     return list(
         tx.execute(
@@ -133,6 +134,7 @@ def continuing(
                 results.c.disposition,
                 func.coalesce(conversations.c.turns, 0).label("turns"),
                 func.coalesce(conversations.c.rejected, 0).label("rejected"),
+                conversations.c.stopped,
                 or_(requests.c.live.is_not(None), runs.c.live.is_not(None)).label("goes_live"),
                 or_(requests.c.cancelled, runs.c.cancelled.is_not(None)).label("cancelled"),
                 verdicts.c.request_seq.is_not(None).label("judged"),
@@ -246,46 +248,78 @@ def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
     """Queue the next turn of conversations; return how many were still to be queued."""
     queued = 0
     for turn in turns:
-        row = tx.execute(
-            select(results.c.cost, params.c.body, conversations.c.request_seq, requests.c.sendings)
-            .select_from(requests)
-            .join(results, OF_ANSWER)
-            .join(params, params.c.request_seq == requests.c.seq)
-            .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
-            .where(stands_at(turn.seq, turn.answered_by))
-        ).first()
-        if row is None:
+        at = _where_it_stands(tx, turn.seq)
+        if at is None or at.answered_by != turn.answered_by:
             continue
-        step, fault = (0, 1) if turn.rejected else (1, 0)
-        # All that was sent until now was this turn, also what is answered later.
-        consumed = max(turn.answered_by, row.sendings)
-        if row.request_seq is None:
-            tx.execute(
-                insert(conversations).values(
-                    request_seq=turn.seq,
-                    turns=step,
-                    rejected=fault,
-                    consumed=consumed,
-                    cost=row.cost,
-                    first_params=row.body,
-                )
-            )
-        else:
-            tx.execute(
-                update(conversations)
-                .where(conversations.c.request_seq == turn.seq)
-                .values(
-                    turns=conversations.c.turns + step,
-                    rejected=conversations.c.rejected + fault,
-                    consumed=consumed,
-                    cost=conversations.c.cost + row.cost if row.cost is not None else None,
-                    first_params=func.coalesce(conversations.c.first_params, row.body),
-                )
-            )
+        _count_turn(tx, at, rejected=turn.rejected)
         tx.execute(update(params).where(params.c.request_seq == turn.seq).values(body=turn.body))
         transitions.queue_turn(tx, turn.seq, size=len(turn.body), due=due)
         queued += 1
     return queued
+
+
+def note_forgotten_turn(tx: Connection, seq: int) -> None:
+    """Note that the next turn of a conversation was sent, although the ledger does not have it.
+
+    The params of that turn are lost, so an answer to it can end the conversation, but no further
+    turn can follow.
+    """
+    at = _where_it_stands(tx, seq)
+    if at is None:
+        return
+    _count_turn(tx, at, rejected=at.disposition == Disposition.FINAL)
+    mine = conversations.c.request_seq == seq
+    tx.execute(update(conversations).where(mine).values(stopped=Stop.FORGOTTEN))
+
+
+def _where_it_stands(tx: Connection, seq: int) -> Record | None:
+    """Return what is known of a conversation between two turns; None if it is not between two."""
+    return tx.execute(
+        select(
+            requests.c.seq,
+            requests.c.answered_by,
+            requests.c.sendings,
+            results.c.disposition,
+            results.c.cost,
+            params.c.body,
+            conversations.c.request_seq.is_not(None).label("has_turns"),
+        )
+        .select_from(requests)
+        .join(results, OF_ANSWER)
+        .join(params, params.c.request_seq == requests.c.seq)
+        .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
+        .where(requests.c.seq == seq, requests.c.state == RequestState.CONTINUING)
+    ).first()
+
+
+def _count_turn(tx: Connection, at: Record, *, rejected: bool) -> None:
+    """Count the answer that a conversation stands at, because another turn follows it."""
+    step, fault = (0, 1) if rejected else (1, 0)
+    # All that was sent until now was this turn, also what is answered later.
+    consumed = max(at.answered_by, at.sendings)
+    if at.has_turns:
+        tx.execute(
+            update(conversations)
+            .where(conversations.c.request_seq == at.seq)
+            .values(
+                turns=conversations.c.turns + step,
+                rejected=conversations.c.rejected + fault,
+                consumed=consumed,
+                cost=conversations.c.cost + at.cost if at.cost is not None else None,
+                first_params=func.coalesce(conversations.c.first_params, at.body),
+            )
+        )
+        return
+    tx.execute(
+        insert(conversations).values(
+            request_seq=at.seq,
+            turns=step,
+            rejected=fault,
+            consumed=consumed,
+            cost=at.cost,
+            first_params=at.body,
+        )
+    )
 
 
 def stop(tx: Connection, seq: int, sending: int, why: Stop, note: str) -> None:

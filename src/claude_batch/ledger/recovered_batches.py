@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, func, insert, or_, select, update
 
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import charges, transitions
+from claude_batch.ledger import charges, conversations, transitions
 from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.portable_sql import in_chunks
@@ -95,6 +95,7 @@ def adopt_forgotten(
     sendings: Mapping[str, int],
     costs: Mapping[str, int | None],
     *,
+    answered: Collection[str],
     counts: str,
     created: float,
     ended: float,
@@ -102,10 +103,11 @@ def adopt_forgotten(
     """Adopt a forgotten batch at the API; its results are then collected as usual.
 
     ``sendings`` maps the request ids in its lines to their sending numbers. Requests that wait to
-    be sent move into the batch, and so do those of an unknown batch that were sent again. Requests
-    that have an answer, or are in another batch, stay, and their lines are kept. ``costs`` are
-    those of the answers that were billed, None for an unknown one; what requests that are not in
-    the ledger have cost is charged to the day of the batch.
+    be sent move into the batch, and so do those of an unknown batch that were sent again, and
+    conversations between two turns of which it answers a later turn. Requests that have an answer,
+    or are in another batch, stay, and their lines are kept. ``costs`` are those of the answers that
+    were billed, None for an unknown one; what requests that are not in the ledger have cost is
+    charged to the day of the batch. ``answered``: the ids of the requests that succeeded.
     Returns None if the workspace has no lane, and so no request.
     """
     lane_id = tx.scalar(
@@ -113,8 +115,11 @@ def adopt_forgotten(
     )
     if lane_id is None:
         return None
-    waiting, others, sources = _sorted_out(tx, sendings)
+    members = _sorted_out(tx, sendings, answered)
+    waiting, others = members.waiting, members.others
     _leave_unknown(tx, waiting.values())
+    for seq in members.conversing:
+        conversations.note_forgotten_turn(tx, seq)
     result: Any = tx.execute(
         insert(batches).values(
             lane_id=lane_id,
@@ -144,7 +149,8 @@ def adopt_forgotten(
                 batch_id=batch_id, request_seq=seq, sending=sendings[identifier]
             )
         )
-    for source in sources:
+        transitions.pass_over(tx, seq, sendings[identifier])
+    for source in members.sources:
         recount(tx, source)
     recount(tx, batch_id)
     known = len(waiting) + len(others)
@@ -159,13 +165,20 @@ def adopt_forgotten(
     return Claim(batch_id, known, len(sendings) - known)
 
 
-def _sorted_out(
-    tx: Connection, sendings: Mapping[str, int]
-) -> tuple[dict[str, int], dict[str, int], set[int]]:
-    """Sort known requests into waiting ones and others; also return the batches that lose some."""
-    waiting: dict[str, int] = {}
-    others: dict[str, int] = {}
-    sources: set[int] = set()
+class _Members(NamedTuple):
+    """The ledger's requests in a forgotten batch: row numbers by id."""
+
+    waiting: dict[str, int]
+    """Those that take their answers from it."""
+    conversing: list[int]
+    """Those of them whose answer is to a later turn than the ledger has."""
+    others: dict[str, int]
+    sources: set[int]
+    """Batches that lose some of their requests to it."""
+
+
+def _sorted_out(tx: Connection, sendings: Mapping[str, int], answered: Collection[str]) -> _Members:
+    found = _Members({}, [], {}, set())
     for some in in_chunks(sendings):
         rows = tx.execute(
             select(
@@ -190,12 +203,20 @@ def _sorted_out(
         )
         for row in rows:
             # The ledger has the conversation between two turns, but a later turn was already sent.
-            later = row.state == RequestState.CONTINUING and sendings[row.id] > row.answered_by
+            # If that has failed, nothing was paid for, and the conversation goes on from here.
+            conversing = (
+                row.state == RequestState.CONTINUING
+                and sendings[row.id] > row.answered_by
+                and row.id in answered
+            )
             again = row.is_unknown and sendings[row.id] > row.last
-            (waiting if row.waits or later or again else others)[row.id] = row.seq
+            mine = found.waiting if row.waits or conversing or again else found.others
+            mine[row.id] = row.seq
+            if conversing:
+                found.conversing.append(row.seq)
             if row.waits and row.batch_id is not None:
-                sources.add(row.batch_id)
-    return waiting, others, sources
+                found.sources.add(row.batch_id)
+    return found
 
 
 def _leave_unknown(tx: Connection, seqs: Iterable[int]) -> None:

@@ -311,6 +311,12 @@ def adopt(tx: Connection, seq: int, batch_id: int, *, sendings: int) -> None:
     _change(tx, which, batch_id=batch_id, sendings=sendings, **packed)
 
 
+def pass_over(tx: Connection, seq: int, sending: int) -> None:
+    """Let the next turn of a conversation be a later sending than one that has failed."""
+    between = and_(requests.c.seq == seq, requests.c.state == RequestState.CONTINUING)
+    _change(tx, and_(between, requests.c.sendings < sending), sendings=sending)
+
+
 # Waiting for other requests -----------------------------------------------------------------------
 
 

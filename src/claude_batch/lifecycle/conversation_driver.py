@@ -19,7 +19,7 @@ from typing import Literal
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.outcome import Disposition
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import RequestState, Stop
 from claude_batch.ledger import conversations, transitions
 from claude_batch.ledger.conversations import ToolResult
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
@@ -279,7 +279,13 @@ class Conversations:
         most_bytes = MAX_BODY_BYTES - ITEM_OVERHEAD - 20
         flow = converse(
             params,
-            Terms(row.max_turns, row.validation_attempts, tools, most_bytes),
+            Terms(
+                row.max_turns,
+                row.validation_attempts,
+                tools,
+                most_bytes,
+                is_forgotten=row.stopped == Stop.FORGOTTEN,
+            ),
             answer=Answer(Disposition(row.disposition), message_of_line(line)),
             turns=row.turns,
             rejected=row.rejected,

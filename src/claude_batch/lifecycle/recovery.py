@@ -100,6 +100,18 @@ class Recovered:
     """Whether there was nothing to recover, so that nothing was changed."""
 
 
+@dataclass(slots=True)
+class _Lines:
+    """The lines of one batch's results, as far as they are the ledger's, by request id."""
+
+    sendings: dict[str, int] = field(default_factory=dict[str, int])
+    costs: dict[str, int | None] = field(default_factory=dict[str, "int | None"])
+    """Nano-dollars of the answers that were billed, None for an unknown price."""
+    answered: set[str] = field(default_factory=set[str])
+    others: int = 0
+    """Number of lines that are not the ledger's."""
+
+
 def is_whole(ledger: Ledger) -> bool:
     """Return whether the ledger has each sending that its mark counts, and none more.
 
@@ -268,8 +280,7 @@ class _Recovery:
         for remote in later:
             if remote.processing_status == "ended":
                 with contextlib.suppress(ApiError, Unreachable):
-                    sendings, _, _ = await self._answers_in(remote)
-                    if sendings:
+                    if (await self._answers_in(remote)).sendings:
                         return True
         return False
 
@@ -337,30 +348,26 @@ class _Recovery:
             self.found.open[remote.id] = "it is still processing"
             return
         try:
-            sendings, costs, others = await self._answers_in(remote)
+            lines = await self._answers_in(remote)
         except (ApiError, Unreachable) as error:
             self.found.open[remote.id] = f"its results cannot be read: {error}"
             return
-        if others and not sendings:
+        if lines.others and not lines.sendings:
             return  # the batch belongs to somebody else
         counts = remote.counts
         if counts is None or counts.processing > 0:
             self.found.open[remote.id] = "the API does not count its results"
             return
-        missing = counts.finished - len(sendings)
-        if missing > 0 or not sendings:
+        missing = counts.finished - len(lines.sendings)
+        if missing > 0 or not lines.sendings:
             self.found.open[remote.id] = f"{missing} of its results are missing"
             return
-        await self._adopt(remote, sendings, costs)
+        await self._adopt(remote, lines)
 
-    async def _answers_in(
-        self, remote: RemoteBatch
-    ) -> tuple[dict[str, int], dict[str, int | None], int]:
-        """Return the ledger's sendings in a batch, their costs, and the number of other lines."""
-        sendings: dict[str, int] = {}
-        costs: dict[str, int | None] = {}
+    async def _answers_in(self, remote: RemoteBatch) -> _Lines:
+        """Return what the lines of a batch's results say of the ledger's requests."""
+        found = _Lines()
         at = remote.ended or self._ledger.now()
-        others = 0
         async with self._client.results(remote.id) as chunks:
             async for lines in split_lines(chunks):
                 for raw in lines:
@@ -370,17 +377,19 @@ class _Recovery:
                         continue
                     parts = parse_custom_id(line.custom_id)
                     if parts is not None and self._is_ours(parts[0], parts[1]):
-                        sendings[parts[0]] = parts[2]
+                        found.sendings[parts[0]] = parts[2]
+                        if line.outcome == "succeeded":
+                            found.answered.add(parts[0])
                         row = result_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
                         if row.cost != 0:
-                            costs[parts[0]] = row.cost
+                            found.costs[parts[0]] = row.cost
                         continue
                     # A single line may have strayed into our batch; so many without one of ours
                     # have not.
-                    others += 1
-                    if not sendings and others >= FOREIGN_LINES:
-                        return sendings, costs, others
-        return sendings, costs, others
+                    found.others += 1
+                    if not found.sendings and found.others >= FOREIGN_LINES:
+                        return found
+        return found
 
     def _is_ours(self, request_id: str, incarnation: str) -> bool:
         """Return whether a line is of this ledger, perhaps as it was after another recovery."""
@@ -394,34 +403,33 @@ class _Recovery:
         self._ledger.reopen()
         return True
 
-    async def _adopt(
-        self, remote: RemoteBatch, sendings: dict[str, int], costs: dict[str, int | None]
-    ) -> None:
+    async def _adopt(self, remote: RemoteBatch, lines: _Lines) -> None:
         now = self._ledger.now()
         created, ended = remote.created or now, remote.ended or now
         counts = json.dumps(msgspec.to_builtins(remote.counts))
         with self._ledger.write(self._leader) as tx:
-            owner = recovered_batches.unknown_owner(tx, sendings)
+            owner = recovered_batches.unknown_owner(tx, lines.sendings)
             if owner is not None:
                 # The ledger remembers the sending, only not its answer.
                 unknown_batches.adopt(
                     tx, owner, remote.id, how="proved", submitted=created, now=now
                 )
                 collected_batches.mark_ended(tx, [(owner, counts, ended)])
-                claim = recovered_batches.Claim(owner, len(sendings), 0)
+                claim = recovered_batches.Claim(owner, len(lines.sendings), 0)
             else:
                 claim = recovered_batches.adopt_forgotten(
                     tx,
                     self._leader.workspace_id,
                     remote.id,
-                    sendings,
-                    costs,
+                    lines.sendings,
+                    lines.costs,
+                    answered=lines.answered,
                     counts=counts,
                     created=created,
                     ended=ended,
                 )
         if claim is None or claim.strangers:
-            self.found.strangers[remote.id] = claim.strangers if claim else len(sendings)
+            self.found.strangers[remote.id] = claim.strangers if claim else len(lines.sendings)
         if claim is None:
             return
         self.found.adopted[remote.id] = claim.known

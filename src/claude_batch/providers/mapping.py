@@ -22,6 +22,7 @@ from claude_batch.core.errors import (
     SubmissionUnknownError,
     ToolInterruptedError,
     TurnLimitError,
+    TurnsForgottenError,
     request_name,
 )
 from claude_batch.core.quantities import count_of
@@ -81,6 +82,8 @@ def answer_error(
             "run",
             **about,
         )
+    if stopped == "forgotten":
+        return TurnsForgottenError(f"{who}: {note}. {kept}; send the request in a new run", **about)
     return ConversationStoppedError(f"{who}: {note}. {kept}", **about)
 
 

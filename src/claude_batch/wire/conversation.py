@@ -130,6 +130,8 @@ class Terms:
     """Names of the functions that answer calls. `None`: it has none. Empty: they are unknown."""
     most_bytes: int | None = None
     """Most bytes of the params of a later turn."""
+    is_forgotten: bool = False
+    """Whether the params lack turns before the answer, because the ledger was restored."""
 
 
 def converse(
@@ -172,11 +174,15 @@ def _steps(
             rejected += 1
             if rejected >= terms.validation_attempts:
                 return _stop(Stop.INVALID_OUTPUT, problem)
+            if terms.is_forgotten:
+                return _FORGOTTEN
             params = after_rejection(params, message, correction(problem))
         else:
             uses = tool_uses(message) if asks is Disposition.TOOLS else None
             if uses is not None and _are_callers(uses, params, terms.tools or ()):
                 return End(RequestState.SUCCEEDED)
+            if terms.is_forgotten:
+                return _FORGOTTEN
             turns += 1
             if turns >= terms.max_turns:
                 note = f"answer {turns} asks for another turn"
@@ -202,6 +208,13 @@ def _steps(
 
 def _stop(why: Stop, note: str) -> End:
     return End(RequestState.STOPPED, why, note)
+
+
+_FORGOTTEN = _stop(
+    Stop.FORGOTTEN,
+    "its answer asks for another turn, but the ledger was restored from a copy without the turns "
+    "before that answer",
+)
 
 
 def _are_callers(uses: list[ToolUse], params: bytes, ours: Collection[str]) -> bool:
