@@ -187,6 +187,7 @@ def _sorted_out(tx: Connection, sendings: Mapping[str, int], answered: Collectio
                 requests.c.batch_id,
                 requests.c.state,
                 requests.c.answered_by,
+                requests.c.sendings,
                 or_(
                     requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
                     (requests.c.state == RequestState.PACKED)
@@ -210,11 +211,14 @@ def _sorted_out(tx: Connection, sendings: Mapping[str, int], answered: Collectio
                 and row.id in answered
             )
             again = row.is_unknown and sendings[row.id] > row.last
-            mine = found.waiting if row.waits or conversing or again else found.others
+            # An earlier sending may be found after a later one. To move into it would give its
+            # number to the next sending.
+            waits = row.waits and sendings[row.id] > row.sendings
+            mine = found.waiting if waits or conversing or again else found.others
             mine[row.id] = row.seq
             if conversing:
                 found.conversing.append(row.seq)
-            if row.waits and row.batch_id is not None:
+            if waits and row.batch_id is not None:
                 found.sources.add(row.batch_id)
     return found
 
