@@ -660,6 +660,40 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       was adopted, with 3 requests of this ledger
       """
 
+  Scenario: A sending that is found after a later one gives its number to no other
+    Given a command's file "asks.jsonl"
+      """
+      {"id": "one", "prompt": "Busy [[sandbox:errored:overloaded_error]]"}
+      """
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1], "action": {"type": "error", "status": 404}}]}
+      """
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      its results cannot be read
+      """
+    When a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And in the ledger the counts of results are [3]
+    And the API has been paid 0 times, never twice for the same
+
   Scenario: A conversation whose later turn the backup has forgotten does not go on without that turn
     Given a command's environment has CLAUDE_BATCH_MAX_TURNS = 5
     And a command's file "asks.jsonl"
