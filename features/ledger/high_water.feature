@@ -661,7 +661,8 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       """
 
   Scenario: A sending that is found after a later one gives its number to no other
-    Given a command's file "asks.jsonl"
+    Given a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 3
+    And a command's file "asks.jsonl"
       """
       {"id": "one", "prompt": "Busy [[sandbox:errored:overloaded_error]]"}
       """
@@ -671,12 +672,14 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       """
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
     And a command runs: ledger backup copy.db
-    And the API has no faults any more
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [3], "action": {"type": "error", "status": 401}}]}
+      """
     And a command's ledger may send at once
-    And a command runs: advance
-    And a command waits 0.2 seconds
-    And a command runs: advance
-    And a command waits 0.2 seconds
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4
+    When a command waits 0.2 seconds
     And a command's ledger is replaced by "copy.db"
     And the API has the faults
       """
@@ -691,7 +694,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line exits with 0
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 1
-    And in the ledger the counts of results are [3]
+    And in the ledger the counts of results are [4]
     And the API has been paid 0 times, never twice for the same
 
   Scenario: A conversation whose later turn the backup has forgotten does not go on without that turn
