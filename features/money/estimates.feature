@@ -166,7 +166,7 @@ Feature: The cost of a run is estimated before it is sent
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl --confirm-above 0.001
     Then the command line exits with 2 and says
       """
-      estimate for the 2 of 3 requests that are sent: about $0.00
+      estimate for the 2 of 3 requests that are still to be sent: about $0.00
       more than --confirm-above $0.001, and there is no terminal to confirm it on
       Nothing was sent
       """
