@@ -15,9 +15,11 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -34,7 +36,7 @@ from claude_batch.cli.user_messages import EXIT_CODES, print_line, say
 from claude_batch.core.settings import with_schema
 from claude_batch.dashboard import TOKEN_VARIABLE, DashboardSettings
 from claude_batch.gateway import GatewaySettings
-from claude_batch.serving import Readiness
+from claude_batch.serving import Readiness, is_every_address
 
 if TYPE_CHECKING:
     from claude_batch.core.events import Event
@@ -166,7 +168,7 @@ def gateway_command(
         ) from None
     with open_provider(options, observers=[_report_halts]) as provider:
         try:
-            serve(provider, settings, on_start=_announce)
+            serve(provider, settings, on_start=partial(_announce, settings=settings))
         except OSError as error:
             raise _unusable_address(settings.host, settings.port, error) from None
         if options.sandbox:
@@ -175,9 +177,26 @@ def gateway_command(
             say("the gateway has ended; its batches go on, and the next start collects them")
 
 
-def _announce(url: str) -> None:
+def _announce(url: str, *, settings: GatewaySettings) -> None:
     print_line(f"gateway listening on {url}")
-    say(f"set ANTHROPIC_BASE_URL={url} in the programs that use Claude")
+    _warn_of_refused_hosts(settings.host, settings.allowed_hosts)
+    where = ""
+    if is_every_address(settings.host) and settings.allowed_hosts:
+        # No program can call this address: it needs a name of the machine.
+        url = f"http://HOST:{urlsplit(url).port}"
+        where = f"; HOST is localhost or {' or '.join(sorted(settings.allowed_hosts))}"
+    elif is_every_address(settings.host):
+        url = f"http://localhost:{urlsplit(url).port}"
+    say(f"set ANTHROPIC_BASE_URL={url} in the programs that use Claude{where}")
+
+
+def _warn_of_refused_hosts(host: str, allowed: frozenset[str]) -> None:
+    """Report that a server on all addresses serves no other machine, if no host is allowed."""
+    if is_every_address(host) and not allowed:
+        say(
+            "warning: other machines are refused, because no host is allowed: add --allow-host "
+            "NAME, with the name or address of this machine that they use"
+        )
 
 
 # Dashboard ----------------------------------------------------------------------------------------
@@ -253,16 +272,17 @@ def dashboard_command(
         else:
             require_ledger(location)
         try:
-            serve(location, settings, on_start=_announcing(opens=not no_open))
+            serve(location, settings, on_start=_announcing(settings, opens=not no_open))
         except OSError as error:
             raise _unusable_address(host, port, error) from None
     if options.sandbox:
         say("the dashboard has ended; its sandbox and ledger are removed")
 
 
-def _announcing(*, opens: bool) -> Callable[[str], None]:
+def _announcing(settings: DashboardSettings, *, opens: bool) -> Callable[[str], None]:
     def announce(url: str) -> None:
         print_line(f"dashboard listening on {url}")
+        _warn_of_refused_hosts(settings.host, settings.allowed_hosts)
         if opens:
             import webbrowser
 
