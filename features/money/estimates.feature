@@ -210,12 +210,14 @@ Feature: The cost of a run is estimated before it is sent
     And the command line does not say: estimate
 
   Scenario: A budget that cannot reserve a whole run at once is reported before anything is sent
-    Given a command's API
+    Given a command's API with {"latency": 1}
     And a command's file "asks.jsonl" of 4 prompts
     When a command runs: run --model claude-haiku-4-5 --budget 0.03 asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
       a budget of $0.03 cannot reserve $0.04
+      2 requests are held: the run's budget is $0.03, $0 of it spent
+      ; wait for earlier answers, or raise it with `claude-batch budget RUN USD`
       """
     When a command runs: run --model claude-haiku-4-5 --max-tokens 10 --budget 0.03 asks.jsonl -o out.jsonl
     Then the command line exits with 0

@@ -124,6 +124,11 @@ _ALIASES = {
     "batched": "batch_processing",
     "batching": "batch_processing",
     "batch_mode": "batch_processing",
+    "json_schema": "response_format",
+    "output_format": "response_format",
+    "output_schema": "response_format",
+    "response_model": "response_format",
+    "response_schema": "response_format",
     "system": "system_prompt",
 }
 # Too different from the known words for difflib, but too costly to ignore silently.
