@@ -196,6 +196,7 @@ Feature: The command line's own surface: help, version, validation, display
       | not reached     | msgbatch_0001                                             | yes   |
       | not reached     | 2m                                                        | yes   |
       | not reached     | in 45s                                                    | yes   |
+      | not written     | output: o (not written yet; write it with `claude-batch resume run-abcdefghij`) | yes |
       | delivered       | output: o                                                 | yes   |
       | delivered       | not written yet                                           | no    |
       | delivered       | waiting for                                               | no    |

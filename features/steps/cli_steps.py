@@ -600,6 +600,9 @@ def rendered(what: Any) -> str:
 def table_of(run: str) -> Any:
     if run == "delivered":
         return progress.run_details(a_status(waiting_for="", output="o", delivered=1.0))
+    if run == "not written":
+        counts = {RequestState.SUCCEEDED: 1000}
+        return progress.run_details(a_status(counts=counts, waiting_for="", output="o"))
     if run == "not reached":
         return progress.run_details(a_status(batches=(a_batch(1),)), "no contact")
     assert run == "with 25 batches", run
