@@ -132,6 +132,25 @@ Feature: The command line's own surface: help, version, validation, display
       """
     When a command runs: actors validate good.yaml
     Then the command line exits with 0
+    And the command line does not say: has no effect
+    Given a command's file "spare.yaml"
+      """
+      name: tests/spare
+      model: claude-haiku-4-5
+      max_tokens: 9
+      skills: [search]
+      deadline: 2h
+      config: {thinking: {type: enabled}, colour: red}
+      """
+    When a command runs: actors validate spare.yaml
+    Then the command line exits with 0 and says
+      """
+      spare.yaml: actor tests/spare: `thinking` is kept for a host framework, and has no effect here. It belongs under `options`
+      spare.yaml: actor tests/spare: `colour` is kept for a host framework, and has no effect here
+      spare.yaml: actor tests/spare: `deadline` is kept for a host framework, and has no effect here. It belongs under `batch_processing`
+      """
+    And the command line does not say: skills
+    And the command line does not say: max_tokens
     When a command runs: actors validate missing.yaml
     Then the command line exits with 2 and says
       """

@@ -156,6 +156,19 @@ def _misspelled(
             yield (*path, key), f"unknown key `{key}`; did you mean `{meant}`?"
 
 
+def unused_keys(data: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """Yield the keys that are kept for a host but mean nothing here, each with its usual place."""
+    for key in data:
+        if key in _HOST_KEYS or key in _CONFIG_KEYS:
+            continue
+        if key in MESSAGES_PARAMETERS:
+            yield key, "options"
+        elif key in BatchProcessingMode.model_fields:
+            yield key, "batch_processing"
+        else:
+            yield key, None
+
+
 def close_word(key: str, words: tuple[str, ...], *, cutoff: float) -> str | None:
     """Return the known word that ``key`` seems to mean; None for a known or unrelated word."""
     if key in words:
