@@ -32,6 +32,8 @@ Feature: The command line's own surface: help, version, validation, display
       | status --help           | --json                            |
       | actors validate --help  | FILE...                           |
       | doctor --help           | than a cent                       |
+      | doctor --help           | 1  a check found a fault          |
+      | gateway --help          | other machines need one           |
       | sandbox --help          | --results-kept                    |
 
   Scenario: Help of a command with many options has sections, and each setting is in one
@@ -75,6 +77,14 @@ Feature: The command line's own surface: help, version, validation, display
       """
     And the command line does not print: --deadline
     And the command line does not print: --mode
+    When a command runs: dashboard --help
+    Then the command line prints
+      """
+      --ledger PATH|URL
+      --ledger is CLAUDE_BATCH_LEDGER
+      """
+    And the command line does not print: --daily-budget
+    And the command line does not print: interval
 
   Scenario: The commands stand in the order in which people need them
     When a command runs: --help

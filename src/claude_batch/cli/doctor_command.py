@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from claude_batch.cli.options import DURATION, complete_files, option, require_value
 from claude_batch.cli.user_messages import (
-    EXIT_CODES,
     BadInput,
     BadOutput,
     Exit,
@@ -36,7 +35,17 @@ _HOUR = 3600.0
 _POLL_INTERVAL = 30.0
 
 
-@click.command("doctor", epilog=EXIT_CODES)
+_EXIT_CODES = """\b
+Exit codes:
+  0  no check found a fault
+  1  a check found a fault; with --live also: the API differs from the sandbox
+  2  bad usage, or the ledger cannot be used
+  3  with --live: batches were left at the API
+  4  sending is halted, or the API refuses the key
+If several apply, the highest counts."""
+
+
+@click.command("doctor", epilog=_EXIT_CODES)
 @click.option(
     "--live",
     is_flag=True,

@@ -60,6 +60,15 @@ def _address_options(defaults: GatewaySettings | DashboardSettings) -> Callable[
     return lambda command: host(port(command))
 
 
+_allow_host_option = click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="Serve calls to this name or address of the machine too; other machines need one. "
+    "Repeatable.",
+)
+
+
 def _unusable_address(host: str, port: int, error: OSError) -> click.UsageError:
     """Return the error for an address that a server cannot listen on."""
     return click.UsageError(
@@ -122,9 +131,12 @@ _GATEWAY = GatewaySettings()
     metavar="NAME",
     help="Make a token for a caller, add it to --tokens FILE, print it, and exit.",
 )
-@click.option("--allow-host", multiple=True, metavar="NAME", help="Serve this Host header too.")
+@_allow_host_option
 @click.option(
-    "--allow-origin", multiple=True, metavar="ORIGIN", help="Admit calls of this web page."
+    "--allow-origin",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Admit calls of web pages of this origin, such as https://app.example.com; repeatable.",
 )
 @click.option(
     "--sandbox",
@@ -215,7 +227,7 @@ _DASHBOARD = DashboardSettings()
     help="Admit only browsers that log in with it. Required for an address that other machines "
     "reach.",
 )
-@click.option("--allow-host", multiple=True, metavar="NAME", help="Serve this Host header too.")
+@_allow_host_option
 @click.option(
     "--allow-actions",
     is_flag=True,
@@ -328,9 +340,9 @@ def worker_command(
 ) -> None:
     """Send and collect the requests that other programs store.
 
-    Ends with Ctrl-C or SIGTERM. Start as many as you like, on as many machines as reach the ledger:
-    one of them drives each workspace, and another takes over within 15 seconds of its death. The
-    ledger has to be on PostgreSQL for more than one machine.
+    A worker ends at Ctrl-C or SIGTERM. Start as many as you like, on as many machines as reach the
+    ledger: one of them drives each workspace, and another takes over within 15 seconds of its
+    death. Workers on more than one machine need a ledger on PostgreSQL.
     """
     from claude_batch.actor.tools import offer_tools
     from claude_batch.cli.run_delivery import parkable

@@ -467,8 +467,7 @@ class Actor(Closing):
         found: Any = getattr(self._provider, "estimation", None)
         if found is None:
             raise ActorConfigurationError(
-                f"actor {self.name} is answered by {self._named!r}, which estimates no "
-                "costs"
+                f"actor {self.name} is answered by {self._named!r}, which estimates no costs"
             )
         actor, _ = self._shaped(output_format)
         return cast("Estimation", found(actor))

@@ -666,8 +666,10 @@ def run_details(
         written = ""
         if status.delivered is None:
             # A worker that finishes a run does not write its output: it may be another machine's.
-            how = f"; write it with `claude-batch resume {status.run_id}`" if status.finished else ""
-            written = f" (not written yet{how})"
+            written = " (not written yet)"
+            if status.finished:
+                command = f"`claude-batch resume {status.run_id}`"
+                written = f" (not written yet; write it with {command})"
         lines.append(f"output: {status.output}{written}")
     if words := trouble or status.waiting_for:
         lines.append(f"waiting for: {words}")
