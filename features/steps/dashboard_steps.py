@@ -67,6 +67,7 @@ def _(context: Context, settings: dict[str, Any] | None = None) -> None:
 def _(context: Context) -> None:
     context.provider.close()
     make_provider(context)
+    context.provider.advance_sync()  # the API has named the workspace of the key
     context.provider.store(context.actor.configuration, ["Name a splice."]).wait_sync()
 
 
