@@ -22,6 +22,8 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | Batch: true               | did you mean `batch_processing`?                                |
       | systemprompt: x           | did you mean `system_prompt`?                                   |
       | system: x                 | did you mean `system_prompt`?                                   |
+      | output_format: {}         | unknown key `output_format`; did you mean `response_format`?    |
+      | response_model: Invoice   | did you mean `response_format`?                                 |
       | option: {}                | did you mean `options`?                                         |
       | temprature: 1             | did you mean `temperature`?                                     |
       | config: {sytem_prompt: x} | did you mean `system_prompt`?                                   |

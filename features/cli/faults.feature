@@ -66,7 +66,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | estimate --model claude-haiku-4-5 asks.jsonl alien.yaml | one command has one actor, and alien.yaml is an actor too |
       | submit broken.yaml --model claude-haiku-4-5        | but broken.yaml is given too                                 |
       | run actor.yaml asks.jsonl --max-tokens 5           | need --model                                                 |
-      | run actor.yaml asks.jsonl --prompt-column q        | --prompt-column is for CSV files, and no input is one        |
+      | run actor.yaml asks.jsonl --prompt-column q        | --prompt-column is for CSV files, and no input is one: its name ends in .csv. Leave the flag out, or save the table as CSV. Nothing was sent |
       | run actor.yaml asks.jsonl --id-column q            | --id-column is for CSV files, and no input is one            |
       | run actor.yaml empty.jsonl                         | error: empty.jsonl: the input has no requests. Nothing was sent |
       | run actor.yaml doubled.jsonl                       | error: doubled.jsonl:2: request 'a': this key is used twice in the same run |
@@ -144,6 +144,10 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | cancel run-nosuchrun                               | there is no ledger                                          |
       | resume                                             | there is no ledger                                          |
       | shout                                              | No such command                                             |
+      | prune --older-than 30d                             | No such command 'prune'. Did you mean 'ledger prune'?       |
+      | validate actor.yaml                                | No such command 'validate'. Did you mean 'actors validate'? |
+      | list                                               | No such command 'list'. Did you mean 'status'?              |
+      | stop run-nosuchrun                                 | No such command 'stop'. Did you mean 'cancel'?              |
 
   Scenario: Without a key nothing is sent, and the message names the variable
     Given a command's API

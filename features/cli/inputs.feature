@@ -270,6 +270,8 @@ Feature: The command line reads requests from files, and names each fault by its
     Examples:
       | bytes                             | fault                                                           |
       | b'question,n\nwhy,1\n'            | 1: there is no column 'prompt'; the columns are: question, n. Name one with --prompt-column |
+      | b'id;prompt\na;b\n'               | 1: there is no column 'prompt'; the columns are: id;prompt. The fields seem to be separated by semicolons: save the file with commas |
+      | b'id\tprompt\na\tb\n'             | 1: there is no column 'prompt'; the columns are: id	prompt. The fields seem to be separated by tabs: save the file with commas |
       | b''                               | 1: there is no column 'prompt'; the columns are: none                 |
       | b'pr\xff,prompt\na,b\n'            | 1: is not UTF-8 text                                            |
       | b'prompt\na\n"b\nc\nd\n'           | 3: unexpected end of data                                       |

@@ -32,6 +32,8 @@ Feature: The command line's own surface: help, version, validation, display
       | status --help           | --json                            |
       | actors validate --help  | FILE...                           |
       | doctor --help           | than a cent                       |
+      | doctor --help           | 1  a check found a fault          |
+      | gateway --help          | other machines need one           |
       | sandbox --help          | --results-kept                    |
 
   Scenario: Help of a command with many options has sections, and each setting is in one
@@ -75,6 +77,14 @@ Feature: The command line's own surface: help, version, validation, display
       """
     And the command line does not print: --deadline
     And the command line does not print: --mode
+    When a command runs: dashboard --help
+    Then the command line prints
+      """
+      --ledger PATH|URL
+      --ledger is CLAUDE_BATCH_LEDGER
+      """
+    And the command line does not print: --daily-budget
+    And the command line does not print: interval
 
   Scenario: The commands stand in the order in which people need them
     When a command runs: --help
@@ -132,6 +142,25 @@ Feature: The command line's own surface: help, version, validation, display
       """
     When a command runs: actors validate good.yaml
     Then the command line exits with 0
+    And the command line does not say: has no effect
+    Given a command's file "spare.yaml"
+      """
+      name: tests/spare
+      model: claude-haiku-4-5
+      max_tokens: 9
+      skills: [search]
+      deadline: 2h
+      config: {thinking: {type: enabled}, colour: red}
+      """
+    When a command runs: actors validate spare.yaml
+    Then the command line exits with 0 and says
+      """
+      spare.yaml: actor tests/spare: `thinking` is kept for a host framework, and has no effect here. It belongs under `options`
+      spare.yaml: actor tests/spare: `colour` is kept for a host framework, and has no effect here
+      spare.yaml: actor tests/spare: `deadline` is kept for a host framework, and has no effect here. It belongs under `batch_processing`
+      """
+    And the command line does not say: skills
+    And the command line does not say: max_tokens
     When a command runs: actors validate missing.yaml
     Then the command line exits with 2 and says
       """
@@ -196,6 +225,7 @@ Feature: The command line's own surface: help, version, validation, display
       | not reached     | msgbatch_0001                                             | yes   |
       | not reached     | 2m                                                        | yes   |
       | not reached     | in 45s                                                    | yes   |
+      | not written     | output: o (not written yet; write it with `claude-batch resume run-abcdefghij`) | yes |
       | delivered       | output: o                                                 | yes   |
       | delivered       | not written yet                                           | no    |
       | delivered       | waiting for                                               | no    |

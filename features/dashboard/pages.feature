@@ -136,3 +136,13 @@ Feature: The dashboard's pages show the ledger
     And the dashboard's responses are
       | path          | status | words                                   |
       | /ledger       | 503    | The ledger cannot be read               |
+
+  Scenario: A changed key adds no workspace to the page of the ledger
+    When a command's key is changed to "sk-rotated"
+    And a dashboard's ledger is asked anew
+    Then the dashboard's pages say
+      | path    | words                           |
+      | /ledger | Runs 3 …wrkspc_01SandboxDefault |
+    And no page of the dashboard says
+      | path    | words       |
+      | /ledger | workspace 2 |

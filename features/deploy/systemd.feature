@@ -8,10 +8,12 @@ Feature: The units of deploy/systemd run the commands as the pages say
     Then the services, after a change, have problems as follows
       | service | this                  | becomes               | problem                                          |
       | worker  |                       |                       |                                                  |
+      | gateway |                       |                       |                                                  |
       | nightly |                       |                       |                                                  |
       | resume  |                       |                       |                                                  |
       | worker  | /bin/claude-batch     | /bin/python           | it starts …/bin/python                           |
       | worker  | claude-batch worker   | claude-batch workers  | …there is no command 'workers'…                  |
+      | gateway | --allow-host          | --allow-hosts         | …No such option…--allow-hosts…                   |
       | nightly | -o %S                 | --oh %S               | …No such option…--oh…                            |
       | resume  | ProtectHome=yes       | ProtectHome=no        | ProtectHome is no                                |
       | worker  | UMask=0077            | # no UMask            | UMask is not set                                 |
@@ -21,14 +23,14 @@ Feature: The units of deploy/systemd run the commands as the pages say
 
   Scenario: A service starts again if that helps, by the exit codes of the reference
     Then the services start again as follows
-      | end     | worker | nightly | resume |
-      | 0       | no     | no      | no     |
-      | 1       | yes    | no      | no     |
-      | 2       | no     | no      | no     |
-      | 3       | yes    | yes     | yes    |
-      | 4       | no     | no      | no     |
-      | SIGKILL | yes    | yes     | yes    |
-      | SIGTERM | no     | no      | no     |
+      | end     | worker | gateway | nightly | resume |
+      | 0       | no     | no      | no      | no     |
+      | 1       | yes    | yes     | no      | no     |
+      | 2       | no     | no      | no      | no     |
+      | 3       | yes    | yes     | yes     | yes    |
+      | 4       | no     | no      | no      | no     |
+      | SIGKILL | yes    | yes     | yes     | yes    |
+      | SIGTERM | no     | no      | no      | no     |
 
   Scenario: The nightly run is killed, starts again, and pays for nothing twice
     Given a command's API with {"latency": 2}
@@ -75,3 +77,15 @@ Feature: The units of deploy/systemd run the commands as the pages say
     And the service worker starts
     Then it ends with 3
     And it starts again
+
+  Scenario: A gateway answers callers of its name, and ends with the machine
+    Given a PostgreSQL server
+    And a command's API
+    And a ledger on that server
+    And the files that the units name, with 3 prompts
+    When a command runs: gateway --tokens state/claude-batch/tokens --new-token ann
+    And the service gateway starts
+    Then it answers a call of "gateway.example.com" with the new token, and refuses one of "gateway.test"
+    When it is ended by SIGTERM
+    Then it ends with 0
+    And it does not start again

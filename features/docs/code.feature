@@ -65,6 +65,7 @@ Feature: Every block of code on every page is run or checked
       | bash     | python examples/gone.py          | …there is no examples/gone.py…        |
       | bash     | systemctl start claude-batch-gone.service | …there is no claude-batch-gone.service… |
       | bash     | sudo -u claude-batch claude-batch stat | …there is no command 'stat'… |
+      | bash     | (set -a; . /etc/claude-batch/gone.env) | …there is no gone.env… |
       | bash     | kubectl apply -f deploy/gone     | …there is no deploy/gone…             |
       | bash     | kubectl exec deployment/claude-batch-worker -- claude-batch stat | …there is no command 'stat'… |
       | bash     | docker run --rm claude-batch runn x | …there is no command 'runn'…           |

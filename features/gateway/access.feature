@@ -187,6 +187,32 @@ Feature: Who may call the gateway, and how much
       | {"host": "0.0.0.0"} | --tokens FILE |
       | {"ping": 0}         | must not be 0 |
 
+  Scenario: A gateway on all addresses names the hosts by which it is called
+    Given a command's API
+    When a command runs: gateway --tokens no/tokens --new-token ann
+    Then the command line exits with 2 and says
+      """
+      no/tokens: its folder does not exist; make it first
+      """
+    When a command runs: gateway --tokens tokens --host 0.0.0.0 --port 0
+    Then the command line exits with 2 and says
+      """
+      --tokens tokens: there is no such file. Make it, with the first caller's token: claude-batch gateway --tokens tokens --new-token NAME
+      """
+    When a command runs: gateway --tokens tokens --new-token ann
+    And a command's process is a gateway until it gets SIGTERM: gateway --tokens tokens --host 0.0.0.0 --port 0
+    Then the command line says
+      """
+      warning: other machines are refused, because no host is allowed: add --allow-host NAME, with the name or address of this machine that they use
+      set ANTHROPIC_BASE_URL=http://localhost:PORT in the programs that use Claude
+      """
+    When a command's process is a gateway until it gets SIGTERM: gateway --tokens tokens --host 0.0.0.0 --port 0 --allow-host gateway.test
+    Then the command line says
+      """
+      set ANTHROPIC_BASE_URL=http://HOST:PORT in the programs that use Claude; HOST is localhost or gateway.test
+      """
+    And the command line does not say: other machines are refused
+
   Scenario: The gateway is not its own API
     Given a command's API
     And a command's environment has ANTHROPIC_BASE_URL = http://localhost:18788

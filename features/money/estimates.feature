@@ -166,7 +166,7 @@ Feature: The cost of a run is estimated before it is sent
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl --confirm-above 0.001
     Then the command line exits with 2 and says
       """
-      estimate for the 2 of 3 requests that are sent: about $0.00
+      estimate for the 2 of 3 requests that are still to be sent: about $0.00
       more than --confirm-above $0.001, and there is no terminal to confirm it on
       Nothing was sent
       """
@@ -210,12 +210,14 @@ Feature: The cost of a run is estimated before it is sent
     And the command line does not say: estimate
 
   Scenario: A budget that cannot reserve a whole run at once is reported before anything is sent
-    Given a command's API
+    Given a command's API with {"latency": 1}
     And a command's file "asks.jsonl" of 4 prompts
     When a command runs: run --model claude-haiku-4-5 --budget 0.03 asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
       a budget of $0.03 cannot reserve $0.04
+      2 requests are held: the run's budget is $0.03, $0 of it spent
+      ; wait for earlier answers, or raise it with `claude-batch budget RUN USD`
       """
     When a command runs: run --model claude-haiku-4-5 --max-tokens 10 --budget 0.03 asks.jsonl -o out.jsonl
     Then the command line exits with 0

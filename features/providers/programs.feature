@@ -217,6 +217,40 @@ Feature: Programs of every kind may ask an actor
       [1]
       """
 
+  Scenario: A provider with the five names that actors need keeps no runs, and its actor reports it
+    Given an API
+    When this program runs
+      """
+      class Echo:
+          capabilities = cb.ProviderCapabilities()
+
+          async def respond(self, actor, request, *, key=None, keep=False): ...
+
+          async def respond_all(self, actor, requests, *, ordered=True): ...
+
+          async def aclose(self): ...
+
+          def close(self): ...
+
+
+      registry = cb.ProviderRegistry()
+      registry.register("echo", Echo)
+      echo = cb.ActorConfiguration(name="tests/echo", model="any", provider="echo")
+      actor = cb.Actor(echo, registry.for_actor(echo))
+      print(actor)
+      for ask in (actor.submit_sync, actor.estimate_sync):
+          try:
+              ask(["one"])
+          except cb.ActorConfigurationError as error:
+              print(error)
+      """
+    Then the program has printed
+      """
+      Actor('tests/echo', provider='Echo')
+      actor tests/echo is answered by 'Echo', which keeps no runs; use respond or respond_all, or name `provider: anthropic`
+      actor tests/echo is answered by 'Echo', which estimates no costs
+      """
+
   Scenario: A host names a chat model with the name of its provider
     Given an API
     When this program runs

@@ -175,3 +175,24 @@ Feature: The registry finds who answers for an actor
       | acme    | acme | acme:provider | from claude_batch import ClaudeProvider as provider |
     And a registry with the provider "mine"
     Then the registry's names are "mine"
+
+  Scenario: A command names Python for an actor of a package's provider
+    Given packages with the providers
+      | package | name | object        | module                                              |
+      | acme    | acme | acme:provider | from claude_batch import ClaudeProvider as provider |
+    And a command's API
+    And a command's file "asks.jsonl"
+      """
+      "one"
+      """
+    And a command's file "actor.yaml"
+      """
+      name: tests/alien
+      provider: Acme
+      model: any
+      """
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 2 and says
+      """
+      error: actor tests/alien is answered by the provider 'acme'. Commands answer actors of `provider: anthropic` alone; use this one from Python, with cb.load_actor
+      """

@@ -466,6 +466,22 @@ def _(context: Context, name: str, count: int, words: str) -> None:
         context.run_id = found[0]
 
 
+@when("a command's process is a gateway until it gets SIGTERM: {words}")
+def _(context: Context, words: str) -> None:
+    process = spawn(context, words)
+    assert process.stdout is not None and process.stderr is not None
+    port = process.stdout.readline().rpartition(":")[2].strip()
+    errors = ""
+    while "ANTHROPIC_BASE_URL" not in errors and (line := process.stderr.readline()):
+        errors += line
+    process.send_signal(signal.SIGTERM)
+    printed, more = process.communicate(timeout=20)
+    context.errors = (errors + more).replace(f":{port}", ":PORT")
+    context.ended = SimpleNamespace(
+        exit_code=process.returncode, stdout=printed, output=context.errors
+    )
+
+
 SLOW = ("anthropic", "sqlalchemy", "starlette", "httpx2", "asyncio", "yaml", "rich")
 
 
@@ -584,6 +600,9 @@ def rendered(what: Any) -> str:
 def table_of(run: str) -> Any:
     if run == "delivered":
         return progress.run_details(a_status(waiting_for="", output="o", delivered=1.0))
+    if run == "not written":
+        counts = {RequestState.SUCCEEDED: 1000}
+        return progress.run_details(a_status(counts=counts, waiting_for="", output="o"))
     if run == "not reached":
         return progress.run_details(a_status(batches=(a_batch(1),)), "no contact")
     assert run == "with 25 batches", run

@@ -341,7 +341,7 @@ def _commands(line: str) -> Iterator[list[str]]:
 
 def _check_command(words: list[str]) -> Iterator[str]:
     name, *arguments = words
-    match Path(name).name, arguments:
+    match Path(name).name or name, arguments:
         case "claude-batch", _:
             yield from parse_problems(arguments)
         case "pip", ["install", *wanted]:
@@ -365,8 +365,11 @@ def _check_command(words: list[str]) -> Iterator[str]:
             yield from _check_deployed(words)
         case "sudo", ["-u", "claude-batch", *command]:
             yield from _check_command(command)
-        case "systemd-sysusers", []:
+        case ("systemd-sysusers", []) | ("set", ["-a"]):
             pass
+        case ".", [path]:
+            if not (ROOT / "deploy/systemd" / Path(path).name).is_file():
+                yield f"there is no {Path(path).name}"
         case "procrastinate", ["--app=fleet.app", *wanted]:
             # features/postgres/procrastinate.feature runs both.
             if wanted not in (["schema", "--apply"], ["worker"]):

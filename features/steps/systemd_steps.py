@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 from behave import given, then, when
 from behave.runner import Context
 from page_code_steps import known_variables, parse_problems
@@ -138,7 +139,7 @@ def starts_again(name: str, end: str) -> bool:
 @rule("the services start again")
 def _(context: Context, end: str) -> dict[str, bool]:
     assert {str(int(code)) for code in Exit} <= {row["end"] for row in context.table}
-    return {name: starts_again(name, end) for name in ("worker", "nightly", "resume")}
+    return {name: starts_again(name, end) for name in context.table.headings[1:]}
 
 
 # Commands
@@ -160,6 +161,7 @@ def _(context: Context, name: str) -> None:
         "%S": str(Path("state").absolute()),
         "/etc/claude-batch": str(Path("etc").absolute()),
         "/srv/reviews": str(Path("srv").absolute()),
+        "--host 0.0.0.0": "--host 127.0.0.1 --port 0",
     }
 
     def here(text: str) -> str:
@@ -200,6 +202,25 @@ def _(context: Context, name: str) -> None:
 def _(context: Context, name: str) -> None:
     until(lambda: any(call["route"] == "create" for call in context.api.log()))
     context.process.send_signal(signal.Signals[name])
+
+
+@when("it is ended by {name}")
+def _(context: Context, name: str) -> None:
+    context.process.send_signal(signal.Signals[name])
+
+
+@then('it answers a call of "{host}" with the new token, and refuses one of "{other}"')
+def _(context: Context, host: str, other: str) -> None:
+    said = Path(f"{context.service}.log")
+    until(lambda: "ANTHROPIC_BASE_URL" in said.read_text())
+    found = re.search(r"listening on (\S+)", said.read_text())
+    assert found, said.read_text()
+    question = {"role": "user", "content": "Name a knot."}
+    body = {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [question]}
+    for name, status in ((host, 200), (other, 421)):
+        headers = {"x-api-key": context.ended.stdout.strip(), "host": name}
+        answer = httpx2.post(f"{found[1]}/v1/messages", json=body, headers=headers, timeout=60)
+        assert answer.status_code == status, answer.text
 
 
 @then("it ends with {code:d}")

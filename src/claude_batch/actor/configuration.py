@@ -104,6 +104,11 @@ _ALIASES = {
     "batched": "batch_processing",
     "batching": "batch_processing",
     "batch_mode": "batch_processing",
+    "json_schema": "response_format",
+    "output_format": "response_format",
+    "output_schema": "response_format",
+    "response_model": "response_format",
+    "response_schema": "response_format",
     "system": "system_prompt",
 }
 # Too different from the known words for difflib, but too costly to ignore silently.
@@ -129,6 +134,19 @@ def _misspelled(
         meant = _ALIASES.get(key.lower()) or close_word(key, words, cutoff=0.8)
         if meant is not None:
             yield (*path, key), f"unknown key `{key}`; did you mean `{meant}`?"
+
+
+def unused_keys(data: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """Yield the keys that are kept for a host but mean nothing here, each with its usual place."""
+    for key in data:
+        if key in _HOST_KEYS or key in _CONFIG_KEYS:
+            continue
+        if key in MESSAGES_PARAMETERS:
+            yield key, "options"
+        elif key in BatchProcessingMode.model_fields:
+            yield key, "batch_processing"
+        else:
+            yield key, None
 
 
 def close_word(key: str, words: tuple[str, ...], *, cutoff: float) -> str | None:

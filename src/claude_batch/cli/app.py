@@ -49,6 +49,23 @@ _HOMES = {
 """Where each command is, in the order in which people need them."""
 
 
+_MEANT = {
+    "backup": "ledger backup",
+    "confirm-key": "ledger confirm-key",
+    "copy": "ledger copy",
+    "prune": "ledger prune",
+    "recover": "ledger recover",
+    "validate": "actors validate",
+    "continue": "resume",
+    "list": "status",
+    "ls": "status",
+    "stop": "cancel",
+    "wait": "resume",
+    "watch": "status --watch",
+}
+"""What a command that does not exist probably means, if its spelling does not show it."""
+
+
 class _Commands(Mapping[str, click.Command]):
     """The commands. The module of one is imported when it is asked for.
 
@@ -94,6 +111,16 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with _shown_safely(), printing_errors(), printing_notices():
             return super().invoke(ctx)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            if (meant := _MEANT.get(error.command_name)) is None:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order in which people need them

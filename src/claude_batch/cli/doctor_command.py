@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from claude_batch.cli.options import DURATION, complete_files, option, require_value
 from claude_batch.cli.user_messages import (
-    EXIT_CODES,
     BadInput,
     BadOutput,
     Exit,
@@ -36,7 +35,17 @@ _HOUR = 3600.0
 _POLL_INTERVAL = 30.0
 
 
-@click.command("doctor", epilog=EXIT_CODES)
+_EXIT_CODES = """\b
+Exit codes:
+  0  no check found a fault
+  1  a check found a fault; with --live also: the API differs from the sandbox
+  2  bad usage, or the ledger cannot be used
+  3  with --live: batches were left at the API
+  4  sending is halted, or the API refuses the key
+If several apply, the highest counts."""
+
+
+@click.command("doctor", epilog=_EXIT_CODES)
 @click.option(
     "--live",
     is_flag=True,
@@ -309,7 +318,8 @@ def validate_command(files: tuple[str, ...]) -> None:
     """Check actors' files; exit with 0 if all are valid, else with 2.
 
     Every error is reported with its line and remedy. A prompt is encoded with each actor as well,
-    because its options and documents are read only then.
+    because its options and documents are read only then. Keys that are kept for a host framework
+    and not used are named.
     """
     from claude_batch.actor.loader import ActorLoader
 
@@ -322,7 +332,24 @@ def validate_command(files: tuple[str, ...]) -> None:
             code = Exit.USAGE
         else:
             print_line(f"{file}: fine")
+            for note in _unused(file):
+                say(note)
     raise SystemExit(code)
+
+
+def _unused(file: str) -> Iterator[str]:
+    """Yield a note for each key of a valid file's actors that has no effect here."""
+    from claude_batch.actor.configuration import unused_keys
+    from claude_batch.actor.loader import ActorLoader
+
+    for actor in ActorLoader.load_all(file):
+        if actor.type == "llm":
+            for key, place in unused_keys({**(actor.config or {}), **(actor.model_extra or {})}):
+                remedy = "" if place is None else f". It belongs under `{place}`"
+                yield (
+                    f"{file}: actor {actor.name}: `{key}` is kept for a host framework, and has no "
+                    f"effect here{remedy}"
+                )
 
 
 def _use_faults(file: str) -> Iterator[str]:

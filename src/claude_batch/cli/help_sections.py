@@ -84,10 +84,16 @@ SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _SECTION_OF: Final = {name: title for title, names in SECTIONS.items() for name in names}
 
-_ENVIRONMENT: Final = (
-    "Most settings can be environment variables too: --poll-interval is "
-    f"{ENVIRONMENT_PREFIX}POLL_INTERVAL. A flag overrides its variable."
-)
+_READING: Final = {"ledger", "prices"}
+"""Settings that a command uses which only reads a ledger."""
+
+
+def _environment(flag: str) -> str:
+    variable = ENVIRONMENT_PREFIX + flag.replace("-", "_").upper()
+    return (
+        f"Most settings can be environment variables too: --{flag} is {variable}. A flag overrides "
+        "its variable."
+    )
 
 
 def _options(parameters: Iterable[click.Parameter]) -> Iterator[click.Option]:
@@ -108,7 +114,9 @@ class SectionedCommand(click.Command):
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
-        unused = unused_flags(self.name or "")
+        unused = {*unused_flags(self.name or "")}
+        if self.name == "dashboard":
+            unused |= _SECTION_OF.keys() - _READING
         for option in _options(self.params):
             option.hidden = option.hidden or option.name in unused
             option.show_envvar = option.show_envvar and option.envvar not in _variables(option)
@@ -125,4 +133,6 @@ class SectionedCommand(click.Command):
                 with formatter.section(title):
                     formatter.write_dl(records)
         formatter.write_paragraph()
-        formatter.write_text(_ENVIRONMENT)
+        shown = {option.name for option in _options(self.params) if not option.hidden}
+        example = "poll-interval" if "poll_interval" in shown else "ledger"
+        formatter.write_text(_environment(example))

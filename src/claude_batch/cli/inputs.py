@@ -86,7 +86,10 @@ class Inputs:
         self._are_documents = self._check_kinds(instructed)
         for flag, column in (("--prompt-column", prompt_column), ("--id-column", id_column)):
             if column is not None and not any(map(_is_csv, self._files)):
-                raise BadInput(f"{flag} is for CSV files, and no input is one; leave it out")
+                raise BadInput(
+                    f"{flag} is for CSV files, and no input is one: its name ends in .csv. Leave "
+                    "the flag out, or save the table as CSV"
+                )
         self.begun: float = time.time()
         self._at: tuple[str, int | None] = ("", None)
         self.count: int = 0
@@ -246,7 +249,7 @@ class Inputs:
                     if name is not None and name not in columns:
                         raise BadInput(
                             f"{path}:1: there is no column {name!r}; the columns are: "
-                            f"{', '.join(columns) or 'none'}. Name one with {flag}"
+                            f"{', '.join(columns) or 'none'}. {_column_remedy(columns, flag)}"
                         )
                 for name in (self._prompt_column, self._id_column or "id"):
                     if columns.count(name) > 1:
@@ -375,6 +378,15 @@ class _Item(NamedTuple):
 
 def _holds_prompts(path: str) -> bool:
     return path == "-" or path.lower().endswith(_JSON_LINES) or _is_csv(path)
+
+
+def _column_remedy(columns: list[str], flag: str) -> str:
+    """Return what to do about a missing column of a CSV; ``flag`` names another one."""
+    if len(columns) == 1:
+        for character, name in ((";", "semicolons"), ("\t", "tabs")):
+            if character in columns[0]:
+                return f"The fields seem to be separated by {name}: save the file with commas"
+    return f"Name one with {flag}"
 
 
 def _is_csv(path: str) -> bool:

@@ -111,10 +111,10 @@ def backup_command(file: str | None, ledger: str | None) -> None:
 def copy_command(file: str, url: str | None) -> None:
     """Move the ledger in FILE to PostgreSQL.
 
-    From then on only the ledger on the server is used: FILE stays as it is, but every command
-    refuses it. Without URL, the ledger is moved to the URL in CLAUDE_BATCH_LEDGER; other users of
-    the machine can read the arguments of a command. End other programs that use FILE before. After
-    an interruption, repeat the command.
+    First end all programs that use FILE. From then on only the ledger on the server is used: FILE
+    stays as it is, but every command refuses it. Without URL, the ledger is moved to the URL in
+    CLAUDE_BATCH_LEDGER; other users of the machine can read the arguments of a command. After an
+    interruption, repeat the command.
     """
     from claude_batch.ledger.transfer import move_ledger
 

@@ -45,6 +45,8 @@ from claude_batch.cli.user_messages import (
 )
 from claude_batch.core.errors import (
     AccountHaltedError,
+    ActorConfigurationError,
+    ActorError,
     InvalidRequestError,
     PreflightError,
     ProviderNotFoundError,
@@ -150,7 +152,7 @@ class Asked:
             actor = ActorLoader.load(first)
             actor.require_answerable()
             if actor.resolved_provider not in CLAUDE_PROVIDERS:
-                raise ProviderNotFoundError(actor.resolved_provider, CLAUDE_PROVIDERS)
+                raise _foreign_provider(actor)
             return actor, self.arguments[1:]
         self._refuse_actor()
         written: dict[str, Any] = {
@@ -174,6 +176,20 @@ class Asked:
                 f"--model is given instead of ACTOR, but {first} is given too. Leave out --model "
                 f"to use this actor, or leave out {first}"
             )
+
+
+def _foreign_provider(actor: ActorConfiguration) -> ActorError:
+    """Return the error of an actor that another provider than Claude's answers."""
+    from claude_batch.actor.configuration import CLAUDE_PROVIDERS
+    from claude_batch.providers.registry import default_registry
+
+    name = actor.resolved_provider
+    if name not in default_registry.names():
+        return ProviderNotFoundError(name, CLAUDE_PROVIDERS)
+    return ActorConfigurationError(
+        f"actor {actor.name} is answered by the provider {name!r}. Commands answer actors of "
+        "`provider: anthropic` alone; use this one from Python, with cb.load_actor"
+    )
 
 
 def _refuse_second_actor(path: str) -> None:
@@ -273,7 +289,7 @@ def _estimate_line(found: Estimate, count: int, *, is_sampled: bool) -> str:
     part = ""
     if found.requests < count:
         verb = "is" if found.requests == 1 else "are"
-        part = f" for the {found.requests:,} of {count:,} requests that {verb} sent"
+        part = f" for the {found.requests:,} of {count:,} requests that {verb} still to be sent"
     if len(found.unpriced) and not found.cost:
         return f"estimate{part}: unknown, {_unpriced(found)}"
     live = "live" if found.way == "live" else f"live {dollars(found.live_cost)}"

@@ -15,9 +15,11 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -34,7 +36,7 @@ from claude_batch.cli.user_messages import EXIT_CODES, print_line, say
 from claude_batch.core.settings import with_schema
 from claude_batch.dashboard import TOKEN_VARIABLE, DashboardSettings
 from claude_batch.gateway import GatewaySettings
-from claude_batch.serving import Readiness
+from claude_batch.serving import Readiness, is_every_address
 
 if TYPE_CHECKING:
     from claude_batch.core.events import Event
@@ -56,6 +58,15 @@ def _address_options(defaults: GatewaySettings | DashboardSettings) -> Callable[
         help="TCP port; 0 takes a free one.",
     )
     return lambda command: host(port(command))
+
+
+_allow_host_option = click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="Serve calls to this name or address of the machine too; other machines need one. "
+    "Repeatable.",
+)
 
 
 def _unusable_address(host: str, port: int, error: OSError) -> click.UsageError:
@@ -120,9 +131,12 @@ _GATEWAY = GatewaySettings()
     metavar="NAME",
     help="Make a token for a caller, add it to --tokens FILE, print it, and exit.",
 )
-@click.option("--allow-host", multiple=True, metavar="NAME", help="Serve this Host header too.")
+@_allow_host_option
 @click.option(
-    "--allow-origin", multiple=True, metavar="ORIGIN", help="Admit calls of this web page."
+    "--allow-origin",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Admit calls of web pages of this origin, such as https://app.example.com; repeatable.",
 )
 @click.option(
     "--sandbox",
@@ -166,7 +180,7 @@ def gateway_command(
         ) from None
     with open_provider(options, observers=[_report_halts]) as provider:
         try:
-            serve(provider, settings, on_start=_announce)
+            serve(provider, settings, on_start=partial(_announce, settings=settings))
         except OSError as error:
             raise _unusable_address(settings.host, settings.port, error) from None
         if options.sandbox:
@@ -175,9 +189,26 @@ def gateway_command(
             say("the gateway has ended; its batches go on, and the next start collects them")
 
 
-def _announce(url: str) -> None:
+def _announce(url: str, *, settings: GatewaySettings) -> None:
     print_line(f"gateway listening on {url}")
-    say(f"set ANTHROPIC_BASE_URL={url} in the programs that use Claude")
+    _warn_of_refused_hosts(settings.host, settings.allowed_hosts)
+    where = ""
+    if is_every_address(settings.host) and settings.allowed_hosts:
+        # No program can call this address: it needs a name of the machine.
+        url = f"http://HOST:{urlsplit(url).port}"
+        where = f"; HOST is localhost or {' or '.join(sorted(settings.allowed_hosts))}"
+    elif is_every_address(settings.host):
+        url = f"http://localhost:{urlsplit(url).port}"
+    say(f"set ANTHROPIC_BASE_URL={url} in the programs that use Claude{where}")
+
+
+def _warn_of_refused_hosts(host: str, allowed: frozenset[str]) -> None:
+    """Report that a server on all addresses serves no other machine, if no host is allowed."""
+    if is_every_address(host) and not allowed:
+        say(
+            "warning: other machines are refused, because no host is allowed: add --allow-host "
+            "NAME, with the name or address of this machine that they use"
+        )
 
 
 # Dashboard ----------------------------------------------------------------------------------------
@@ -196,7 +227,7 @@ _DASHBOARD = DashboardSettings()
     help="Admit only browsers that log in with it. Required for an address that other machines "
     "reach.",
 )
-@click.option("--allow-host", multiple=True, metavar="NAME", help="Serve this Host header too.")
+@_allow_host_option
 @click.option(
     "--allow-actions",
     is_flag=True,
@@ -253,16 +284,17 @@ def dashboard_command(
         else:
             require_ledger(location)
         try:
-            serve(location, settings, on_start=_announcing(opens=not no_open))
+            serve(location, settings, on_start=_announcing(settings, opens=not no_open))
         except OSError as error:
             raise _unusable_address(host, port, error) from None
     if options.sandbox:
         say("the dashboard has ended; its sandbox and ledger are removed")
 
 
-def _announcing(*, opens: bool) -> Callable[[str], None]:
+def _announcing(settings: DashboardSettings, *, opens: bool) -> Callable[[str], None]:
     def announce(url: str) -> None:
         print_line(f"dashboard listening on {url}")
+        _warn_of_refused_hosts(settings.host, settings.allowed_hosts)
         if opens:
             import webbrowser
 
@@ -308,9 +340,9 @@ def worker_command(
 ) -> None:
     """Send and collect the requests that other programs store.
 
-    Ends with Ctrl-C or SIGTERM. Start as many as you like, on as many machines as reach the ledger:
-    one of them drives each workspace, and another takes over within 15 seconds of its death. The
-    ledger has to be on PostgreSQL for more than one machine.
+    A worker ends at Ctrl-C or SIGTERM. Start as many as you like, on as many machines as reach the
+    ledger: one of them drives each workspace, and another takes over within 15 seconds of its
+    death. Workers on more than one machine need a ledger on PostgreSQL.
     """
     from claude_batch.actor.tools import offer_tools
     from claude_batch.cli.run_delivery import parkable

@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import secrets
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -78,6 +79,8 @@ def add_token(path: Path, name: str) -> str:
             # A token that was revoked by hand may have left a last line without an end.
             begins = "" if not text or text.endswith("\n") else "\n"
             file.write(f"{begins}{name} sha256:{_hashed(token)}\n")
+    except FileNotFoundError:
+        raise ActorConfigurationError(f"{path}: its folder does not exist; make it first") from None
     except OSError as error:
         raise ActorConfigurationError(f"{path}: {error.strerror}") from None
     return token
@@ -111,6 +114,12 @@ class TokenFile:
             if stamp == self._stamp:
                 return
             text = self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise ActorConfigurationError(
+                f"--tokens {self._path}: there is no such file. Make it, with the first caller's "
+                f"token: claude-batch gateway --tokens {shlex.quote(str(self._path))} --new-token "
+                "NAME"
+            ) from None
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise ActorConfigurationError(f"--tokens {self._path}: {reason}") from None

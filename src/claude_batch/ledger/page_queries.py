@@ -19,6 +19,7 @@ from claude_batch.ledger.schema import (
     batch_runs,
     batches,
     conversations,
+    credentials,
     lanes,
     params,
     requests,
@@ -124,8 +125,14 @@ def ledger_counts(tx: Connection) -> LedgerCounts:
 
 
 def workspace_rows(tx: Connection) -> list[Record]:
-    """Return all workspaces, oldest first."""
-    return list(tx.execute(select(workspaces).order_by(workspaces.c.id)))
+    """Return the workspaces, oldest first.
+
+    A key that turned out to belong to another workspace leaves an empty row, which is left out.
+    """
+    lane = select(lanes.c.id).where(lanes.c.workspace_id == workspaces.c.id)
+    key = select(credentials.c.fingerprint).where(credentials.c.workspace_id == workspaces.c.id)
+    used = or_(workspaces.c.name.is_not(None), lane.exists(), key.exists())
+    return list(tx.execute(select(workspaces).where(used).order_by(workspaces.c.id)))
 
 
 # Batches ------------------------------------------------------------------------------------------

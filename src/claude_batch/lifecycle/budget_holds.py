@@ -51,8 +51,10 @@ class Held(NamedTuple):
             "actor": f"raise it with `claude-batch budget --actor {self.name} USD`",
             "day": "raise it with `claude-batch budget --daily USD`",
         }[self.scope]
-        if not self.for_good and self.scope == "day":
-            change = f"wait for the next day, or {change}"
+        if not self.for_good:
+            # Answers are awaited, and most of them cost less than was reserved for them.
+            waits = "wait for the next day" if self.scope == "day" else "wait for earlier answers"
+            change = f"{waits}, or {change}"
         return f"{words}the smallest may cost {write_usd(self.needed)}; {change}"
 
 

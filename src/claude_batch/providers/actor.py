@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 import msgspec
 
-from claude_batch.actor.configuration import ActorConfiguration, checked_schema
+from claude_batch.actor.configuration import (
+    CLAUDE_PROVIDERS,
+    ActorConfiguration,
+    checked_schema,
+)
 from claude_batch.actor.loader import ActorLoader
 from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
 from claude_batch.actor.request import RequestLike, Requests, check_requests
@@ -417,7 +421,7 @@ class Actor(Closing):
             if self._other is None:
                 if self._registry is None:
                     raise ActorConfigurationError(
-                        f"actor {self.name} is answered by {self._provider.name!r}, which has no "
+                        f"actor {self.name} is answered by {self._named!r}, which has no "
                         f"ledger, so a call cannot set `{setting}`. Load the actor with "
                         "cb.load_actor, or bind it to a ClaudeBatchProvider"
                     )
@@ -463,8 +467,7 @@ class Actor(Closing):
         found: Any = getattr(self._provider, "estimation", None)
         if found is None:
             raise ActorConfigurationError(
-                f"actor {self.name} is answered by {self._provider.name!r}, which estimates no "
-                "costs"
+                f"actor {self.name} is answered by {self._named!r}, which estimates no costs"
             )
         actor, _ = self._shaped(output_format)
         return cast("Estimation", found(actor))
@@ -535,13 +538,21 @@ class Actor(Closing):
         return found
 
     def _no_runs(self, what: str) -> ActorConfigurationError:
+        if self._configuration.resolved_provider in CLAUDE_PROVIDERS:
+            remedy = f"write `batch_processing: true` in its YAML to {what}"
+        else:
+            remedy = "use respond or respond_all, or name `provider: anthropic`"
         return ActorConfigurationError(
-            f"actor {self.name} is answered by {self._provider.name!r}, which keeps no runs; "
-            f"write `batch_processing: true` in its YAML to {what}"
+            f"actor {self.name} is answered by {self._named!r}, which keeps no runs; {remedy}"
         )
 
+    @property
+    def _named(self) -> str:
+        """Return the name of the provider, or its class's: an actor needs no name of it."""
+        return getattr(self._provider, "name", type(self._provider).__name__)
+
     def __repr__(self) -> str:
-        return f"Actor({self.name!r}, provider={self._provider.name!r})"
+        return f"Actor({self.name!r}, provider={self._named!r})"
 
 
 def _estimated(estimation: Estimation, requests: Iterable[RequestLike], offline: bool) -> Estimate:

@@ -663,7 +663,13 @@ def run_details(
     if status.label is not None:
         lines.append(f"label: {status.label}")
     if status.output is not None:
-        written = "" if status.delivered is not None else " (not written yet)"
+        written = ""
+        if status.delivered is None:
+            # A worker that finishes a run does not write its output: it may be another machine's.
+            written = " (not written yet)"
+            if status.finished:
+                command = f"`claude-batch resume {status.run_id}`"
+                written = f" (not written yet; write it with {command})"
         lines.append(f"output: {status.output}{written}")
     if words := trouble or status.waiting_for:
         lines.append(f"waiting for: {words}")

@@ -27,6 +27,14 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_every_address(host: str) -> bool:
+    """Return whether a server on an address listens on all addresses of its machine."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
 class HostCheck:
     """Decides by the ``Host`` header whether a call is for this server.
 
