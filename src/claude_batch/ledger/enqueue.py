@@ -44,6 +44,7 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import insert_many
 from claude_batch.ledger.uploaded_files import drop_run_files
+from claude_batch.ledger.workspaces import present_workspace
 
 if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
@@ -115,6 +116,7 @@ def ensure_lane(
     tx: Connection, workspace_id: int, api_version: str, betas: str, user_profile: str
 ) -> int:
     """Return the lane of these headers in this workspace; create it if it is new."""
+    workspace_id = present_workspace(tx, workspace_id)
     where = (
         lanes.c.workspace_id == workspace_id,
         lanes.c.api_version == api_version,
@@ -144,7 +146,7 @@ def begin_run(tx: Connection, run: NewRun) -> str:
             id=run_id,
             kind=run.kind,
             actor=run.actor,
-            workspace_id=run.workspace_id,
+            workspace_id=present_workspace(tx, run.workspace_id),
             label=run.label,
             output=run.output,
             **run.forms._asdict(),
@@ -187,7 +189,8 @@ def add_judge(tx: Connection, run_id: str, process: str, *, workspace_id: int, n
 
     A process examines only the workspace of its key.
     """
-    here = select(runs.c.id).where(runs.c.id == run_id, runs.c.workspace_id == workspace_id)
+    mine = runs.c.workspace_id == present_workspace(tx, workspace_id)
+    here = select(runs.c.id).where(runs.c.id == run_id, mine)
     if tx.execute(here).first() is not None:
         new = upsert(judges).values(run_id=run_id, process=process, seen=now)
         again = new.on_conflict_do_update(index_elements=["run_id", "process"], set_={"seen": now})

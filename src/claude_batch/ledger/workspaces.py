@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, case, delete, func, insert, or_, select, update
 
 from claude_batch.core.states import BatchState
-from claude_batch.ledger.portable_sql import put_meta
+from claude_batch.ledger.portable_sql import drop_meta, put_meta
 from claude_batch.ledger.schema import batches, credentials, lanes, meta, requests, runs, workspaces
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.uploaded_files import move_files
@@ -44,6 +44,24 @@ def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
     return workspace_id
 
 
+def present_workspace(tx: Connection, workspace_id: int) -> int:
+    """Return the row of a workspace, after the merges since its number was read.
+
+    A process may have read the number before its key's row was merged, and would store what nobody
+    drives.
+    """
+    while True:
+        value = tx.scalar(select(meta.c.value).where(meta.c.name == _merged(workspace_id)))
+        if value is None:
+            return workspace_id
+        workspace_id = int(value)
+
+
+def _merged(workspace_id: int) -> str:
+    """Return the name of the metadata that has the row into which this one was merged."""
+    return f"merged_workspace_{workspace_id}"
+
+
 def _add_workspace(tx: Connection, **values: str) -> int:
     result: Any = tx.execute(insert(workspaces).values(epoch=0, **values))
     return int(result.inserted_primary_key[0])
@@ -71,7 +89,7 @@ def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: st
         # one.
         other = _add_workspace(tx, base_url=row.base_url, name=name)
     elif row.name is None:
-        _move_lanes(tx, workspace_id, other)
+        _merge(tx, workspace_id, other)
     tx.execute(
         update(credentials)
         .where(credentials.c.base_url == row.base_url, credentials.c.fingerprint == fingerprint)
@@ -116,7 +134,7 @@ def join_workspaces(tx: Connection, *, source: int, target: int, name: str | Non
     ``name`` is the API's name of the workspace, if it is known for ``source``. Any driver of either
     row is deposed.
     """
-    _move_lanes(tx, source, target)
+    _merge(tx, source, target)
     tx.execute(
         update(credentials).where(credentials.c.workspace_id == source).values(workspace_id=target)
     )
@@ -126,6 +144,13 @@ def join_workspaces(tx: Connection, *, source: int, target: int, name: str | Non
         # The emptied row loses its name first, because a name must lead to one row.
         tx.execute(update(workspaces).where(workspaces.c.id == source).values(name=None))
         tx.execute(update(workspaces).where(workspaces.c.id == target).values(name=name))
+
+
+def _merge(tx: Connection, source: int, target: int) -> None:
+    """Move everything out of a row that no credential has from now on."""
+    _move_lanes(tx, source, target)
+    drop_meta(tx, _merged(target))  # so that no two rows lead to each other
+    put_meta(tx, _merged(source), target)
 
 
 def _move_lanes(tx: Connection, source: int, target: int) -> None:

@@ -505,7 +505,7 @@ class Opened(Closing):
         own, ledger = self._session().workspace_id, self._engine.ledger
         with ledger.read() as tx:
             theirs = workspaces.workspace_row(tx, queries.run_row(tx, run_id).workspace_id)
-            ours = workspaces.workspace_row(tx, own)
+            ours = workspaces.workspace_row(tx, workspaces.present_workspace(tx, own))
         if theirs.id != ours.id:
             raise other_key_error(run_id, ledger.location, theirs.name, ours.name)
 

@@ -206,6 +206,7 @@ class RunWaiter:
             # Not the batches themselves: a run may have a thousand.
             counts = queries.requests_of_batches(tx, self._run_id)
             theirs = workspaces.workspace_row(tx, row.workspace_id)
+            own = workspaces.present_workspace(tx, own)
             ours = theirs if theirs.id == own else workspaces.workspace_row(tx, own)
             under_way = any(state in UNDER_WAY for state in counts)
             held = None if under_way else held_of(tx, self._run_id, self._engine.ledger.now())

@@ -198,7 +198,6 @@ class RunWriter:
             address: hashlib.blake2b(each, digest_size=20)
             for address, each in (elsewhere or {}).items()
         }
-        self._lanes: dict[LaneHeaders, int] = {}
         self._keys: set[str] = set()
         self._switches: list[int] = []
         """The positions from which requests have no key, or have keys again, in turns."""
@@ -372,7 +371,7 @@ class RunWriter:
         if not self._pending:
             return
         pending, self._pending, self._pending_bytes = self._pending, [], 0
-        self._lanes = self.ledger.apply(lambda tx: self._store(tx, pending))
+        self.ledger.apply(lambda tx: self._store(tx, pending))
         self._has_contexts = self._has_contexts or bool(self._contexts)
         self._contexts.clear()
         self._stored += len(pending)
@@ -380,12 +379,12 @@ class RunWriter:
             self._on_stored(self._stored)
         reach(CrashPoint.DURING_STORE_CHUNK)
 
-    def _store(self, tx: Transaction, pending: Sequence[_Pending]) -> dict[LaneHeaders, int]:
-        """Store requests once; return the lanes that are known then."""
-        # A copy: what this transaction inserts may be lost with it.
-        lanes = dict(self._lanes)
+    def _store(self, tx: Transaction, pending: Sequence[_Pending]) -> None:
+        """Store requests once."""
         if enqueue.stored_count(tx, self.run_id) > self._stored:
-            return lanes  # they are stored; only the answer of the COMMIT was lost
+            return  # they are stored; only the answer of the COMMIT was lost
+        # Not kept between transactions: another process may merge the key's workspace meanwhile.
+        lanes: dict[LaneHeaders, int] = {}
         new: list[NewRequest] = []
         headers, lane_id = None, 0
         ids = new_request_ids(len(pending))
@@ -415,7 +414,6 @@ class RunWriter:
             # Positions within this flush become row numbers.
             shift = first - self._stored
             enqueue.add_contexts(tx, [(shift + at, each) for at, each in self._contexts])
-        return lanes
 
     def _lane(self, tx: Transaction, headers: LaneHeaders, lanes: dict[LaneHeaders, int]) -> int:
         lane_id = lanes.get(headers)
