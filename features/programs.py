@@ -114,7 +114,6 @@ def start(
         null = os.open(os.devnull, os.O_RDWR)
         stack.callback(os.close, null)
         keyboard, screen = (_number(each, own, null) for own, each in enumerate((stdin, stdout)))
-        complaints = screen if stderr == subprocess.STDOUT else _number(stderr, 2, null)
         ours_in = ours_out = None
         if stdin == subprocess.PIPE:
             keyboard, ours_in = os.pipe()
@@ -122,6 +121,7 @@ def start(
         if stdout == subprocess.PIPE:
             ours_out, screen = os.pipe()
             stack.callback(os.close, screen)
+        complaints = screen if stderr == subprocess.STDOUT else _number(stderr, 2, null)
         order = {
             "script": script,
             "words": ["-c", *words],
@@ -255,6 +255,8 @@ def _become(order: dict[str, Any], streams: list[int]) -> NoReturn:
         exec(order["script"], main.__dict__)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
         code = 1
