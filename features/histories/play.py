@@ -61,11 +61,14 @@ _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
 
 @contextmanager
 def _always_alike() -> Generator[None]:
-    """Draw the same histories whatever modules there are.
+    """Draw the same histories whatever modules there are, unless new ones are wanted.
 
     Hypothesis also draws constants that it finds in the sources of all local modules. A change of
     any step, and of where the package is installed, would lead to other histories.
     """
+    if "HISTORIES" in os.environ:
+        yield
+        return
     with patch.object(providers, "_get_local_constants", Constants):
         yield
 
