@@ -8,10 +8,13 @@ import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 import hypothesis
 import ledgers_on_postgres
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from hypothesis.stateful import run_state_machine_as_test
 
 from claude_batch.core.errors import LedgerError
@@ -54,6 +57,20 @@ FRESH_STARTS, A_FEW = 40, 25
 """So many times so many histories are played to find out a mutant."""
 
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
+
+
+@contextmanager
+def _always_alike() -> Generator[None]:
+    """Draw the same histories whatever modules there are, unless new ones are wanted.
+
+    Hypothesis also draws constants that it finds in the sources of all local modules. A change of
+    any step, and of where the package is installed, would lead to other histories.
+    """
+    if "HISTORIES" in os.environ:
+        yield
+        return
+    with patch.object(providers, "_get_local_constants", Constants):
+        yield
 
 
 @contextmanager
@@ -101,7 +118,7 @@ def play(
     if mutant is not None:
         broken = MUTANTS[mutant].breaking()
         hypothesis.seed(seed)(machine)
-    with _quiet(), in_memory() as folder, staged(Path(folder)) as template, broken:
+    with _always_alike(), _quiet(), in_memory() as folder, staged(Path(folder)) as template, broken:
         machine.template = template
         try:
             run_state_machine_as_test(

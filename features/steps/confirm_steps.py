@@ -8,11 +8,10 @@ import select
 import shlex
 import signal
 import subprocess
-import sys
 
+import programs
 from behave import when
 from behave.runner import Context
-from cli_steps import search_path
 
 _TYPED = {"y": b"y\n", "n": b"n\n", "Ctrl-D": b"\x04"}
 
@@ -20,12 +19,12 @@ _TYPED = {"y": b"y\n", "n": b"n\n", "Ctrl-D": b"\x04"}
 @when('a command\'s question "{question}" is answered with {answer}: {words}')
 def _(context: Context, question: str, answer: str, words: str) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "claude_batch", *shlex.split(words)],
+    process = programs.start(
+        *(programs.COMMAND, *shlex.split(words)),
         stdin=theirs,
         stdout=subprocess.DEVNULL,
         stderr=theirs,
-        env={**os.environ, "PYTHONPATH": search_path(), "TERM": "dumb"},
+        env={**os.environ, "TERM": "dumb"},
     )
     os.close(theirs)
     shown = b""

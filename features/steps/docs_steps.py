@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
 import runpy
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import programs
 from behave import then, when
 from behave.runner import Context
 from pages import ROOT, page
@@ -45,7 +46,8 @@ def _(context: Context) -> None:
     assert words[0] == ".venv/bin/claude-batch", words
     reviews = context.tmp / words[words.index("-o") + 1]
     words[words.index("-o") + 1] = str(reviews)
-    done = run(["-m", "claude_batch", *words[1:]], ROOT)
+    with contextlib.chdir(ROOT):
+        done = programs.run(programs.COMMAND, *words[1:], timeout=120)
     assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
     lines = [json.loads(line) for line in reviews.read_text("utf-8").splitlines()]
     modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.py"))
@@ -56,10 +58,14 @@ def _(context: Context) -> None:
 # Example programs
 
 
-def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=120
-    )
+EXAMPLE = """
+import runpy, sys
+from pathlib import Path
+del sys.argv[0]
+sys.path[0] = str(Path(sys.argv[0]).parent)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a file as `python FILE` does."""
 
 
 def run_example(program: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -68,7 +74,8 @@ def run_example(program: str, folder: Path = ROOT) -> subprocess.CompletedProces
     for pattern in [word for word in arguments if "*" in word]:
         at = arguments.index(pattern)
         arguments[at : at + 1] = sorted(map(str, folder.glob(pattern)))
-    return run([str(ROOT / "examples" / name), *arguments], folder)
+    with contextlib.chdir(folder):
+        return programs.run(EXAMPLE, str(ROOT / "examples" / name), *arguments, timeout=120)
 
 
 @when("the README's reader runs the example {program} twice")

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
+import programs
 import shapes
 from behave import given, then, when
 from behave.runner import Context
@@ -35,6 +36,7 @@ from claude_batch.lifecycle.answer_judges import LONGEST_JUDGING
 
 ASKS = """
 import asyncio, json, sys, time
+import programs
 import shapes
 import claude_batch as cb
 name, settings = sys.argv[1], json.loads(sys.argv[2])
@@ -74,10 +76,9 @@ def _(context: Context, words: str) -> None:
 
 @given("a program that asks for a {name:w} with {settings:JsonObject}")
 def _(context: Context, name: str, settings: dict[str, Any]) -> None:
-    path = os.pathsep.join((*sys.path, os.environ.get("PYTHONPATH", "")))
-    program = subprocess.Popen(
-        [sys.executable, "-c", ASKS, name, json.dumps(settings)],
-        env={**os.environ, "PYTHONPATH": path, shapes.Considered.FOLDER: str(context.tmp)},
+    program = programs.start(
+        *(ASKS, name, json.dumps(settings)),
+        env={**os.environ, shapes.Considered.FOLDER: str(context.tmp)},
         stdout=subprocess.PIPE,
         text=True,
     )

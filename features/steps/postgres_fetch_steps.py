@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 
+import programs
 from behave import given, then, when
 from behave.runner import Context
 from postgres_ledger_steps import end, wait_for
@@ -37,8 +37,8 @@ def _(context: Context, count: int) -> None:
     at_api = select(batches.c.id).where(batches.c.state == BatchState.IN_PROGRESS)
     until(lambda: len(ledger_values(at_api)) == count // REQUESTS)
     before = _first_calls(context)
-    command = [sys.executable, "-m", "claude_batch", "worker", "--ledger", context.url]
-    worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = ("worker", "--ledger", context.url)
+    worker = programs.start(programs.COMMAND, *words, stderr=subprocess.DEVNULL)
     context.add_cleanup(end, worker)
     context.worker = worker
     until(lambda: _first_calls(context) > before)

@@ -20,6 +20,7 @@ from pathlib import Path
 import cutting_proxy
 import pgbouncer
 import postgres_server
+import programs
 from behave import given, then, when
 from behave.runner import Context
 from cli_steps import command
@@ -228,17 +229,14 @@ def _(context: Context, flags: str) -> None:
     context.workers = []
     for number in (1, 2):
         log = Path(f"worker-{number}.log")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "claude_batch", "worker", *flags.split()],
-            stdin=subprocess.DEVNULL,
-            stdout=log.open("wb"),
-            stderr=subprocess.STDOUT,
-        )
+        words = ("worker", *flags.split())
+        with log.open("wb") as said:
+            process = programs.start(programs.COMMAND, *words, stdout=said, stderr=said)
         context.add_cleanup(end, process)
         context.workers.append((process, log))
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: programs.Program) -> None:
     process.kill()
     process.wait()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+import programs
 import psycopg
 from behave import given, then, when
 from behave.runner import Context
@@ -334,7 +335,7 @@ def _(context: Context, fate: str) -> None:
     if "processes" in context:
         for each in context.processes.values():
             each.leader.release()
-    other = subprocess.Popen([sys.executable, "-c", SITTING], stdout=subprocess.PIPE)
+    other = programs.start(SITTING, stdout=subprocess.PIPE)
     context.add_cleanup(end, other)
     assert other.stdout is not None
     assert other.stdout.readline() == b"True\n"

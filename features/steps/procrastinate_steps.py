@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import programs
 from behave import given, then, when
 from behave.runner import Context
 from postgres_ledger_steps import driving, end, wait_for
@@ -18,7 +18,12 @@ from tables import rule
 from claude_batch.core.errors import ActorConfigurationError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/procrastinate/fleet.py"
-PROGRAM = [sys.executable, "-m", "procrastinate", "--app=fleet.app"]
+PROGRAM = """
+import runpy, sys
+sys.argv[0] = "procrastinate"
+runpy.run_module("procrastinate", run_name="__main__")
+"""
+APP = "--app=fleet.app"
 
 
 @given("{count:d} workers of procrastinate")
@@ -32,24 +37,21 @@ def _(context: Context, count: int, tools: str = "") -> None:
         assert with_tools != text
         (folder / "fleet.py").write_text(with_tools)
     environment = {**os.environ, "JOBS_URL": context.postgres.url()}
-    subprocess.run([*PROGRAM, "schema", "--apply"], env=environment, cwd=folder, check=True)
     context.workers = []
-    for number in range(count):
-        log = folder / f"worker-{number}.log"
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                [*PROGRAM, "worker"],
-                env=environment,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-        context.add_cleanup(end, process)
-        context.workers.append((process, log))
+    with contextlib.chdir(folder):
+        done = programs.run(PROGRAM, APP, "schema", "--apply", env=environment)
+        assert done.returncode == 0, done.stderr
+        for number in range(count):
+            log = folder / f"worker-{number}.log"
+            with log.open("wb") as file:
+                process = programs.start(
+                    *(PROGRAM, APP, "worker"), env=environment, stdout=file, stderr=file
+                )
+            context.add_cleanup(end, process)
+            context.workers.append((process, log))
 
 
-def _driver(context: Context) -> subprocess.Popen[bytes] | None:
+def _driver(context: Context) -> programs.Program | None:
     pid = driving(context)
     return next((process for process, _ in context.workers if process.pid == pid), None)
 

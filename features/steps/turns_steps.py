@@ -395,7 +395,7 @@ with cb.ClaudeBatchProvider(linger=0.3, poll_interval=0.05) as provider:
 
 @given("another process that drives the ledger")
 def _(context: Context) -> None:
-    other = subprocess.Popen([sys.executable, "-c", DRIVING], stdin=subprocess.PIPE)
+    other = programs.start(DRIVING, stdin=subprocess.PIPE)
 
     def end() -> None:
         assert other.stdin is not None

@@ -6,13 +6,12 @@ import re
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
+import programs
 from behave import then, when
 from behave.runner import Context
 from staging import until
@@ -26,9 +25,9 @@ from claude_batch.core.errors import LedgerError
 def _(context: Context, where: str) -> None:
     ports = {"a free port": 0, "the port of the server": urlsplit(context.api.url).port}
     context.said = Path(context.tmp) / "worker.txt"
-    command = [sys.executable, "-m", "claude_batch", "worker", "--health", str(ports[where])]
+    words = ("worker", "--health", str(ports[where]))
     with context.said.open("wb") as stream:
-        context.worker = subprocess.Popen(command, stdout=stream, stderr=stream)
+        context.worker = programs.start(programs.COMMAND, *words, stdout=stream, stderr=stream)
 
     def stop() -> None:
         context.worker.kill()
