@@ -4,6 +4,10 @@ Feature: What has changed since somebody looked is left as it is now
     Given an open ledger
     Then what a key has stored stays with its workspace when the key turns out to be of another one
 
+  Scenario: A run whose key turns out to be of a known workspace while it is stored is sent by that workspace
+    Given an open ledger
+    Then a run whose key joins the row of an earlier key while it is stored is wholly in that row
+
   Scenario: A run that is wholly stored is not dropped as if it were not
     Given an open ledger
     And a run of 3 requests that is wholly stored

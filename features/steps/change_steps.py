@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, delete, func, select, u
 from sqlalchemy.schema import ForeignKey
 from tables import rule
 
+import claude_batch as cb
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.states import Stop
@@ -24,6 +26,9 @@ from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.schema import lanes, meta, requests, runs
+from claude_batch.ledger.store import Transaction
+from claude_batch.providers.run_writer import RunWriter
+from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
 
 @then("what a key has stored stays with its workspace when the key turns out to be of another one")
@@ -38,6 +43,49 @@ def _(context: Context) -> None:
     with context.ledger.write() as tx:
         assert workspaces.ensure_workspace(tx, "http://x/", "aa") == other
         assert tx.scalar(select(lanes.c.workspace_id).where(lanes.c.id == lane)) == first
+
+
+@then("a run whose key joins the row of an earlier key while it is stored is wholly in that row")
+def _(context: Context) -> None:
+    with context.ledger.write() as tx:
+        first = workspaces.ensure_workspace(tx, "http://x/", "aa")
+        workspaces.name_workspace(tx, first, "aa", "wrkspc_1")
+        own = workspaces.ensure_workspace(tx, "http://x/", "bb")
+    asked = NewRun(
+        kind="run",
+        actor="tests/one",
+        workspace_id=own,
+        mode=BatchProcessingMode(),
+        created=time.time(),
+    )
+    body = '{"model":"m","n":%d}'
+    writer = RunWriter(
+        context.ledger,
+        lambda request: EncodedRequest((body % int(request.prompt)).encode(), LaneHeaders()),
+        asked,
+        identity=b"",
+    )
+    writer.add(cb.ActorRequest("1"))
+    writer.flush()
+    with context.ledger.write() as tx:
+        # Requests of the first key are in a lane with the same headers.
+        enqueue.ensure_lane(tx, first, *ledger_lane(tx, own))
+        assert workspaces.name_workspace(tx, own, "bb", "wrkspc_1") == first
+    writer.add(cb.ActorRequest("2"))
+    assert writer.finish() == writer.run_id
+    later = replace(asked, created=time.time())
+    with context.ledger.write() as tx:
+        enqueue.begin_run(tx, later)
+        assert set(tx.scalars(select(runs.c.workspace_id))) == {first}
+        mine = select(lanes.c.workspace_id).join(requests, requests.c.lane_id == lanes.c.id)
+        assert list(tx.scalars(mine)) == [first, first]
+
+
+def ledger_lane(tx: Transaction, workspace_id: int) -> tuple[str, str, str]:
+    """Return the headers of the only lane of a workspace."""
+    of_lane = select(lanes.c.api_version, lanes.c.betas, lanes.c.user_profile)
+    row = tx.execute(of_lane.where(lanes.c.workspace_id == workspace_id)).one()
+    return (row.api_version, row.betas, row.user_profile)
 
 
 @given("a run of {count:d} requests that is wholly stored")
