@@ -39,14 +39,14 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.deliveries import Outstanding
 from claude_batch.ledger.queries import Answer, Success
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, other_key_error
 from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.money import prices_of
 from claude_batch.providers.cost_report import price_unpriced
-from claude_batch.providers.status import require_run
+from claude_batch.providers.status import RunStatus, require_run, status_in
 from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.batches_client import ApiError, Unreachable
 
@@ -494,6 +494,19 @@ class Opened(Closing):
         with ledger.read() as tx:
             workspace_id = queries.run_row(tx, run_id).workspace_id
         return ledger.has_leader(workspace_id)
+
+    def status_without_this_process(self, run_id: str) -> RunStatus:
+        """Return the status of a run as if this process had already ended."""
+        ledger, driver = self._engine.ledger, self._session().driver
+        address = self.address
+
+        def read(tx: Transaction) -> RunStatus:
+            workspace_id = queries.run_row(tx, run_id).workspace_id
+            is_own = driver.is_leader and workspace_id == driver.workspace_id
+            driven = ledger.has_leader(workspace_id) and not is_own
+            return status_in(ledger, tx, run_id, driven=driven, address=address)
+
+        return ledger.query(read)
 
     def uncancelled(self, run_id: str) -> int:
         """Return how many batches of a cancelled run the API has not been asked to cancel yet."""
