@@ -414,7 +414,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: status RUN --json
     Then the command line prints
       """
-      Look for them at the API with: claude-batch ledger recover; halted for
+      Look for them at the API with: `claude-batch ledger recover`; halted for
       until you run `claude-batch ledger recover`
       """
     When a command runs: doctor

@@ -26,7 +26,12 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.quantities import count_of, parse_duration
-from claude_batch.core.settings import LedgerSettings, without_password
+from claude_batch.core.settings import (
+    LedgerSettings,
+    command_naming,
+    naming_ledger,
+    without_password,
+)
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
     cancellations,
@@ -99,7 +104,7 @@ def prune(
         chosen = list(dict.fromkeys(named))
         if not run_ids:
             chosen = deliveries.delivered_runs(tx, ledger.now() - older_than)
-        kept = {each: why for each in chosen if (why := deliveries.why_kept(tx, each)) is not None}
+        kept = {each: why for each in chosen if (why := _why_kept(ledger, tx, each)) is not None}
     if run_ids and kept:
         run_id, why = next(iter(kept.items()))
         raise InvalidRequestError(f"{run_id} was kept: {why}. Nothing was removed")
@@ -119,7 +124,7 @@ def prune(
                 continue  # another process removes it
             why = deliveries.begin_pruning(tx, run_id, engine.process)
         if why is not None:  # submitted again meanwhile
-            kept[run_id] = why
+            kept[run_id] = naming_ledger(why, ledger.location)
             continue
         more = True
         while more:
@@ -140,6 +145,11 @@ def prune(
         reason=reason,
         unpriced=unpriced,
     )
+
+
+def _why_kept(ledger: Ledger, tx: Transaction, run_id: str) -> str | None:
+    why = deliveries.why_kept(tx, run_id)
+    return None if why is None else naming_ledger(why, ledger.location)
 
 
 def _unpriced(ledger: Ledger, run_id: str) -> int:
@@ -477,10 +487,10 @@ class Opened(Closing):
         )
         for there, count in waiting.items():
             runs = count_of(count, "run waits", "runs wait")
+            go_on = command_naming(f"claude-batch resume --base-url {there}", self._engine.location)
             _log.warning(
-                "%s for another base URL, %s, and this process uses %s; continue them with "
-                "`claude-batch resume --base-url %s`",
-                runs, there, here, there, extra={"for_people": True},
+                "%s for another base URL, %s, and this process uses %s; continue them with `%s`",
+                runs, there, here, go_on, extra={"for_people": True},
             )  # fmt: skip
 
     def was_sent(self, run_id: str) -> bool:
