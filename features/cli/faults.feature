@@ -483,7 +483,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | AccountHaltedError | 4    | halted: no                               |
       | EngineStoppedError | 3    | error: no                                |
       | LedgerError        | 2    | error: no                                |
-      | KeyboardInterrupt  | 3    | interrupted; everything stored before is kept |
+      | KeyboardInterrupt  | 3    | interrupted; everything stored before is kept. To go on, repeat the command |
       | BrokenPipeError    | 3    | nothing                                  |
       | ZeroDivisionError  | 3    | This is a bug in claude-batch            |
 
