@@ -54,7 +54,7 @@ def execute(statement: str) -> None:
 
 @when("another provider opens the ledger, and the provider is closed a moment later")
 def _(context: Context) -> None:
-    other = cb.ClaudeBatchProvider(**{**QUICK, "poll_interval": 3600})
+    other = cb.ClaudeBatchProvider(poll_interval=3600)
     context.add_cleanup(other.close)
     other.opening().result()
     time.sleep(2)  # until nothing changes the ledger any more

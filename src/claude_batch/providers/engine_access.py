@@ -487,7 +487,9 @@ class Opened(Closing):
         )
         for there, count in waiting.items():
             runs = count_of(count, "run waits", "runs wait")
-            go_on = command_naming(f"claude-batch resume --base-url {there}", self._engine.location)
+            go_on = command_naming(
+                f"claude-batch resume --base-url {there}", self._engine.ledger.location
+            )
             _log.warning(
                 "%s for another base URL, %s, and this process uses %s; continue them with `%s`",
                 runs, there, here, go_on, extra={"for_people": True},
