@@ -66,8 +66,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | estimate --model claude-haiku-4-5 asks.jsonl alien.yaml | one command has one actor, and alien.yaml is an actor too |
       | submit broken.yaml --model claude-haiku-4-5        | but broken.yaml is given too                                 |
       | run actor.yaml asks.jsonl --max-tokens 5           | need --model                                                 |
-      | run actor.yaml asks.jsonl --prompt-column q        | --prompt-column is for CSV files, and no input is one: its name ends in .csv. Leave the flag out, or save the table as CSV. Nothing was sent |
-      | run actor.yaml asks.jsonl --id-column q            | --id-column is for CSV files, and no input is one            |
+      | run actor.yaml asks.jsonl --prompt-column q        | --prompt-column is for CSV and TSV files, and no input is one: its name ends in .csv or .tsv. Leave the flag out, or save the table as CSV. Nothing was sent |
+      | run actor.yaml asks.jsonl --id-column q            | --id-column is for CSV and TSV files, and no input is one    |
       | run actor.yaml empty.jsonl                         | error: empty.jsonl: the input has no requests. Nothing was sent |
       | run actor.yaml doubled.jsonl                       | error: doubled.jsonl:2: request 'a': this key is used twice in the same run |
       | run actor.yaml numbered.jsonl                      | error: numbered.jsonl:2: request '1': this key is used twice in the same run; a line without an `id` has its number as its key |
@@ -487,7 +487,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | AccountHaltedError | 4    | halted: no                               |
       | EngineStoppedError | 3    | error: no                                |
       | LedgerError        | 2    | error: no                                |
-      | KeyboardInterrupt  | 3    | interrupted; everything stored before is kept |
+      | KeyboardInterrupt  | 3    | interrupted; everything stored before is kept. To go on, repeat the command |
       | BrokenPipeError    | 3    | nothing                                  |
       | ZeroDivisionError  | 3    | This is a bug in claude-batch            |
 

@@ -262,6 +262,18 @@ Feature: The command line reads requests from files, and names each fault by its
       asks.csv:3: 1 field, but the first line names 2 columns
       """
 
+  Scenario: A TSV is read like a CSV, separated by tabs
+    Given a command's file "asks.tsv" of the bytes b'id\tprompt\na\tone, two\nb\t"of\nlines"\n\tthree\n'
+    When the command line reads "asks.tsv"
+    Then the command line has read the requests
+      | key | request  |
+      | a   | one, two |
+      | b   | of\nlines |
+      | 5   | three    |
+    Given a command's file "asks.tsv" of the bytes b'id,prompt\na,one\n'
+    When the command line reads "asks.tsv"
+    Then the command line refuses the input: asks.tsv:1: there is no column 'prompt'; the columns are: id,prompt. Name one with --prompt-column
+
   Scenario Outline: A CSV that cannot be read says where: <fault>
     Given a command's file "asks.csv" of the bytes <bytes>
     When the command line reads "asks.csv"

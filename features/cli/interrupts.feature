@@ -27,6 +27,18 @@ Feature: A signal that comes while a command begins ends it with one line, and n
       | SIGTERM | claude_batch.lifecycle.engine   | run actor.yaml asks.jsonl            |
       | SIGTERM | claude_batch.sandbox.server     | run --sandbox actor.yaml asks.jsonl  |
 
+  Scenario Outline: A command that is interrupted at an import names the next command: <command>
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command gets SIGINT as it imports claude_batch.providers.batch: <command>
+    Then the process of the command has ended with 3, saying "<words>"
+    And the command line has said one line
+
+    Examples:
+      | command                                            | words |
+      | run actor.yaml asks.jsonl                          | interrupted; everything stored before is kept. To go on, repeat the command |
+      | run actor.yaml asks.jsonl --new --ledger other.db  | `claude-batch status --ledger other.db` lists the run if it was stored; then continue it with `claude-batch resume --ledger other.db`, otherwise repeat the command |
+
   Scenario Outline: A command that was started with Ctrl-C ignored goes on: at the import of <module>
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts

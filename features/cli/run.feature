@@ -171,6 +171,26 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     And the command line has written 2 answers in order to "out.jsonl"
     And the command line has caused 1 batches of 2 requests
 
+  Scenario Outline: A command that timed out promises nothing that no process will do: <what>
+    Given a command's API with <settings>
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --max-wait 0.5
+    Then the command line exits with 3 and says
+      """
+      timed out: RUN did not finish within max_wait (500ms)
+      ; no process drives it; continue with `claude-batch resume`
+      continue with: claude-batch resume RUN
+      """
+    And the command line does not say: packed of 2; queued
+    And the command line does not say: ; next check
+    When a command runs: status RUN
+    Then the command line does not print: ; next check
+
+    Examples:
+      | what                      | settings                                                                                                    |
+      | its batch is not sent yet | {"faults": {"rules": [{"route": "list", "nth": [2, 3, 4, 5], "action": {"type": "error", "status": 500}}]}} |
+      | its batch is at the API   | {"latency": 7200}                                                                                           |
+
   Scenario: With --on-timeout cancel the batches are cancelled and what there is is written
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts

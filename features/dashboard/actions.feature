@@ -93,6 +93,15 @@ Feature: With --allow-actions, pages change runs as the commands do
     When the run is waited for
     Then the status shows 2 requests canceled
 
+  Scenario: Commands on the pages name the ledger, if commands use another by default
+    Given a ledger with runs for the dashboard
+      | run   | prompts                                                                         |
+      | knots | ["Name a knot.", "[[sandbox:errored:invalid_request_error:once]] Name two."] |
+    And a dashboard of this ledger with {"allow_actions": true}
+    And commands use another ledger by default
+    When the form "Retry" of /runs/<knots> is sent
+    Then the page that follows says "If no process drives the ledger: claude-batch resume <knots> --ledger /…ledger.db."
+
   Scenario: Retry queues failed requests again, and nothing else
     Given a ledger with runs for the dashboard
       | run   | prompts                                                                         |

@@ -414,7 +414,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: status RUN --json
     Then the command line prints
       """
-      Look for them at the API with: claude-batch ledger recover; halted for
+      Look for them at the API with: `claude-batch ledger recover`; halted for
       until you run `claude-batch ledger recover`
       """
     When a command runs: doctor
@@ -813,6 +813,44 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When the API's clock goes 2 hours on
     And a command runs: ledger recover
     Then the command line exits with 0
+    When a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "out.jsonl"
+    And the API has taken 1 batches, and processed no request twice
+
+  Scenario: A backup from within a recovery, restored together with its mark, waits on order for what may not be listed yet
+    Given a command's API with {"listed_after": 600}
+    And a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command's ledger may send at once
+    And a command runs: ledger recover --even-if-whole
+    Then the command line exits with 3
+    When a command runs: ledger backup copy.db
+    And the high-water marks are kept aside
+    And the API's clock goes 1 hours on
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When the API has no faults any more
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And the high-water marks are put back
+    And a command runs: ledger recover --even-if-whole
+    Then the command line exits with 3 and says
+      """
+      the last batch may have been sent so recently that the API does not list it yet; wait 15m
+      nothing is sent until every batch is known; then repeat, without --even-if-whole, which begins the wait again: claude-batch ledger recover
+      """
+    When the API's clock goes 1 hours on
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      was adopted, with 3 requests of this ledger
+      """
     When a command runs: resume
     Then the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"

@@ -51,6 +51,20 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
       | run.wait    |
       | run.results |
 
+  Scenario Outline: The wait for a run ends with its provider, although another one of the ledger stays open: <caller>
+    Given an API that takes 3600 seconds for a batch
+    And a batch provider with {"poll_interval": 3600}
+    When "waits" is asked in the background by <caller>
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    When another provider opens the ledger, and the provider is closed a moment later
+    And the calls in the background have ended
+    Then every call fails with EngineStoppedError
+
+    Examples:
+      | caller      |
+      | run.wait    |
+      | run.results |
+
   Scenario: A ledger that fails ends waiting calls instead of leaving them
     Given an API
     And a batch provider with {"linger": 0.5}

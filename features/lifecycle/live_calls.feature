@@ -197,6 +197,19 @@ Feature: Live calls of the ledger are made once, and survive the process
     Then there are 5 results in the order of the prompts
     And 5 calls were paid for live, none twice
 
+  Scenario: an answer to a call that was sent before a halt does not lift it
+    Given an API with {"live_latency": 1}
+    And the API answers live calls with the first {"type": "error", "status": 402}
+    And a batch provider with {"mode": "live", "live_concurrency": 3}
+    When a run of 6 prompts is stored at once
+    Then in the ledger the sorted states of all requests come to be ["queued", "queued", "queued", "queued", "succeeded", "succeeded"]
+    And the run's state becomes halted
+    And the API got 3 live calls, and was paid 2 times
+    When the provider resumes
+    And the results are read in order
+    Then there are 6 results in the order of the prompts
+    And 6 calls were paid for live, none twice
+
   Scenario: limits that the API tells of are kept to
     Given an API
     And the API has the faults

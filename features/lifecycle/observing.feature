@@ -109,6 +109,14 @@ Feature: Observers receive every step, and cannot harm a run
       | RunFinished      |
     And each event names the ledger and what it is about
 
+  Scenario: The reason of a held run names the ledger in its command, if commands use another by default
+    Given an API
+    And an observer that remembers
+    And a batch provider that is observed with {"budget_usd": "0.005"}
+    And commands use another ledger by default
+    When a run of 2 prompts is submitted
+    Then the event RunHeld names the ledger in its reason
+
   Scenario: A cancelled run is reported as cancelled
     Given an API that takes 3600 seconds for a batch
     And an observer that remembers

@@ -83,6 +83,17 @@ Feature: Runs that nobody needs any more leave the ledger
       removed 0 runs
       """
 
+  Scenario: the reason why a run stays names the ledger in its command
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --ledger my.db
+    And a command's environment has CLAUDE_BATCH_LEDGER = my.db
+    And the run is made unwritten
+    And a command's environment has CLAUDE_BATCH_LEDGER = ledger.db
+    And a command runs: ledger prune RUN --ledger my.db
+    Then the command line exits with 2 and says
+      """
+      write it with `claude-batch resume --ledger my.db`. Nothing was removed
+      """
+
   Scenario: a run that is not there is no run
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And a command runs: ledger prune none

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -49,6 +50,15 @@ def rows(query: str) -> list[Any]:
 
 def execute(statement: str) -> None:
     ledgers_on_postgres.execute(os.environ["CLAUDE_BATCH_LEDGER"], statement)
+
+
+@when("another provider opens the ledger, and the provider is closed a moment later")
+def _(context: Context) -> None:
+    other = cb.ClaudeBatchProvider(poll_interval=3600)
+    context.add_cleanup(other.close)
+    other.opening().result()
+    time.sleep(2)  # until nothing changes the ledger any more
+    context.provider.close()
 
 
 @when('a provider with {settings:JsonObject} asks "{prompt}", and is closed')

@@ -168,6 +168,18 @@ def _(context: Context, name: str, field: str, value: str) -> None:
     assert getattr(_one(context, name), field) == json.loads(value), _one(context, name)
 
 
+@given("commands use another ledger by default")
+@when("commands use another ledger by default")
+def _(context: Context) -> None:
+    context.own_ledger = os.environ["CLAUDE_BATCH_LEDGER"]
+    os.environ["CLAUDE_BATCH_LEDGER"] = "another.db"
+
+
+@then("the event {name} names the ledger in its reason")
+def _(context: Context, name: str) -> None:
+    assert f" --ledger {context.own_ledger}`" in _one(context, name).reason, _one(context, name)
+
+
 @then("the event {name} names the run")
 def _(context: Context, name: str) -> None:
     assert _one(context, name).run_id == context.run.id

@@ -41,6 +41,7 @@ from claude_batch.lifecycle.observers import LOGGER
 
 FACTS: dict[str, Select[Any]] = {
     "states of the requests": select(requests.c.state).order_by(requests.c.seq),
+    "sorted states of all requests": select(requests.c.state).order_by(requests.c.state),
     "sendings of the requests": select(requests.c.sendings).order_by(requests.c.seq),
     "states of the batches": select(batches.c.state).order_by(batches.c.id),
     "numbers of requests that each transaction finished": select(func.count(requests.c.seq))

@@ -26,7 +26,7 @@ def _between(drawn: float, low: float, high: float) -> float:
     return low + drawn * (high - low)
 
 
-def _range(backoff: Backoff, failures: int) -> str:
+def _range(backoff: Backoff, failures: int, asked: float | None = None) -> str:
     waits: list[float] = []
     for drawn in (0.0, 1.0):
         between = partial(_between, drawn)
@@ -34,10 +34,15 @@ def _range(backoff: Backoff, failures: int) -> str:
             mock.patch("random.random", partial(between, 0, 1)),
             mock.patch("random.uniform", between),
         ):
-            waits.append(backoff(failures))
+            waits.append(backoff(failures, asked))
     return "-".join(f"{wait:g}" for wait in dict.fromkeys(waits))
 
 
 @rule("an answer's own wait is kept within a limit")
 def _(of: str, asked: float) -> float:
     return _backoff(of)(1, asked)
+
+
+@rule("an answer's own wait after so many failures is, in seconds,")
+def _(of: str, asked: float) -> dict[str, str]:
+    return {str(failures): _range(_backoff(of), failures, asked) for failures in (1, 2, 100)}

@@ -67,6 +67,7 @@ Feature: What a request can come to at most is known before it is sent, or it is
     Then params come to tokens and searches as follows
       | params                                                                                                         | tokens   | searches |
       | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "data": "a"}}]}]} | 1000000  | 0        |
+      | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "aGVsbG8="}}]}]} | 1000000  | 0        |
       | {"messages": [{"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}]}                    | 1000000  | 0        |
       | {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}                                               | 10000000 | 0        |
       | {"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]}                              | 10000000 | 3        |

@@ -19,3 +19,12 @@ Feature: Waits between two tries grow with the failures, to a limit
       | LIVE_CALL | 0     | 0       |
       | LIVE_CALL | 86400 | 8       |
       | PACE      | 86400 | 86400   |
+
+  Scenario: A server that asks for no wait again and again is not called without a pause
+    Then an answer's own wait after so many failures is, in seconds, as follows
+      | of        | asked | 1    | 2       | 100 |
+      | SENDING   | 0.001 | 0.001 | 1      | 1   |
+      | READING   | 0     | 0    | 0.4-0.6 | 1   |
+      | LIVE_CALL | 0     | 0    | 0.75-1  | 1   |
+      | PACE      | 0     | 0    | 1       | 1   |
+      | PACE      | 7     | 7    | 7       | 7   |

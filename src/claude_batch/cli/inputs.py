@@ -33,6 +33,7 @@ from claude_batch.wire.media import HEAD, is_document
 # Inputs -------------------------------------------------------------------------------------------
 
 _JSON_LINES = (".jsonl", ".ndjson")
+_TSV = ".tsv"
 _BOM = b"\xef\xbb\xbf"
 _SAVE = "save the file as UTF-8"
 _LONGEST_FIELD = 1 << 30
@@ -65,9 +66,9 @@ class Inputs:
         ``documents`` (files and globs) go with every item, before its own; ``citations`` requests
         citations of all. Documents named in a line must lie in ``documents_root``. ``prompt`` is
         the question about each input that is itself a document; ``instructed``: the actor's system
-        prompt contains the question. ``prompt_column`` and ``id_column`` name columns of CSV files,
+        prompt contains the question. ``prompt_column`` and ``id_column`` name columns of tables,
         by default ``prompt`` and ``id``. Raises `BadInput` for an input or a document that does not
-        exist, for documents mixed with prompts, and for a column without a CSV file.
+        exist, for documents mixed with prompts, and for a column without a table.
         """
         self._documents = [
             Document(path)
@@ -85,10 +86,10 @@ class Inputs:
         self._prompt = prompt
         self._are_documents = self._check_kinds(instructed)
         for flag, column in (("--prompt-column", prompt_column), ("--id-column", id_column)):
-            if column is not None and not any(map(_is_csv, self._files)):
+            if column is not None and not any(map(_is_table, self._files)):
                 raise BadInput(
-                    f"{flag} is for CSV files, and no input is one: its name ends in .csv. Leave "
-                    "the flag out, or save the table as CSV"
+                    f"{flag} is for CSV and TSV files, and no input is one: its name ends in .csv "
+                    "or .tsv. Leave the flag out, or save the table as CSV"
                 )
         self.begun: float = time.time()
         self._at: tuple[str, int | None] = ("", None)
@@ -201,7 +202,7 @@ class Inputs:
             return self._document(path)
         if path == "-" or path.lower().endswith(_JSON_LINES):
             return self._json_lines(path)
-        return self._csv(path) if _is_csv(path) else self._text(path)
+        return self._table(path) if _is_table(path) else self._text(path)
 
     def _json_lines(self, path: str) -> Iterator[_Item]:
         decode = msgspec.json.Decoder().decode
@@ -228,7 +229,7 @@ class Inputs:
                         value = InvalidRequestError(f"the key {doubled!r} is given twice; keep one")
                 yield _Item(number, None if _has_key(value) else self._key(path, number), value)
 
-    def _csv(self, path: str) -> Iterator[_Item]:
+    def _table(self, path: str) -> Iterator[_Item]:
         csv.field_size_limit(_LONGEST_FIELD)
         with _opened(path) as binary:
             # Invalid UTF-8 is kept for `_is_text`, which can name the row.
@@ -236,7 +237,7 @@ class Inputs:
                 binary, encoding="utf-8-sig", errors="surrogateescape", newline=""
             )
             # Strict: an unclosed quote would make one prompt of the rest of the file.
-            rows = csv.reader(text, strict=True)
+            rows = csv.reader(text, delimiter=_separator(path), strict=True)
             line = 0
             try:
                 columns: list[str] = next(rows, list[str]())
@@ -249,7 +250,7 @@ class Inputs:
                     if name is not None and name not in columns:
                         raise BadInput(
                             f"{path}:1: there is no column {name!r}; the columns are: "
-                            f"{', '.join(columns) or 'none'}. {_column_remedy(columns, flag)}"
+                            f"{', '.join(columns) or 'none'}. {_column_remedy(path, columns, flag)}"
                         )
                 for name in (self._prompt_column, self._id_column or "id"):
                     if columns.count(name) > 1:
@@ -377,20 +378,25 @@ class _Item(NamedTuple):
 
 
 def _holds_prompts(path: str) -> bool:
-    return path == "-" or path.lower().endswith(_JSON_LINES) or _is_csv(path)
+    return path == "-" or path.lower().endswith(_JSON_LINES) or _is_table(path)
 
 
-def _column_remedy(columns: list[str], flag: str) -> str:
-    """Return what to do about a missing column of a CSV; ``flag`` names another one."""
+def _column_remedy(path: str, columns: list[str], flag: str) -> str:
+    """Return what to do about a missing column of a table; ``flag`` names another one."""
     if len(columns) == 1:
         for character, name in ((";", "semicolons"), ("\t", "tabs")):
             if character in columns[0]:
-                return f"The fields seem to be separated by {name}: save the file with commas"
+                wanted = "tabs" if path.lower().endswith(_TSV) else "commas"
+                return f"The fields seem to be separated by {name}: save the file with {wanted}"
     return f"Name one with {flag}"
 
 
-def _is_csv(path: str) -> bool:
-    return path.lower().endswith(".csv")
+def _is_table(path: str) -> bool:
+    return path.lower().endswith((".csv", _TSV))
+
+
+def _separator(path: str) -> str:
+    return "\t" if path.lower().endswith(_TSV) else ","
 
 
 def _is_document(path: str) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
@@ -19,13 +21,21 @@ PARKED = 3
 """`claude_batch.cli.user_messages.Exit.PARKED`, which is not imported yet."""
 
 _NOTHING = "interrupted; nothing was stored or sent"
-_KEPT = "interrupted; everything stored before is kept"
+_KEPT = "interrupted; everything stored before is kept. To go on, repeat the command"
+_KEPT_NEW = (
+    "interrupted; everything stored before is kept. `claude-batch status` lists the run if it was "
+    "stored; then continue it with `claude-batch resume`, otherwise repeat the command"
+)
 
 _expected = False
+_kept = _KEPT
 
 
 def begin() -> None:
     """Set the handlers; the command calls this first."""
+    global _kept
+    if "--new" in sys.argv:
+        _kept = _KEPT_NEW  # repeated, it would make a second run
     for number in SIGNALS:
         # A parent that ignores a signal (`nohup`, a background job) wants it ignored here too.
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -38,11 +48,22 @@ def expect_interrupts() -> None:
     _expected = True
 
 
+def complete_words(complete: Callable[[str], str]) -> None:
+    """Pass `kept_words` through a function, which adds the flags that the user typed."""
+    global _kept
+    _kept = complete(_kept)
+
+
+def kept_words() -> str:
+    """Return the message of an interrupted command that may have stored something."""
+    return _kept
+
+
 def _interrupt(_number: int, frame: FrameType | None) -> None:
     if not _expected:
         _leave(_NOTHING)
     elif _is_importing(frame):
-        _leave(_KEPT)
+        _leave(_kept)
     raise KeyboardInterrupt
 
 

@@ -165,7 +165,7 @@ def recover_command(force: bool, even_if_whole: bool, options: ProviderOptions) 
     require_ledger(options.location)
     with open_provider(options, drive=False) as provider:
         found = recover_ledger(provider, force=force, even_if_whole=even_if_whole)
-        raise SystemExit(_print(found, options))
+        raise SystemExit(_print(found, options, begun_again=even_if_whole))
 
 
 @ledger_group.command("prune", cls=SectionedCommand, epilog=EXIT_CODES)
@@ -250,7 +250,7 @@ def confirm_key_command(run_id: str, options: ProviderOptions) -> None:
         say(f"the key already belongs to the workspace of {found}; nothing was changed")
 
 
-def _print(found: Recovered, options: ProviderOptions) -> Exit:
+def _print(found: Recovered, options: ProviderOptions, *, begun_again: bool) -> Exit:
     again = options.command("ledger", "recover")
     if found.was_whole:
         say(
@@ -277,7 +277,8 @@ def _print(found: Recovered, options: ProviderOptions) -> Exit:
             f"{roughly(max(1, found.wait))}"
         )
     if not found.done:
-        say(f"nothing is sent until every batch is known; then repeat: {again}")
+        without = ", without --even-if-whole, which begins the wait again" if begun_again else ""
+        say(f"nothing is sent until every batch is known; then repeat{without}: {again}")
         return Exit.PARKED
     resume = options.command("resume")
     say(f"the ledger is recovered and may send again. Continue with: {resume}")

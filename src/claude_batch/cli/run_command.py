@@ -79,9 +79,9 @@ _INPUTS: tuple[Callable[[Any], Any], ...] = (
     click.option("--max-tokens", metavar="N", type=click.IntRange(min=1),
                  help="Most tokens of an answer, with --model."),
     click.option("--prompt-column", metavar="NAME",
-                 help="The column of a CSV that holds the prompts (prompt)."),
+                 help="The column of a CSV or TSV that holds the prompts (prompt)."),
     click.option("--id-column", metavar="NAME",
-                 help="The column of a CSV that holds the ids of the results (id)."),
+                 help="The column of a CSV or TSV that holds the ids of the results (id)."),
     click.option("--prompt", metavar="TEXT",
                  help="The prompt for each INPUT that is a document (PDF, image, DOCX). By "
                       "default only the actor's system prompt applies."),
@@ -144,7 +144,7 @@ class Asked:
                 raise click.UsageError("--system and --max-tokens need --model, instead of ACTOR")
             if len(self.arguments) < 2:
                 raise click.UsageError("give ACTOR and INPUT, or --model and INPUT")
-            if (first := self.arguments[0]).lower().endswith((".jsonl", ".csv", ".pdf")):
+            if (first := self.arguments[0]).lower().endswith((".jsonl", ".csv", ".tsv", ".pdf")):
                 raise click.UsageError(
                     f"{first} comes first, so it is read as ACTOR, which is a YAML file. Give "
                     "ACTOR before INPUT, or --model"
@@ -430,7 +430,7 @@ def run_command(**given: Any) -> None:
       JSON lines            one request a line: a string, or an object with one of
                             prompt, messages and params; optional: id, documents
       -                     JSON lines from standard input
-      CSV                   one request a row, with a column of prompts
+      CSV, TSV              one request a row, with a column of prompts
       text files            one request a file, whose text is the prompt
       PDF, image, DOCX      one request a file; --prompt is the question
     A quoted pattern such as 'a/*.pdf' stands for several files.

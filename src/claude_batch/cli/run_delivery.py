@@ -249,7 +249,10 @@ def _conclude(
     if error is not None and not isinstance(error, BatchTimeoutError):
         raise error
     # Counting a large run is expensive, so the status at the end of the wait is used throughout.
-    status = run.status() if isinstance(outcome, BaseException) else outcome
+    if isinstance(outcome, BaseException):
+        status = provider.status_without_this_process(run.id)
+    else:
+        status = outcome
     if error is not None:
         say(f"timed out: {options.completed(str(error))}")
         waits = options.completed(status.waiting_for) or "every request has ended"

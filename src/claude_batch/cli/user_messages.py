@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from claude_batch.cli.interrupts import expect_interrupts
+from claude_batch.cli.interrupts import complete_words, expect_interrupts, kept_words
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorError,
@@ -61,6 +61,7 @@ def complete_commands(complete: Callable[[str], str]) -> None:
     The library names commands without the flags that the user typed.
     """
     click.get_current_context().meta[_COMPLETE] = complete
+    complete_words(complete)
 
 
 def _kept_by_click() -> dict[str, Any]:
@@ -245,7 +246,7 @@ def printing_errors() -> Generator[None]:
         # click's own code for it is 1, which means failed requests here.
         raise click.UsageError(error.format_message()) from None
     except KeyboardInterrupt:
-        say("interrupted; everything stored before is kept")
+        say(kept_words())
         raise SystemExit(Exit.PARKED) from None
     except BrokenPipeError:
         forget_stdout()

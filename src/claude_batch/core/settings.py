@@ -446,11 +446,18 @@ _COMMAND = re.compile("`(claude-batch [^`]+)`")
 
 
 def naming_ledger(message: str, location: str) -> str:
-    """Return a message whose commands name their ledger, unless they use it by default."""
-    if is_default_ledger(location):
-        return message
-    flag = f" --ledger {shlex.quote(without_password(location))}"
-    return _COMMAND.sub(lambda found: f"`{found[1]}{flag}`", message)
+    """Return a message whose commands name their ledger, unless they use it by default.
+
+    The commands of the message are in backticks.
+    """
+    return _COMMAND.sub(lambda found: f"`{command_naming(found[1], location)}`", message)
+
+
+def command_naming(command: str, location: str) -> str:
+    """Return a command that names its ledger, unless it does already, or uses it by default."""
+    if " --ledger " in command or is_default_ledger(location):
+        return command
+    return f"{command} --ledger {shlex.quote(without_password(location))}"
 
 
 def on_server(location: str) -> bool:

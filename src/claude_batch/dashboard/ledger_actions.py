@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, cast, get_args
 
 from claude_batch.core.errors import BudgetScope, InvalidRequestError
 from claude_batch.core.quantities import count_of, nano_dollars, write_usd
+from claude_batch.core.settings import naming_ledger
 from claude_batch.ledger import cancellations
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.recovery import Refetched
@@ -42,7 +43,7 @@ def cancel(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
         cancellations.cancel_run(tx, run_id, ledger.now())
     words = f"{run_id} is cancelled; the results so far are kept."
     if not status_of(ledger, run_id).finished:
-        words += f" The API still has to be told about its batches. {_if_undriven(run_id)}"
+        words += f" The API still has to be told about its batches. {_if_undriven(ledger, run_id)}"
     return Done(words, run_id)
 
 
@@ -54,15 +55,13 @@ def retry(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
     parts: list[str] = []
     if retried.queued:
         queued = count_of(retried.queued, "request is queued again", "requests are queued again")
-        parts.append(f"{queued}. {_if_undriven(run_id)}")
+        parts.append(f"{queued}. {_if_undriven(ledger, run_id)}")
     if retried.answered:
         parts.append(f"Found answers for {count_of(retried.answered, 'request')}.")
     if retried.cancelled:
         left = count_of(retried.cancelled, "request was", "requests were")
-        parts.append(
-            f"{left} cancelled with the run and not queued; "
-            f"`claude-batch retry {run_id} --only canceled` sends them."
-        )
+        sends = naming_ledger(f"`claude-batch retry {run_id} --only canceled`", ledger.location)
+        parts.append(f"{left} cancelled with the run and not queued; {sends} sends them.")
     return Done(" ".join(parts) or f"{run_id} has no failed request to retry.", run_id)
 
 
@@ -101,12 +100,13 @@ def decide(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
     if not count:
         return Done(f"{run_id} has no unknown requests; nothing was changed.", run_id)
     if decision == "resubmit":
-        return Done(f"{requests} of {run_id} queued again. {_if_undriven(run_id)}", run_id)
+        return Done(f"{requests} of {run_id} queued again. {_if_undriven(ledger, run_id)}", run_id)
     return Done(f"{requests} of {run_id} ended without an answer.", run_id)
 
 
-def _if_undriven(run_id: str) -> str:
-    return f"If no process drives the ledger: `claude-batch resume {run_id}`."
+def _if_undriven(ledger: Ledger, run_id: str) -> str:
+    go_on = naming_ledger(f"`claude-batch resume {run_id}`", ledger.location)
+    return f"If no process drives the ledger: {go_on}."
 
 
 ACTIONS: Final[Mapping[str, Action]] = MappingProxyType(

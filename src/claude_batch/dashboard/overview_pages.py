@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from claude_batch.core.quantities import NANO, count_of, roughly
+from claude_batch.core.settings import command_naming, naming_ledger
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.dashboard.ledger_reader import Cell, CostCells, LedgerReader, Snapshot, Total
 from claude_batch.ledger import page_queries, queries, workspaces
@@ -49,7 +50,7 @@ def overview_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, 
         "total": costs.total(),
         "runs": [(status, bar_of(status.counts, status.total)) for status in snapshot.statuses],
         "states": _states(snapshot),
-        "attention": attention_of(snapshot),
+        "attention": attention_of(snapshot, reader.ledger.location),
         "costs": _costs_of_runs(snapshot),
         "budgets": [(each, *shares_of(each)) for each in snapshot.budgets],
         "changeable": [
@@ -84,18 +85,21 @@ def _states(snapshot: Snapshot) -> list[tuple[RunState, int]]:
     return [(state, states.count(state)) for state in RunState if state in states]
 
 
-def attention_of(snapshot: Snapshot) -> list[Attention]:
-    """Return what waits for a person, the gravest first."""
+def attention_of(snapshot: Snapshot, location: str) -> list[Attention]:
+    """Return what waits for a person, the gravest first; ``location`` is that of the ledger."""
     found: list[Attention] = []
     for row in snapshot.halted:
         behind = row.behind is not None or row.halt_reason == "ledger_behind"
+        why = naming_ledger(row.halt_message or "", location)
         found.append(
             Attention(
                 "The ledger must be recovered" if behind else "Sending is halted",
-                f"{row.base_url}: {row.halt_reason}: {row.halt_message} "
+                f"{row.base_url}: {row.halt_reason}: {why} "
                 f"(for {roughly(time.time() - row.halted)})",
                 None,
-                "claude-batch ledger recover" if behind else "claude-batch resume",
+                command_naming(
+                    "claude-batch ledger recover" if behind else "claude-batch resume", location
+                ),
                 True,
             )
         )
@@ -112,7 +116,7 @@ def attention_of(snapshot: Snapshot) -> list[Attention]:
                     "paid for twice."
                 ),
                 each.run_id,
-                f"claude-batch unknown {each.run_id}",
+                command_naming(f"claude-batch unknown {each.run_id}", location),
                 not each.lost,
             )
         )
@@ -121,7 +125,7 @@ def attention_of(snapshot: Snapshot) -> list[Attention]:
             found.append(
                 Attention(
                     f"{status.label or status.run_id} is held by a budget",
-                    status.held.describe(status.run_id),
+                    naming_ledger(status.held.describe(status.run_id), location),
                     status.run_id,
                     None,  # the words name it
                     False,
@@ -134,7 +138,7 @@ def attention_of(snapshot: Snapshot) -> list[Attention]:
                     "No process drives it. Its batches go on at the API; their results are "
                     "collected when a process continues it.",
                     status.run_id,
-                    f"claude-batch resume {status.run_id}",
+                    command_naming(f"claude-batch resume {status.run_id}", location),
                     False,
                 )
             )
@@ -384,7 +388,9 @@ def ledger_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, An
         "workspaces": [_led(reader, row, names[row.id], workers) for row in rows],
         "limits": limits,
         "now": time.time(),
-        "attention": [each for each in attention_of(reader.snapshot) if each.run_id is None],
+        "attention": [
+            each for each in attention_of(reader.snapshot, ledger.location) if each.run_id is None
+        ],
     }
 
 

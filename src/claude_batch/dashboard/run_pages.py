@@ -77,7 +77,11 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
         "total": total,
         "expected_cost": _expected_cost(status, total.cost, total.results - total.failed),
         "ends_in": None if end is None else end - time.time(),
-        "attention": [each for each in attention_of(snapshot) if each.run_id == status.run_id],
+        "attention": [
+            each
+            for each in attention_of(snapshot, reader.ledger.location)
+            if each.run_id == status.run_id
+        ],
         "unknown": any(each.run_id == status.run_id for each in snapshot.unknown),
         "budget": snapshot.budget("run", status.run_id),
         "outcomes": [(s, status.counts[s]) for s in RequestState if status.counts.get(s)],

@@ -26,16 +26,26 @@ class Claim:
         """Number of answers to requests that are not in the ledger."""
 
 
-def begin(tx: Connection, workspace_id: int, at: float, *, anew: bool = False) -> float:
+def begin(tx: Connection, workspace_id: int, at: float) -> float:
     """Block sending for a workspace until recovery has ended; return when the block began.
 
-    Both are the API's times. ``anew`` replaces the time of an earlier block.
+    Both are the API's times.
     """
     blocked = update(workspaces).where(workspaces.c.id == workspace_id).values(behind=at)
-    tx.execute(blocked if anew else blocked.where(workspaces.c.behind.is_(None)))
+    tx.execute(blocked.where(workspaces.c.behind.is_(None)))
     return float(
         tx.execute(select(workspaces.c.behind).where(workspaces.c.id == workspace_id)).scalar_one()
     )
+
+
+def begin_again(tx: Connection, workspace_id: int, at: float) -> None:
+    """Let the recovery of a workspace, and of all that are not recovered yet, begin at this time.
+
+    The others were recovered before, and stay so.
+    """
+    own = workspaces.c.id == workspace_id
+    unfinished = or_(own, workspaces.c.behind.is_not(None))
+    tx.execute(update(workspaces).where(unfinished).values(behind=at))
 
 
 def end(tx: Connection, workspace_id: int, mark: Mark | None) -> int:

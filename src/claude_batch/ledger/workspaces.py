@@ -206,9 +206,12 @@ def halt(
 ) -> None:
     """Halt sending for a workspace, store the reason, and plan the next probe.
 
-    ``interval`` is the wait before the first probe in seconds; each refused probe doubles it.
+    ``interval`` is the wait before the first probe in seconds; each refused probe doubles it. A
+    halt that only the user can lift stays as it is.
     """
     row = workspace_row(tx, workspace_id)
+    if row.halt_reason in UNPROBED and reason not in UNPROBED:
+        return  # a probe of the other reason must not lift it
     probes = 0 if row.halted is None else row.probes + 1
     wait = min(interval * 2 ** min(probes, 20), max(interval, LONGEST_PROBE_WAIT))
     tx.execute(

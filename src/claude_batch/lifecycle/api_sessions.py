@@ -109,10 +109,12 @@ def halted_error(row: Any, run_id: str, location: str) -> AccountHaltedError:
         if row.halt_reason == "ledger_behind"
         else f"Fix the cause, then run `{remedy} {run_id}` or repeat the call"
     )
-    then = naming_ledger(then, location)
-    return AccountHaltedError(
+    message = (
         f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every "
-        f"request of {run_id} stays queued. {then}",
+        f"request of {run_id} stays queued. {then}"
+    )
+    return AccountHaltedError(
+        naming_ledger(message, location),
         reason=row.halt_reason,
         error_type=row.halt_type,
         run_id=run_id,

@@ -153,6 +153,8 @@ class Driver:
                 tx, client.base_url, self._fingerprint
             )
         self.contact: Contact = Contact()
+        self.is_leader: bool = False
+        """Whether this process holds the leader lock of the workspace."""
         self.loops_have_ended: Callable[[], object] = lambda: None
         """Called when it delivers no more answers, although running tools may wait for some."""
         self._stopping = False
@@ -470,8 +472,10 @@ class Driver:
                 self.reporter.unknown(row, submissions.INTERRUPTED)
             self._warn_of_weakness()
             self._changed()
+            self.is_leader = True
             yield leader
         finally:
+            self.is_leader = False
             lock.release()
 
     def _warn_of_weakness(self) -> None:

@@ -155,6 +155,8 @@ class Engine:
         with _engines_lock:
             self._users -= 1
             if self._users > 0:
+                # Waits for runs of the closed provider look again, and end.
+                self._loop.soon(self._notify)
                 return
             for name, engine in list(_engines.items()):
                 if engine is self:

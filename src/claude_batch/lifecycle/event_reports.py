@@ -22,6 +22,7 @@ from claude_batch.core.events import (
     ResultsCollected,
     RunFinished,
 )
+from claude_batch.core.settings import naming_ledger
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import cost_sums, queries
 from claude_batch.ledger.collected_batches import Collected
@@ -116,7 +117,10 @@ class Reporter:
         with self._ledger.read() as tx:
             found = queries.runs_of_batch(tx, row.id)
         runs = [run.id for run in found if run.kind == "run"]
-        again = [f"`claude-batch retry {run} --only canceled`" for run in runs[:RUNS_NAMED]]
+        again = [
+            naming_ledger(f"`claude-batch retry {run} --only canceled`", self._ledger.location)
+            for run in runs[:RUNS_NAMED]
+        ]
         _log.warning(
             "batch %s was canceled at the API, not by claude-batch: in the Console, or by another "
             "program. Requests that have run keep their answers; the others end as canceled, and "

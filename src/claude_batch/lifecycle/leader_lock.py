@@ -99,7 +99,7 @@ def stop_behind(
         reason="ledger_behind",
         error_type=None,
         message=f"the ledger {ledger.location} {why}. Look for them at the API with: "
-        "claude-batch ledger recover",
+        "`claude-batch ledger recover`",
         now=ledger.now(),
         interval=settings.probe_interval,
     )

@@ -132,6 +132,8 @@ class _Call:
     failures: int
     """Number of consecutive failures that were known when the call was sent."""
     model: str
+    probed: float | None
+    """When the halt began that the call probes; None if there was no halt."""
 
 
 class _Shares:
@@ -378,7 +380,7 @@ class LiveCalls(DriverPart):
         counted = await self._count_for_budgets(leader, now)
         held = set(self._held)
         turns, rest = self._turns(leader, most, counted)
-        if turns and not self._leave(leader, turns, counted):
+        if turns and not self._leave(leader, turns, counted, state.halted):
             rest = 0.0
         if await self._report_held(leader, self._held.keys() - held, now):
             return 0.0  # only now is it known which smaller requests may fit
@@ -510,22 +512,34 @@ class LiveCalls(DriverPart):
         self._next_search = now + max(OTHERS_REST, RESTS_PER_SEARCH * (now - begun))
         return bool(self._page)
 
-    def _leave(self, leader: Leader, turns: list[tuple[int, str, Turn]], counted: _Budgets) -> bool:
-        """Claim and send these requests.
+    def _leave(
+        self,
+        leader: Leader,
+        turns: list[tuple[int, str, Turn]],
+        counted: _Budgets,
+        halted: float | None,
+    ) -> bool:
+        """Claim and send these requests, unless sending was halted since the pass began.
 
-        Returns False if some wait for the next pass, because a budget has just appeared.
+        ``halted`` is when the halt began that the pass has read. Returns False if some wait for the
+        next pass, because a halt has begun or ended, or a budget has just appeared.
         """
         assert self._live_client is not None
         claimed: list[tuple[_Call, str, Turn]] = []
-        uncounted: list[tuple[int, str]] = []
+        later: list[tuple[int, str]] = []
         begun = self._ledger.now()
         try:
             with self._ledger.write(leader) as tx:
                 now = self._ledger.now()
                 room = CallRoom(tx, self._prices, now, counted)
+                halt = workspaces.workspace_row(tx, leader.workspace_id)
                 for seq, model, turn in turns:
                     asked = live_calls.request(tx, seq)
                     if asked is None or self._must_be_read(room, asked):
+                        self._live_client.unused(turn, model)
+                        continue
+                    if halt.halted != halted:
+                        later.append((seq, asked.run_id))
                         self._live_client.unused(turn, model)
                         continue
                     try:
@@ -533,7 +547,7 @@ class LiveCalls(DriverPart):
                         bound = self._known_bound(asked)
                         reserve = room.reserve(asked.run_id, asked.actor, asked.body, bound)
                     except NotCounted:
-                        uncounted.append((seq, asked.run_id))
+                        later.append((seq, asked.run_id))
                         self._live_client.unused(turn, model)
                         continue
                     except NoRoom as error:
@@ -541,7 +555,7 @@ class LiveCalls(DriverPart):
                         self._live_client.unused(turn, model)
                         continue
                     claim = live_calls.claim(tx, asked, now, reserve)
-                    call = _Call(asked, *claim, now, self._failures, model)
+                    call = _Call(asked, *claim, now, self._failures, model, halted)
                     claimed.append((call, model, turn))
                 number = count_post(tx) if claimed else 0
                 self._keep_log(tx, leader)
@@ -570,8 +584,8 @@ class LiveCalls(DriverPart):
                 may_leave=partial(self._may_leave, leader, begun),
             )
             self._calls[asyncio.create_task(sent)] = call
-        self._page.extendleft(reversed(uncounted))
-        return not uncounted
+        self._page.extendleft(reversed(later))
+        return not later
 
     def return_unsent(self, tx: Transaction, leader: Leader) -> None:
         """Queue calls again that this process claimed in its last epoch and certainly did not send.
@@ -681,8 +695,7 @@ class LiveCalls(DriverPart):
                 result = self._result(call, answer, now)
                 is_malformed = result.disposition == Disposition.MALFORMED
                 state = RequestState.MALFORMED if is_malformed else RequestState.SUCCEEDED
-                # The call that probed a halted account was answered.
-                self._refusals.lift(tx, leader.workspace_id)
+                self._refusals.lift(tx, leader.workspace_id, probed=call.probed)
             elif answer.fault is not None and outcome is not Outcome.NOT_SENT:
                 result = self._error(call, answer.fault, disposition, now)
             if outcome is Outcome.MISSING:

@@ -20,6 +20,7 @@ from weakref import WeakSet
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.events import RunFinished, RunHeld, SendingHalted, SendingResumed
 from claude_batch.core.quantities import count_of
+from claude_batch.core.settings import naming_ledger
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.charges import any_budget
@@ -150,7 +151,7 @@ class Noticing:
                     workspace=row.name,
                     reason=now[0],
                     error_type=row.halt_type,
-                    detail=row.halt_message,
+                    detail=naming_ledger(row.halt_message or "", self._ledger.location),
                     since=now[1],
                 )
             )
@@ -212,7 +213,7 @@ class Noticing:
                     run_id=run.id,
                     scope=held.scope,
                     requests=held.requests,
-                    reason=held.describe(run.id),
+                    reason=naming_ledger(held.describe(run.id), self._ledger.location),
                 )
             )
 

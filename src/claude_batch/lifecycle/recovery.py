@@ -259,7 +259,8 @@ class _Recovery:
         )
         later = [batch for batch in forgotten if (batch.created or since) > until]
         has_sent_again = await self._any_is_ours(later)
-        if has_sent_again or (later and self._is_copy):
+        # On order, the ledger may have sent until now, and the list need not show it yet.
+        if has_sent_again or (self._is_copy and not self._begins):
             self._begin_anew(everywhere=has_sent_again)
             later, passed = [], 0.0
         for batch in forgotten[: len(forgotten) - len(later)]:
@@ -285,14 +286,14 @@ class _Recovery:
         return False
 
     def _begin_anew(self, *, everywhere: bool) -> None:
-        """Expect sendings until now, in this workspace or in those of all keys."""
+        """Expect sendings until now, in every workspace, or in those that are not recovered yet."""
         mark = self._high_water.read()
         at = self._client.server_now()
         with self._ledger.write(self._leader) as tx:
             if everywhere:
                 note_behind(tx, at, anew=True)
             else:
-                recovered_batches.begin(tx, self._leader.workspace_id, at, anew=True)
+                recovered_batches.begin_again(tx, self._leader.workspace_id, at)
             is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
             posts = count_post(tx) if is_counted else 0
         if is_counted:

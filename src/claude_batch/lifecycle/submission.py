@@ -34,7 +34,7 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
-from claude_batch.ledger.store import Deposed, Leader, Transaction
+from claude_batch.ledger.store import Deposed, Leader, Record, Transaction
 from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_over_budget
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.leader_lock import stop_behind
@@ -91,9 +91,13 @@ class Refusals(DriverPart):
         reason = fault.account_reason or "refused"
         self.stop_sending(tx, workspace_id, words, reason=reason, error_type=fault.error_type)
 
-    def lift(self, tx: Transaction, workspace_id: int) -> None:
-        """Lift a halt, because the API has accepted something."""
-        if workspaces.workspace_row(tx, workspace_id).halted is None:
+    def lift(self, tx: Transaction, workspace_id: int, *, probed: float | None) -> None:
+        """Lift the halt that began at ``probed``, because its probe was accepted.
+
+        An answer to what was sent before the halt is no evidence that its cause has gone.
+        """
+        row = workspaces.workspace_row(tx, workspace_id)
+        if row.halted is None or row.halted != probed or row.halt_reason in workspaces.UNPROBED:
             return
         workspaces.clear_halt(tx, workspace_id)
         for row in batch_contents.refused_halves(tx, workspace_id):
@@ -239,6 +243,16 @@ class _Upload:
     length: int
 
 
+def _is_halted(halt: Record, row: Any, now: float) -> bool:
+    """Return whether sending was halted during the listing, from the workspace's row.
+
+    A single request may still be sent as a probe.
+    """
+    if halt.halted is None:
+        return False
+    return row.request_count > 1 or workspaces.halt_stands(halt, now)
+
+
 class Submission(DriverPart):
     """The sender of one workspace's packed batches, one at a time."""
 
@@ -248,6 +262,8 @@ class Submission(DriverPart):
         self._stopping = stopping
         self._failures = 0
         self._armed = False
+        self._probed: float | None = None
+        """When the halt began that the batch under way probes; None if there was no halt."""
         self._refusals = Refusals(context)
         self._high_water = HighWater(context.ledger)
         self.key_refused: bool = False
@@ -304,8 +320,10 @@ class Submission(DriverPart):
                     reason = "what was sent before its budget is not counted yet"
                     self._wait(tx, leader, SENDING(self._failures), reason)
                 return
-            if not row.request_count or self._is_halted(tx, leader, row, now):
+            halt = workspaces.workspace_row(tx, leader.workspace_id)
+            if not row.request_count or _is_halted(halt, row, now):
                 return
+            self._probed = halt.halted
             posts = submissions.intend(
                 tx,
                 batch_id,
@@ -364,16 +382,6 @@ class Submission(DriverPart):
             return CreateAnswer(reason="the process was closed before the answer was there")
         finally:
             self._answer_deadline = None
-
-    def _is_halted(self, tx: Transaction, leader: Leader, row: Any, now: float) -> bool:
-        """Return whether sending was halted during the listing.
-
-        A single request may still be sent as a probe.
-        """
-        halt = workspaces.workspace_row(tx, leader.workspace_id)
-        if halt.halted is None:
-            return False
-        return row.request_count > 1 or workspaces.halt_stands(halt, now)
 
     def _is_unexplained(self, leader: Leader, listing: Listing) -> bool:
         """Stop sending if an exclusive workspace has an unexplained batch; return whether it has.
@@ -446,6 +454,7 @@ class Submission(DriverPart):
 
     async def _note_accepted(self, leader: Leader, row: Any, remote_id: str, now: float) -> bool:
         """Store the API's id; return False if the ledger can never take it."""
+        probed = self._probed
         first = next_check(0.0, row.poll_interval, row.max_poll_interval)
 
         def note() -> bool:
@@ -457,7 +466,7 @@ class Submission(DriverPart):
                         return False
                     workspaces.wait_until(tx, leader.workspace_id, None, None)
                     # The batch that probed a halted account was accepted.
-                    self._refusals.lift(tx, leader.workspace_id)
+                    self._refusals.lift(tx, leader.workspace_id, probed=probed)
                 return True
             except LedgerError as error:
                 if error.fault == "conflict":

@@ -26,7 +26,12 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.quantities import count_of, parse_duration
-from claude_batch.core.settings import LedgerSettings, without_password
+from claude_batch.core.settings import (
+    LedgerSettings,
+    command_naming,
+    naming_ledger,
+    without_password,
+)
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
     cancellations,
@@ -39,14 +44,14 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.deliveries import Outstanding
 from claude_batch.ledger.queries import Answer, Success
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, other_key_error
 from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import price_unpriced
-from claude_batch.providers.status import require_run
+from claude_batch.providers.status import RunStatus, require_run, status_in
 from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.batches_client import ApiError, Unreachable
 
@@ -99,7 +104,7 @@ def prune(
         chosen = list(dict.fromkeys(named))
         if not run_ids:
             chosen = deliveries.delivered_runs(tx, ledger.now() - older_than)
-        kept = {each: why for each in chosen if (why := deliveries.why_kept(tx, each)) is not None}
+        kept = {each: why for each in chosen if (why := _why_kept(ledger, tx, each)) is not None}
     if run_ids and kept:
         run_id, why = next(iter(kept.items()))
         raise InvalidRequestError(f"{run_id} was kept: {why}. Nothing was removed")
@@ -119,7 +124,7 @@ def prune(
                 continue  # another process removes it
             why = deliveries.begin_pruning(tx, run_id, engine.process)
         if why is not None:  # submitted again meanwhile
-            kept[run_id] = why
+            kept[run_id] = naming_ledger(why, ledger.location)
             continue
         more = True
         while more:
@@ -140,6 +145,11 @@ def prune(
         reason=reason,
         unpriced=unpriced,
     )
+
+
+def _why_kept(ledger: Ledger, tx: Transaction, run_id: str) -> str | None:
+    why = deliveries.why_kept(tx, run_id)
+    return None if why is None else naming_ledger(why, ledger.location)
 
 
 def _unpriced(ledger: Ledger, run_id: str) -> int:
@@ -477,10 +487,12 @@ class Opened(Closing):
         )
         for there, count in waiting.items():
             runs = count_of(count, "run waits", "runs wait")
+            go_on = command_naming(
+                f"claude-batch resume --base-url {there}", self._engine.ledger.location
+            )
             _log.warning(
-                "%s for another base URL, %s, and this process uses %s; continue them with "
-                "`claude-batch resume --base-url %s`",
-                runs, there, here, there, extra={"for_people": True},
+                "%s for another base URL, %s, and this process uses %s; continue them with `%s`",
+                runs, there, here, go_on, extra={"for_people": True},
             )  # fmt: skip
 
     def was_sent(self, run_id: str) -> bool:
@@ -494,6 +506,19 @@ class Opened(Closing):
         with ledger.read() as tx:
             workspace_id = queries.run_row(tx, run_id).workspace_id
         return ledger.has_leader(workspace_id)
+
+    def status_without_this_process(self, run_id: str) -> RunStatus:
+        """Return the status of a run as if this process had already ended."""
+        ledger, driver = self._engine.ledger, self._session().driver
+        address = self.address
+
+        def read(tx: Transaction) -> RunStatus:
+            workspace_id = queries.run_row(tx, run_id).workspace_id
+            is_own = driver.is_leader and workspace_id == driver.workspace_id
+            driven = ledger.has_leader(workspace_id) and not is_own
+            return status_in(ledger, tx, run_id, driven=driven, address=address)
+
+        return ledger.query(read)
 
     def uncancelled(self, run_id: str) -> int:
         """Return how many batches of a cancelled run the API has not been asked to cancel yet."""

@@ -393,9 +393,9 @@ def _waiting_for(
         words.append(f"sending pauses for {roughly(max(1, left))} more: {workspace.wait_reason}")
     at_api = [batch for batch in batches if batch.state in AT_API]
     if whole := [batch for batch in at_api if not batch.missing]:
-        words.append(_at_api_words(whole, now))
+        words.append(_at_api_words(whole, now, driven))
     if incomplete := [batch for batch in at_api if batch.missing]:
-        words.append(_missing_words(incomplete, now))
+        words.append(_missing_words(incomplete, now, driven))
     if counts.get(RequestState.QUEUED) and at_limit(
         [batch.state for batch in batches], run.parallel_batches
     ):
@@ -487,19 +487,26 @@ def _probe_words(workspace: Any, now: float) -> str:
     return f"halted for {age}; the driver tries one request {when}"
 
 
-def _at_api_words(at_api: list[BatchStatus], now: float) -> str:
+def _at_api_words(at_api: list[BatchStatus], now: float, driven: bool) -> str:
     age = roughly(now - min(batch.submitted or now for batch in at_api))
     count = count_of(len(at_api), "batch", "batches")
     words = f"{count} at the API for {age} (most end within an hour, all within 24 hours)"
-    checks = [batch.next_check for batch in at_api if batch.next_check is not None]
-    if checks and (left := min(checks) - now) > 0:
+    if (left := _until_check(at_api, now, driven)) is not None:
         words += f"; next check in {roughly(max(1, left))}"
     if notes := [batch.note for batch in at_api if batch.note]:
         words += f"; the last check: {notes[0]}"
     return words
 
 
-def _missing_words(incomplete: list[BatchStatus], now: float) -> str:
+def _until_check(batches: list[BatchStatus], now: float, driven: bool) -> float | None:
+    """Return the seconds until the next check of some batches; None if no check is planned."""
+    checks = [batch.next_check for batch in batches if batch.next_check is not None]
+    if not driven or not checks or min(checks) <= now:
+        return None
+    return min(checks) - now
+
+
+def _missing_words(incomplete: list[BatchStatus], now: float, driven: bool) -> str:
     first = incomplete[0]
     if len(incomplete) == 1:
         words = f"{first.missing:,} of {first.requests:,} results of batch {first.batch_id}"
@@ -512,8 +519,7 @@ def _missing_words(incomplete: list[BatchStatus], now: float) -> str:
         f" have been missing since {format_time(since)}; they are fetched again until "
         f"{format_time(until)} by the API's clock"
     )
-    checks = [batch.next_check for batch in incomplete if batch.next_check is not None]
-    if checks and (left := min(checks) - now) > 0:
+    if (left := _until_check(incomplete, now, driven)) is not None:
         words += f", next in {roughly(max(1, left))}"
     return words
 

@@ -532,7 +532,7 @@ def _media_bound(value: object, files: FileTokens | None) -> MediaBound:
         data = source.get("data")
         if way == "base64" and isinstance(data, str):
             # Its title and context are text, and stay counted as bytes.
-            bound = _written_bound(str(source.get("media_type")), data)
+            bound = _written_bound(str(kind), str(source.get("media_type")), data)
             size += len(data)
         else:
             file_id = source.get("file_id")
@@ -552,10 +552,12 @@ Many requests contain the same PDF, and each is reserved more than once. At wors
 compute the same bound."""
 
 
-def _written_bound(media_type: str, data: str) -> int | None:
-    """Return the bound of an image or a PDF in base64."""
+def _written_bound(kind: str, media_type: str, data: str) -> int | None:
+    """Return the bound of an image or a PDF in base64; `None` for a document of another type."""
     try:
         if media_type != "application/pdf":
+            if kind == "document":
+                return None  # a gateway may accept what the API refuses
             return _image_bound(base64.b64decode(data[:_HEAD]))
         digest = sha256(data.encode("ascii")).digest()
         if digest in _bounds:

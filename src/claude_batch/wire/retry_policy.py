@@ -19,6 +19,11 @@ from tenacity.wait import wait_base
 LONGEST_WAIT = 3600.0
 """Longest wait in seconds before sending is retried, whatever an answer asks for."""
 
+LEAST_AGAIN = 1.0
+"""Seconds that a second failure in a row and later ones wait, even if the answers ask for less.
+
+Otherwise a server that always asks for no wait would be called without a pause."""
+
 _RETRYING = Retrying()
 
 
@@ -35,11 +40,13 @@ class Backoff:
 
         ``asked`` is the ``retry-after`` of the last answer, or `None`.
         """
-        if asked is not None:
-            return min(asked, self._most_asked)
         state = RetryCallState(_RETRYING, None, (), {})
         state.attempt_number = max(1, failures)
-        return float(self._wait(state))
+        own = float(self._wait(state))
+        if asked is None:
+            return own
+        least = min(own, LEAST_AGAIN) if failures > 1 else 0.0
+        return min(max(asked, least), self._most_asked)
 
 
 SENDING = Backoff(wait_exponential(max=300), most_asked=LONGEST_WAIT)
