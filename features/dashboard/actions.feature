@@ -100,7 +100,7 @@ Feature: With --allow-actions, pages change runs as the commands do
     And a dashboard of this ledger with {"allow_actions": true}
     And commands use another ledger by default
     When the form "Retry" of /runs/<knots> is sent
-    Then the page that follows says "If no process drives the ledger: claude-batch resume <knots> --ledger /…ledger.db."
+    Then the page that follows says "If no process drives the ledger: claude-batch resume <knots> --ledger "
 
   Scenario: Retry queues failed requests again, and nothing else
     Given a ledger with runs for the dashboard

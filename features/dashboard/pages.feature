@@ -116,7 +116,7 @@ Feature: The dashboard's pages show the ledger
     When commands use another ledger by default
     Then the dashboard's pages say
       | path | words                                                                           |
-      | /    | The ledger must be recovered…claude-batch ledger recover --ledger /…ledger.db |
+      | /    | The ledger must be recovered…claude-batch ledger recover --ledger          |
 
   Scenario Outline: A ledger that another process has changed for good: <trouble>
     When a ledger has trouble: <trouble>

@@ -22,6 +22,7 @@ Feature: The commands on the pages work
       | docs/how-to/observability.md     |
       | docs/how-to/tools.md             |
       | docs/how-to/ledger.md            |
+      | docs/how-to/cron.md              |
       | docs/how-to/postgres.md          |
       | docs/how-to/doctor.md            |
       | docs/how-to/sandbox.md           |

@@ -18,7 +18,7 @@ from behave import given, then, when
 from behave.runner import Context
 from tables import rule
 
-from claude_batch.actor import documents
+from claude_batch.actor import docx
 from claude_batch.actor.documents import Document, messages_with
 from claude_batch.core import limited
 from claude_batch.core.limited import run_limited
@@ -150,7 +150,7 @@ def _(context: Context, code: int) -> None:
 def _(context: Context, name: str, document: str) -> dict[str, str]:
     path = context.tmp / name
     path.write_bytes(BOMBS[document]())
-    with mock.patch.object(documents, "SECONDS", 3.0):
+    with mock.patch.object(docx, "SECONDS", 3.0):
         messages_with(
             [Document(path)], "Look", None, model="claude-haiku-4-5", citations=False, key=None
         )
