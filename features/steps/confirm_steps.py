@@ -8,10 +8,11 @@ import select
 import shlex
 import signal
 import subprocess
+import sys
 
-import programs
 from behave import when
 from behave.runner import Context
+from cli_steps import search_path
 
 _TYPED = {"y": b"y\n", "n": b"n\n", "Ctrl-D": b"\x04"}
 
@@ -19,12 +20,12 @@ _TYPED = {"y": b"y\n", "n": b"n\n", "Ctrl-D": b"\x04"}
 @when('a command\'s question "{question}" is answered with {answer}: {words}')
 def _(context: Context, question: str, answer: str, words: str) -> None:
     ours, theirs = pty.openpty()
-    process = programs.start(
-        *(programs.COMMAND, *shlex.split(words)),
+    process = subprocess.Popen(
+        [sys.executable, "-m", "claude_batch", *shlex.split(words)],
         stdin=theirs,
         stdout=subprocess.DEVNULL,
         stderr=theirs,
-        env={**os.environ, "TERM": "dumb"},
+        env={**os.environ, "PYTHONPATH": search_path(), "TERM": "dumb"},
     )
     os.close(theirs)
     shown = b""
