@@ -89,7 +89,7 @@ Feature: With --allow-actions, pages change runs as the commands do
     Then a batch of the run becomes in_progress
     Given a dashboard of this ledger with {"allow_actions": true}
     When the form "Cancel this run" of /runs/<run> is sent
-    Then the page that follows says "The API still has to be told about its batches."
+    Then the page that follows says "Its batches are not cancelled at the API yet."
     When the run is waited for
     Then the status shows 2 requests canceled
 

@@ -143,7 +143,7 @@ Feature: The dashboard's pages show the ledger
 
   Scenario: A changed key adds no workspace to the page of the ledger
     When a command's key is changed to "sk-rotated"
-    And a dashboard's ledger is asked anew
+    And another run is made in a dashboard's ledger
     Then the dashboard's pages say
       | path    | words                           |
       | /ledger | Runs 3 …wrkspc_01SandboxDefault |

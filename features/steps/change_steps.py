@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +50,7 @@ def _(context: Context) -> None:
         first = workspaces.ensure_workspace(tx, "http://x/", "aa")
         workspaces.name_workspace(tx, first, "aa", "wrkspc_1")
         own = workspaces.ensure_workspace(tx, "http://x/", "bb")
-    asked = NewRun(
-        kind="run",
-        actor="tests/one",
-        workspace_id=own,
-        mode=BatchProcessingMode(),
-        created=time.time(),
-    )
+    asked = _new_run(own)
     body = '{"model":"m","n":%d}'
     writer = RunWriter(
         context.ledger,
@@ -69,20 +62,29 @@ def _(context: Context) -> None:
     writer.flush()
     with context.ledger.write() as tx:
         # Requests of the first key are in a lane with the same headers.
-        enqueue.ensure_lane(tx, first, *ledger_lane(tx, own))
+        enqueue.ensure_lane(tx, first, *_headers_of_lane(tx, own))
         assert workspaces.name_workspace(tx, own, "bb", "wrkspc_1") == first
     writer.add(cb.ActorRequest("2"))
     assert writer.finish() == writer.run_id
-    later = replace(asked, created=time.time())
     with context.ledger.write() as tx:
-        enqueue.begin_run(tx, later)
+        enqueue.begin_run(tx, asked)  # another run, with the same old number
         assert set(tx.scalars(select(runs.c.workspace_id))) == {first}
         mine = select(lanes.c.workspace_id).join(requests, requests.c.lane_id == lanes.c.id)
         assert list(tx.scalars(mine)) == [first, first]
 
 
-def ledger_lane(tx: Transaction, workspace_id: int) -> tuple[str, str, str]:
-    """Return the headers of the only lane of a workspace."""
+def _new_run(workspace_id: int) -> NewRun:
+    return NewRun(
+        kind="run",
+        actor="tests/one",
+        workspace_id=workspace_id,
+        mode=BatchProcessingMode(),
+        created=time.time(),
+    )
+
+
+def _headers_of_lane(tx: Transaction, workspace_id: int) -> tuple[str, str, str]:
+    # A workspace with one lane.
     of_lane = select(lanes.c.api_version, lanes.c.betas, lanes.c.user_profile)
     row = tx.execute(of_lane.where(lanes.c.workspace_id == workspace_id)).one()
     return (row.api_version, row.betas, row.user_profile)
@@ -93,14 +95,7 @@ def _(context: Context, count: int) -> None:
     with context.ledger.write() as tx:
         workspace = workspaces.ensure_workspace(tx, "http://x/", "aa")
         lane = enqueue.ensure_lane(tx, workspace, "2023-06-01", "", "")
-        asked = NewRun(
-            kind="run",
-            actor="tests/one",
-            workspace_id=workspace,
-            mode=BatchProcessingMode(),
-            created=time.time(),
-        )
-        context.run_id = enqueue.begin_run(tx, asked)
+        context.run_id = enqueue.begin_run(tx, _new_run(workspace))
         new = [NewRequest(new_request_ids(1)[0], n, None, lane, b"{}") for n in range(count)]
         enqueue.add_requests(tx, context.run_id, new, created=0.0, due=0.0)
         enqueue.finish_storing(tx, context.run_id, digest="d", stored=1.0)

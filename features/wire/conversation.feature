@@ -30,10 +30,10 @@ Feature: One generator decides what follows an answer of a conversation
     Then what follows is
       | turns | rejected | answer           | reply      | what follows                                           |
       | 1     | 0        | end_turn         | no problem | end: succeeded                                         |
-      | 1     | 0        | end_turn         | a problem  | end: stopped (forgotten), "the ledger was restored"    |
-      | 1     | 0        | tool_use ours    |            | end: stopped (forgotten), "the ledger was restored"    |
+      | 1     | 0        | end_turn         | a problem  | end: stopped (turns_forgotten), "the ledger was restored" |
+      | 1     | 0        | tool_use ours    |            | end: stopped (turns_forgotten), "the ledger was restored" |
       | 1     | 0        | tool_use callers |            | end: succeeded                                         |
-      | 1     | 0        | pause_turn       |            | end: stopped (forgotten), "the ledger was restored"    |
+      | 1     | 0        | pause_turn       |            | end: stopped (turns_forgotten), "the ledger was restored" |
       | 1     | 0        | refusal          |            | end: refused                                           |
 
   Scenario: Without functions and without a check, an answer is the last one unless it pauses

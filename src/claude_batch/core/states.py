@@ -98,7 +98,7 @@ class Stop(StrEnum):
     TOOL_INTERRUPTED = "tool_interrupted"  # a tool may have run without recording its result
     INVALID_OUTPUT = "invalid_output"  # no answer matched the response format
     TOO_LARGE = "too_large"  # it exceeds what a batch can carry
-    FORGOTTEN = "forgotten"  # the ledger was restored, and lacks earlier turns
+    TURNS_FORGOTTEN = "turns_forgotten"  # the ledger was restored, and lacks earlier turns
 
 
 class RunState(StrEnum):

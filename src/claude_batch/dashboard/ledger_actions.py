@@ -43,7 +43,7 @@ def cancel(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
         cancellations.cancel_run(tx, run_id, ledger.now())
     words = f"{run_id} is cancelled; the results so far are kept."
     if not status_of(ledger, run_id).finished:
-        words += f" The API still has to be told about its batches. {_if_undriven(ledger, run_id)}"
+        words += f" Its batches are not cancelled at the API yet. {_if_undriven(ledger, run_id)}"
     return Done(words, run_id)
 
 

@@ -269,7 +269,7 @@ def note_forgotten_turn(tx: Connection, seq: int) -> None:
         return
     _count_turn(tx, at, rejected=at.disposition == Disposition.FINAL)
     mine = conversations.c.request_seq == seq
-    tx.execute(update(conversations).where(mine).values(stopped=Stop.FORGOTTEN))
+    tx.execute(update(conversations).where(mine).values(stopped=Stop.TURNS_FORGOTTEN))
 
 
 def _where_it_stands(tx: Connection, seq: int) -> Record | None:

@@ -47,8 +47,8 @@ def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
 def present_workspace(tx: Connection, workspace_id: int) -> int:
     """Return the row of a workspace, after the merges since its number was read.
 
-    A process may have read the number before its key's row was merged, and would store what nobody
-    drives.
+    A process that has read the number before its key's row was merged would store requests in a row
+    that no process drives.
     """
     while True:
         value = tx.scalar(select(meta.c.value).where(meta.c.name == _merged(workspace_id)))

@@ -284,7 +284,7 @@ class Conversations:
                 row.validation_attempts,
                 tools,
                 most_bytes,
-                is_forgotten=row.stopped == Stop.FORGOTTEN,
+                is_forgotten=row.stopped == Stop.TURNS_FORGOTTEN,
             ),
             answer=Answer(Disposition(row.disposition), message_of_line(line)),
             turns=row.turns,

@@ -120,7 +120,7 @@ def _family(model: str) -> tuple[str, ...]:
     words = re.split(r"[-.@]", _undated(model.lower()).removesuffix("-latest"))
     if words[-1] == "0":
         words.pop()
-    # The order of the numbers tells versions apart: 4-5 is not 5-4.
+    # The numbers keep their order, because version 4-5 is not version 5-4.
     numbers = [word for word in words if word.isdecimal()]
     return (*sorted(word for word in words if not word.isdecimal()), *numbers)
 

@@ -82,7 +82,7 @@ def answer_error(
             "run",
             **about,
         )
-    if stopped == "forgotten":
+    if stopped == "turns_forgotten":
         return TurnsForgottenError(f"{who}: {note}. {kept}; send the request in a new run", **about)
     return ConversationStoppedError(f"{who}: {note}. {kept}", **about)
 

@@ -175,14 +175,14 @@ def _steps(
             if rejected >= terms.validation_attempts:
                 return _stop(Stop.INVALID_OUTPUT, problem)
             if terms.is_forgotten:
-                return _FORGOTTEN
+                return _TURNS_FORGOTTEN
             params = after_rejection(params, message, correction(problem))
         else:
             uses = tool_uses(message) if asks is Disposition.TOOLS else None
             if uses is not None and _are_callers(uses, params, terms.tools or ()):
                 return End(RequestState.SUCCEEDED)
             if terms.is_forgotten:
-                return _FORGOTTEN
+                return _TURNS_FORGOTTEN
             turns += 1
             if turns >= terms.max_turns:
                 note = f"answer {turns} asks for another turn"
@@ -210,8 +210,8 @@ def _stop(why: Stop, note: str) -> End:
     return End(RequestState.STOPPED, why, note)
 
 
-_FORGOTTEN = _stop(
-    Stop.FORGOTTEN,
+_TURNS_FORGOTTEN = _stop(
+    Stop.TURNS_FORGOTTEN,
     "its answer asks for another turn, but the ledger was restored from a copy without the turns "
     "before that answer",
 )

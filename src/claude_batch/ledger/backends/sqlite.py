@@ -125,7 +125,7 @@ class SqliteBackend(Backend):
         return inspect(connection).get_table_names()
 
     def create(self, tx: Connection) -> None:
-        # One look instead of one for each table: a process that created them meanwhile has all.
+        # Asked once, not once for each table: one transaction creates all of them, or none.
         if not self.tables(tx):
             metadata.create_all(tx, checkfirst=False)
 
