@@ -51,6 +51,23 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
       | run.wait    |
       | run.results |
 
+  Scenario: A provider that is closed just after a run was stored names the run
+    Given an API that takes 30 seconds for a batch
+    And a batch provider
+    When a run is submitted, and the provider is closed when it is stored: submit_sync
+    Then the error is a EngineStoppedError that says
+      """
+      the provider is closed and no longer waits for run-
+      """
+    Given a batch provider
+    When a run is submitted, and the provider is closed when it is stored: submit
+    Then the error is a EngineStoppedError that says
+      """
+      the provider is closed and no longer waits for run-
+      ; the run stays in the ledger. Continue with `claude-batch resume run-
+      `, or repeat the call with a new provider
+      """
+
   Scenario Outline: The wait for a run ends with its provider, although another one of the ledger stays open: <caller>
     Given an API that takes 3600 seconds for a batch
     And a batch provider with {"poll_interval": 3600}

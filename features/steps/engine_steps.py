@@ -27,6 +27,7 @@ from claude_batch.ledger.schema import runs
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import engine
 from claude_batch.lifecycle.threads import EventLoopThread
+from claude_batch.providers.run_writer import RunWriter
 
 
 def configuration() -> cb.ActorConfiguration:
@@ -50,6 +51,20 @@ def rows(query: str) -> list[Any]:
 
 def execute(statement: str) -> None:
     ledgers_on_postgres.execute(os.environ["CLAUDE_BATCH_LEDGER"], statement)
+
+
+@when("a run is submitted, and the provider is closed when it is stored: {asks}")
+def _(context: Context, asks: str) -> None:
+    def close(*_: Any) -> None:
+        # On a thread, because the engine's end waits for the thread that stores the run.
+        threading.Thread(target=context.provider.close).start()
+        until(lambda: context.provider.closed)
+
+    with mock.patch.object(RunWriter, "report", close):
+        if asks == "submit":
+            attempt(context, lambda: asyncio.run(context.actor.submit(["stored"])))
+        else:
+            attempt(context, lambda: context.actor.submit_sync(["stored"]))
 
 
 @when("another provider opens the ledger, and the provider is closed a moment later")

@@ -380,8 +380,8 @@ def _(context: Context, what: str) -> None:
 @given("{count:d} threads for middleware")
 def _(context: Context, count: int) -> None:
     # Those that earlier scenarios have left to wait are not this one's.
-    middleware_runner.POOL.forget()
-    context.add_cleanup(middleware_runner.POOL.forget)
+    context.add_cleanup(setattr, middleware_runner, "POOL", middleware_runner.POOL)
+    middleware_runner.POOL = middleware_runner.WorkerPool()
     context.add_cleanup(setattr, middleware_runner, "WORKERS", middleware_runner.WORKERS)
     middleware_runner.WORKERS = count
 

@@ -13,7 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from claude_batch.actor.tools import ToolFinder
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import (
     ActorConfigurationError,
+    EngineStoppedError,
     InvalidRequestError,
     for_one_caller,
 )
@@ -45,7 +46,12 @@ from claude_batch.ledger import (
 from claude_batch.ledger.deliveries import Outstanding
 from claude_batch.ledger.queries import Answer, Success
 from claude_batch.ledger.store import Ledger, Transaction
-from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, other_key_error
+from claude_batch.lifecycle.api_sessions import (
+    ApiSession,
+    closed_error,
+    closed_words,
+    other_key_error,
+)
 from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
@@ -346,6 +352,16 @@ class EngineAccess:
         else:
             self._opening = None
             opening.set_result(entered)
+
+    @contextmanager
+    def open_for(self, run_id: str) -> Iterator[None]:
+        """Do the work of a stored run; raise `EngineStoppedError` if the provider is closed."""
+        try:
+            yield
+        except (ActorConfigurationError, EngineStoppedError):
+            if not self.closed:
+                raise
+            raise closed_error(run_id, self.shown_location) from None
 
     def close(self) -> None:
         """Release the engine, once."""

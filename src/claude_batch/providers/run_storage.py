@@ -270,20 +270,21 @@ class RunStorage:
         run_id = writer.finish(new=options.new)
         if run_id is None:
             return None
-        writer.report(self._engine_access.engine())
-        if options.on_displaced is not None:
-            for each in writer.displaced.values():
-                options.on_displaced(each)
-        return Run(
-            self._engine_access,
-            run_id,
-            provider=self._provider,
-            drive=self._drive,
-            middleware_runner=self._middleware_runner,
-            stamp=writer.stamp,
-            rerun=writer.rerun,
-            beside=writer.beside,
-        )
+        with self._engine_access.open_for(run_id):
+            writer.report(self._engine_access.engine())
+            if options.on_displaced is not None:
+                for each in writer.displaced.values():
+                    options.on_displaced(each)
+            return Run(
+                self._engine_access,
+                run_id,
+                provider=self._provider,
+                drive=self._drive,
+                middleware_runner=self._middleware_runner,
+                stamp=writer.stamp,
+                rerun=writer.rerun,
+                beside=writer.beside,
+            )
 
 
 # One request of a run -----------------------------------------------------------------------------

@@ -8,12 +8,11 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError, EngineStoppedError
+from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
 from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
 from claude_batch.ledger import conversations, enqueue, queries, workspaces
 from claude_batch.lifecycle.api_sessions import (
     ApiSession,
-    closed_error,
     halted_error,
     other_key_error,
     run_timed_out_error,
@@ -65,12 +64,8 @@ class RunAccess:
 
     def while_open(self, work: Generator[Pause | Any, Any, None]) -> Generator[Any, Any, None]:
         """Do work that waits; raise `EngineStoppedError` if the provider is closed."""
-        try:
+        with self.engine_access.open_for(self.run_id):
             yield from work
-        except (ActorConfigurationError, EngineStoppedError):
-            if not self.engine_access.closed:
-                raise
-            raise closed_error(self.run_id, self.engine_access.shown_location) from None
 
     @property
     def drives(self) -> bool:
