@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -354,7 +354,7 @@ class EngineAccess:
             opening.set_result(entered)
 
     @contextmanager
-    def open_for(self, run_id: str) -> Iterator[None]:
+    def open_for(self, run_id: str) -> Generator[None]:
         """Do the work of a stored run; raise `EngineStoppedError` if the provider is closed."""
         try:
             yield
