@@ -51,22 +51,27 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
       | run.wait    |
       | run.results |
 
-  Scenario: A provider that is closed just after a run was stored names the run
+  Scenario Outline: A provider that is closed while a run is submitted names the run: <asks>
     Given an API that takes 30 seconds for a batch
     And a batch provider
-    When a run is submitted, and the provider is closed when it is stored: submit_sync
+    When a run is submitted by <asks>, and the provider is closed when it is stored
     Then the error is a EngineStoppedError that says
       """
       the provider is closed and no longer waits for run-
       """
     Given a batch provider
-    When a run is submitted, and the provider is closed when it is stored: submit
+    When a run is submitted by <asks>, and the provider is closed when its wait reads the ledger
     Then the error is a EngineStoppedError that says
       """
       the provider is closed and no longer waits for run-
       ; the run stays in the ledger. Continue with `claude-batch resume run-
       `, or repeat the call with a new provider
       """
+
+    Examples:
+      | asks        |
+      | submit      |
+      | submit_sync |
 
   Scenario Outline: The wait for a run ends with its provider, although another one of the ledger stays open: <caller>
     Given an API that takes 3600 seconds for a batch

@@ -27,6 +27,7 @@ from claude_batch.ledger.schema import runs
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle import engine
 from claude_batch.lifecycle.threads import EventLoopThread
+from claude_batch.providers.run_waiter import RunWaiter
 from claude_batch.providers.run_writer import RunWriter
 
 
@@ -53,14 +54,24 @@ def execute(statement: str) -> None:
     ledgers_on_postgres.execute(os.environ["CLAUDE_BATCH_LEDGER"], statement)
 
 
-@when("a run is submitted, and the provider is closed when it is stored: {asks}")
-def _(context: Context, asks: str) -> None:
-    def close(*_: Any) -> None:
-        # On a thread, because the engine's end waits for the thread that stores the run.
+MOMENTS: dict[str, tuple[type, str]] = {
+    "it is stored": (RunWriter, "report"),
+    "its wait reads the ledger": (RunWaiter, "_sending"),
+}
+
+
+@when("a run is submitted by {asks}, and the provider is closed when {moment}")
+def _(context: Context, asks: str, moment: str) -> None:
+    of, name = MOMENTS[moment]
+    work = getattr(of, name)
+
+    def close_first(*given: Any) -> Any:
+        # On a thread, because the engine's end waits for the thread that does this work.
         threading.Thread(target=context.provider.close).start()
         until(lambda: context.provider.closed)
+        return work(*given)
 
-    with mock.patch.object(RunWriter, "report", close):
+    with mock.patch.object(of, name, close_first):
         if asks == "submit":
             attempt(context, lambda: asyncio.run(context.actor.submit(["stored"])))
         else:

@@ -11,8 +11,9 @@ import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
+
+import msgspec
 
 from claude_batch.lifecycle.threads import DaemonThreads, in_own_thread
 
@@ -83,8 +84,7 @@ TIMED_OUT: Any = object()
 """The value that a generator receives if a pause ended by its timeout."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """Wait for a future, at most ``seconds`` (None: no limit)."""
 
     future: Future[Any]
@@ -92,20 +92,28 @@ class Pause:
 
 
 async def step_async(work: Generator[Pause | _T, Any, None]) -> AsyncIterator[_T]:
-    """Run a generator's pauses on the caller's loop; yield its items."""
+    """Run a generator's pauses on the caller's loop; yield its items.
+
+    The error of a future is raised in the generator, at its pause.
+    """
     value: Any = None
+    fault: Exception | None = None
     try:
         while True:
             try:
-                step = work.send(value)
+                step = work.send(value) if fault is None else work.throw(fault)
             except StopIteration:
                 return
-            value = None
+            value = fault = None
             if not isinstance(step, Pause):
                 yield step
                 continue
-            value = await _value(step)
+            try:
+                value = await _value(step)
+            except Exception as error:
+                fault = error
     finally:
+        fault = None  # else the error and this frame would hold each other
         work.close()
 
 
@@ -121,23 +129,34 @@ async def _value(pause: Pause) -> Any:
 
 
 def step_sync(work: Generator[Pause | _T, Any, None]) -> Iterator[_T]:
-    """Run a generator's pauses by blocking this thread; yield its items."""
+    """Do what `step_async` does, by blocking this thread."""
     value: Any = None
+    fault: Exception | None = None
     try:
         while True:
             try:
-                step = work.send(value)
+                step = work.send(value) if fault is None else work.throw(fault)
             except StopIteration:
                 return
-            value = None
+            value = fault = None
             if not isinstance(step, Pause):
                 yield step
                 continue
             try:
-                value = step.future.result(step.seconds)
-            except TimeoutError:
-                # The work itself may raise it too, as for a file system that does not answer.
-                value = step.future.result() if step.future.done() else TIMED_OUT
-                step.future.cancel()
+                value = _value_sync(step)
+            except Exception as error:
+                fault = error
     finally:
+        fault = None
         work.close()
+
+
+def _value_sync(pause: Pause) -> Any:
+    try:
+        return pause.future.result(pause.seconds)
+    except TimeoutError:
+        # The work itself may raise it too, as for a file system that does not answer.
+        if pause.future.done():
+            return pause.future.result()
+        pause.future.cancel()
+        return TIMED_OUT
