@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import os
 import socket
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from behave import given, then, when
 from behave.runner import Context
 from staging import KEY, until
@@ -92,7 +92,7 @@ def _(runs: list[dict[str, Any]], bytes_of_each: int) -> dict[str, Any]:
     # What a lane that fits into one batch becomes without looking at its requests one by one.
     whole = whole_cut(len(runs), len(runs) * bytes_of_each, len(runs), terms)
     assert whole in (None, cut), (whole, cut)
-    return {**(dataclasses.asdict(cut) if cut else {"count": 0}), "of_all": whole is not None}
+    return {**(msgspec.structs.asdict(cut) if cut else {"count": 0}), "of_all": whole is not None}
 
 
 @rule("bodies of params with these sizes are sent")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from behave import then
 from behave.runner import Context
 from pages import AGREEMENTS, ROOT, agreement, page
@@ -84,7 +85,10 @@ def settings_table() -> dict[str, tuple[str, str]]:
 def defaults() -> dict[str, Any]:
     """The settings that have a default of their own, by their names in Python."""
     mode, ledger = cb.BatchProcessingMode(), LedgerSettings()
-    return {**dict(mode), **{field.name: getattr(ledger, field.name) for field in fields(ledger)}}
+    return {
+        **dict(mode),
+        **{field.name: getattr(ledger, field.name) for field in msgspec.structs.fields(ledger)},
+    }
 
 
 @then("the pages agree with the code about")

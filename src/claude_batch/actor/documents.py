@@ -17,6 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
+import msgspec
+
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.terminal import encodable
 from claude_batch.wire.limits import max_pdf_pages
@@ -191,8 +193,7 @@ def inside(_: Content) -> None:
     """A `Placing` that uploads nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(msgspec.Struct, frozen=True):
     """Messages with documents that may be uploaded, and the positions of those documents."""
 
     messages: Sequence[Mapping[str, Any]]

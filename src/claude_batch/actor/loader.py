@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -122,8 +122,7 @@ class ActorLoader:
         return sorted(faults, key=lambda fault: fault.line or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """One actor in a document: its id in a nested one, its position, and its keys."""
 
     identifier: str | None

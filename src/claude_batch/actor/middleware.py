@@ -10,8 +10,10 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Protocol, TypeAlias, cast
+
+import msgspec
 
 from claude_batch.actor.request import ActorRequest
 from claude_batch.actor.response import ActorResponse, ActorResult
@@ -79,8 +81,7 @@ TIMEOUT = 60.0
 """Default ``middleware_timeout``: seconds that ``after_response`` may take."""
 
 
-@dataclass(slots=True)
-class Passage:
+class Passage(msgspec.Struct):
     """A request or a response on its way through middleware."""
 
     actor: str
@@ -91,8 +92,7 @@ class Passage:
     error: MiddlewareError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One method of one middleware."""
 
     name: str
@@ -149,7 +149,7 @@ class Step:
         )
 
 
-class PostStep(Step):
+class PostStep(Step, frozen=True):
     """The user's function for results. Its faults are logged, because the result is safe."""
 
     def call(self, passage: Passage) -> Any:

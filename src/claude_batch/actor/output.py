@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ForwardRef, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -62,8 +61,7 @@ class LabelledField(NamedTuple):
     citations: tuple[Citation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
+class _Value(msgspec.Struct, frozen=True):
     """A scalar, or a list of scalars, which has a line for each item."""
 
     kinds: set[str]
@@ -71,8 +69,7 @@ class _Value:
     schema: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
+class _Object(msgspec.Struct, frozen=True):
     """An object, or one of several: then it has the fields of all."""
 
     fields: dict[str, _Node]
@@ -83,8 +80,7 @@ class _Object:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class _List:
+class _List(msgspec.Struct, frozen=True):
     """A list of objects or lists."""
 
     items: _Object | _List | _Value

@@ -446,8 +446,7 @@ def read_as(response: ActorResponse, output: OutputFormat[Any] | None) -> ActorR
     return read
 
 
-@dataclass(frozen=True, slots=True)
-class OutputJudge:
+class OutputJudge(msgspec.Struct, frozen=True):
     """Checks an answer (a Message's JSON) against an output format."""
 
     output: OutputFormat[Any]

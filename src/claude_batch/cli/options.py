@@ -15,11 +15,11 @@ import shlex
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from claude_batch.cli.user_messages import complete_commands, say
@@ -362,15 +362,14 @@ _WITHOUT_LEDGER = ("actors", "completion", "ledger copy", "sandbox")
 _COMMAND = re.compile("`claude-batch ([^`]+)`")
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderOptions:
+class ProviderOptions(msgspec.Struct, frozen=True):
     """The settings passed to a command, and the flags to repeat them."""
 
     settings: Mapping[str, Any]
     """The provider's keywords; None for those that were not given."""
     sandbox: bool = False
     """Whether everything happens in a sandbox that ends with the command."""
-    typed: Mapping[str, str] = field(default_factory=dict[str, str])
+    typed: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """The settings that a later command needs too, as they were typed but for a URL's password."""
 
     @property

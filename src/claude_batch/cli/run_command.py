@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from claude_batch.cli.help_sections import SectionedCommand
 from claude_batch.cli.options import (
@@ -98,8 +98,7 @@ _INPUTS: tuple[Callable[[Any], Any], ...] = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments and options that name an actor and its input, as given."""
 
     arguments: tuple[str, ...]
@@ -214,7 +213,9 @@ def _input_options(command: _F) -> _F:
 
     @functools.wraps(command)  # which copies the options that it has already
     def wrapped(*args: Any, **given: Any) -> Any:
-        asked = Asked(**{field.name: given.pop(field.name) for field in fields(Asked)})
+        asked = Asked(
+            **{field.name: given.pop(field.name) for field in msgspec.structs.fields(Asked)}
+        )
         return command(*args, asked=asked, **given)
 
     decorated: Any = wrapped

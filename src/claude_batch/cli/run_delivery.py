@@ -11,9 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from claude_batch.cli.cost import cost_line
 from claude_batch.cli.interrupts import SIGNALS
@@ -128,8 +130,7 @@ def parkable() -> Generator[None]:
             signal.signal(number, handler)
 
 
-@dataclass
-class Printed:
+class Printed(msgspec.Struct):
     """What a command has written to standard output."""
 
     lines: int = 0
@@ -277,7 +278,7 @@ def how_to_reach(provider: ClaudeBatchProvider, run_id: str, options: ProviderOp
         return options.how_to_go_on(run_id)
     # A run keeps its base URL, so `resume` with another one would refuse it.
     typed = {name: text for name, text in options.typed.items() if name != "base_url"}
-    cancel = replace(options, typed=typed).command("cancel", run_id)
+    cancel = msgspec.structs.replace(options, typed=typed).command("cancel", run_id)
     return (
         f"nothing of {run_id} was sent. Run `{cancel}`, and repeat this command with the right "
         "base URL"

@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import click
+import msgspec
 
 from claude_batch.cli.help_sections import SectionedCommand
 from claude_batch.cli.options import (
@@ -352,7 +352,7 @@ def worker_command(
             place = with_schema(options.location, schema)
         except ValueError as error:
             raise click.UsageError(f"--schema {schema}: {error}") from None
-        options = replace(options, settings={**options.settings, "ledger": place})
+        options = msgspec.structs.replace(options, settings={**options.settings, "ledger": place})
     offered = [name for place in tools for name in offer_tools(place)]
     with open_provider(options, observers=[_report_halts]) as provider:
         try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from claude_batch.cli.options import (
     ProviderOptions,
@@ -135,7 +135,7 @@ def results_command(
     )
     from claude_batch.ledger.deliveries import Forms
 
-    options = replace(
+    options = msgspec.structs.replace(
         reading_options(ledger),
         settings={"ledger": ledger, "base_url": base_url, "api_key_env": api_key_env},
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from claude_batch.cli.user_messages import (
     console,
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     from claude_batch.ledger.store import Ledger
 
 
-@dataclass(frozen=True, slots=True)
-class StatusReport:
+class StatusReport(msgspec.Struct, frozen=True):
     """The statuses of runs at one moment; of a single run also its progress and cost."""
 
     statuses: tuple[RunStatus, ...]

@@ -7,9 +7,10 @@ happens to the request then is decided by `next_step`, without I/O, and written 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from claude_batch.core.states import RequestState
 
@@ -50,8 +51,7 @@ def with_retry_on(disposition: Disposition, error_type: str, retry_on: str | Non
     return disposition
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """The facts about a request and its run that the decision depends on."""
 
     may_retry: bool = True

@@ -14,11 +14,12 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 from urllib.parse import parse_qsl, urlencode
+
+import msgspec
 
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.quantities import format_duration, nano_dollars, parse_duration, usd
@@ -50,8 +51,7 @@ ASKING: Commands = "run, submit, estimate"
 SERVING: Commands = "gateway"
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     """The flag of a setting, as far as its name, type and default do not determine it."""
 
     help: str
@@ -66,8 +66,7 @@ class Flag:
     """Whether the command line itself checks the least value, and ``--help`` shows it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table."""
 
     name: str
@@ -210,8 +209,7 @@ Dollars = Annotated[Decimal, Kind.DOLLARS]
 """Dollars, as `claude_batch.core.quantities` reads them."""
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeast:
+class AtLeast(msgspec.Struct, frozen=True):
     """The least value of a count."""
 
     ge: int
@@ -220,8 +218,7 @@ class AtLeast:
 Count = Annotated[int, AtLeast(0)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderSettings:
+class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Locations of a provider's ledger, API and key."""
 
     ledger: Annotated[
@@ -243,8 +240,7 @@ class ProviderSettings:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerSettings:
+class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a ledger. All requests in one batch share them. Durations are in seconds."""
 
     settling: Annotated[
@@ -386,7 +382,7 @@ def resolve_ledger_settings(
             value, where = from_environment(row.name, environ), row.variable
         if value is not None:
             try:
-                settings = replace(settings, **{row.name: row.read(value)})
+                settings = msgspec.structs.replace(settings, **{row.name: row.read(value)})
             except ValueError as error:
                 raise invalid_setting(row.name, where, str(error)) from None
     return settings

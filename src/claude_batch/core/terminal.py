@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -58,8 +59,7 @@ _LEAST_TEXT = 9
 """Columns of the terminal that a folded text gets at least."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """A table for a terminal; if that is too narrow for the numbers and names, a line for each row.
 
     Empty columns are left out before that. The first column names the row. Values are plain text,

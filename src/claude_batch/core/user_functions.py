@@ -14,8 +14,9 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+
+import msgspec
 
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.outcome import Disposition, with_retry_on
@@ -172,8 +173,7 @@ def _pause(found: Any) -> float:
     return float(found)
 
 
-@dataclass(slots=True)
-class UserFunctions:
+class UserFunctions(msgspec.Struct):
     """The functions of the user that one engine or one live provider asks."""
 
     classify: UserFunction[Disposition] | None = None

@@ -15,9 +15,11 @@ from array import array
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import add
 from typing import Final, NamedTuple
+
+import msgspec
 
 from claude_batch.core.errors import BudgetScope, LedgerError
 from claude_batch.ledger import page_queries, queries
@@ -212,8 +214,7 @@ _SLICE_RESULTS: Final = 5000
 """Batches and results that are added up between two updates of the pages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """What the ledger held at one moment, as far as several pages show it."""
 
     version: int
@@ -237,8 +238,7 @@ class Snapshot:
         return next(found, None)
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(msgspec.Struct):
     mark: RunMark | None
     status: RunStatus
     read: int
@@ -275,12 +275,11 @@ class _Added:
         return self._collected[batch_id] if batch_id < len(self._collected) else 0.0
 
 
-@dataclass(slots=True)
-class _Pace:
+class _Pace(msgspec.Struct):
     """CPU time spent since the last update."""
 
     spent: float = 0.0
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
     def add(self, seconds: float) -> None:
         with self.lock:
@@ -522,6 +521,6 @@ class LedgerReader:
             return
         _log.warning("the dashboard cannot read the ledger: %s", error)
         version = self._version + 1
-        self._snapshot = replace(self._snapshot, version=version, error=str(error))
+        self._snapshot = msgspec.structs.replace(self._snapshot, version=version, error=str(error))
         self._version = version
         self._on_change()

@@ -11,11 +11,11 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 import anthropic
 import httpx2
+import msgspec
 
 from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
 from claude_batch.core.errors import (
@@ -49,8 +49,7 @@ Whoever sets it acknowledges them (`BatchCaller.acknowledge`). Otherwise an answ
 with the response."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     """A call in progress."""
 
     future: CallFuture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -321,8 +321,7 @@ def has_no_result(batch_id: int) -> Any:
     return ~exists().where(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
+class Collected(msgspec.Struct, frozen=True):
     """The outcomes of a batch's requests when it was collected."""
 
     given: int

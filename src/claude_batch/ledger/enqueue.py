@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -74,8 +73,7 @@ _INSERT_PARAMS = insert(params)
 _INSERT_CONTEXTS = insert(contexts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRun:
+class NewRun(msgspec.Struct, frozen=True, kw_only=True):
     """A new run without its requests."""
 
     kind: str

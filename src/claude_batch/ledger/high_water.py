@@ -12,10 +12,10 @@ import os
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, update
 
 from claude_batch.core.errors import LedgerError
@@ -30,8 +30,7 @@ _LOCK_SECONDS = 60.0
 """Timeout for the mark's lock, in seconds. Its holder only writes a small file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """The content of the mark's file."""
 
     incarnation: str

@@ -8,10 +8,10 @@ is stored with each result line.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, and_, case, exists, func, or_, select
 
 from claude_batch.core.states import FAILED, OPEN, BatchState, RequestState
@@ -65,8 +65,7 @@ class Retried(NamedTuple):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rerun:
+class Rerun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that was requested again: the requests that it held, and those that are retried."""
 
     answered: int

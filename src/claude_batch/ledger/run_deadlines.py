@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -37,8 +36,7 @@ _RECENT = 20
 """Number of recent batches from which durations are learned."""
 
 
-@dataclass(frozen=True, slots=True)
-class Experience:
+class Experience(msgspec.Struct, frozen=True):
     """Durations observed in a workspace; None if nothing was observed."""
 
     cancel_seconds: float | None

@@ -7,10 +7,10 @@ import secrets
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 from sqlalchemy import Connection, Insert, insert, select
 
 from claude_batch.core.errors import LedgerError
@@ -92,8 +92,7 @@ class ServerChanged(Deposed):
     """Another server has the data now, and may lack what the leader has committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(msgspec.Struct, frozen=True):
     """The driver of one workspace, for as long as its epoch equals the ledger's."""
 
     workspace_id: int

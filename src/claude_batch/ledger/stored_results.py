@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import (
     Connection,
     and_,
@@ -46,8 +46,7 @@ _MEMBERS = (
 )
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(msgspec.Struct):
     """Requests whose ids and row numbers count upwards together."""
 
     shift: int
@@ -227,8 +226,7 @@ def add_strange_lines(tx: Connection, batch_id: int, lines: Iterable[tuple[bytes
 # Counts -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """Counts of a batch's results in the ledger."""
 
     total: int

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from claude_batch.core.errors import (
     AccountHaltedError,
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
 # Sessions -----------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False)
-class ApiSession:
+class ApiSession(msgspec.Struct, eq=False):
     """The client and the driver of one base URL and credential."""
 
     client: BatchesClient

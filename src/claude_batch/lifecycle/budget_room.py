@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from claude_batch.core.errors import (
     BudgetExceededError,
@@ -301,8 +302,7 @@ def _reserve_all(
         after = page[-1][0]
 
 
-@dataclass(slots=True)
-class Fitting:
+class Fitting(msgspec.Struct):
     """Selection of the queued requests of a lane that fit into the budgets of their runs."""
 
     of_run: dict[str, list[Budget]]
@@ -310,8 +310,8 @@ class Fitting:
     waiting: dict[str, Waiting]
     alone: str = ""
     """Id of the run with a deadline whose requests these are, or "" for runs without one."""
-    _left: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    taken: list[int] = field(default_factory=list[int])
+    _left: dict[tuple[str, str], int] = msgspec.field(default_factory=dict[tuple[str, str], int])
+    taken: list[int] = msgspec.field(default_factory=list[int])
     """Row numbers of the requests that `fitting` yielded, in order."""
 
     @classmethod

@@ -10,8 +10,9 @@ import functools
 import logging
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorError, KeyConflictError, LedgerError
@@ -75,8 +76,7 @@ SHARED_DEADLINE = 0.05
 """Fraction of a call's deadline during which later calls join its run."""
 
 
-@dataclass(slots=True)
-class _CallsRun:
+class _CallsRun(msgspec.Struct):
     run_id: str
     next_position: int = 0
     until: float = float("inf")
@@ -92,40 +92,39 @@ _Orphans = dict[tuple[int, bytes], deque[Orphan]]
 """Orphans by lane and digest; an equal call may take over each of them once."""
 
 
-@dataclass(slots=True)
-class _Flush:
+class _Flush(msgspec.Struct):
     """Results of one transaction for the calls that it stores."""
 
-    positions: dict[str, int] = field(default_factory=dict[str, int])
-    runs: dict[CallGroup, str] = field(default_factory=dict["CallGroup", str])
-    lanes: dict[tuple[int, LaneHeaders], int] = field(
+    positions: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    runs: dict[CallGroup, str] = msgspec.field(default_factory=dict["CallGroup", str])
+    lanes: dict[tuple[int, LaneHeaders], int] = msgspec.field(
         default_factory=dict[tuple[int, LaneHeaders], int]
     )
-    identifiers: list[str] = field(default_factory=list[str])
+    identifiers: list[str] = msgspec.field(default_factory=list[str])
     """Ids of the new requests."""
-    taken_over: list[int] = field(default_factory=list[int])
+    taken_over: list[int] = msgspec.field(default_factory=list[int])
     """Requests whose callers went away, and for which calls wait now."""
-    stored: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    stored: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter[tuple[str, str]])
     """New calls by run and actor."""
-    retried: Counter[str] = field(default_factory=Counter[str])
+    retried: Counter[str] = msgspec.field(default_factory=Counter[str])
     """Calls that failed before and are retried, by run."""
-    failures: Counter[str] = field(default_factory=Counter[str])
+    failures: Counter[str] = msgspec.field(default_factory=Counter[str])
     """The retried calls by cause of failure."""
-    bounded: set[str] = field(default_factory=set[str])
+    bounded: set[str] = msgspec.field(default_factory=set[str])
     """Runs whose new calls must fit into a budget."""
-    waiting: list[tuple[Call, Waiter]] = field(default_factory=list[tuple[Call, Waiter]])
-    done: list[tuple[Call, Answer | ActorError]] = field(
+    waiting: list[tuple[Call, Waiter]] = msgspec.field(default_factory=list[tuple[Call, Waiter]])
+    done: list[tuple[Call, Answer | ActorError]] = msgspec.field(
         default_factory=list[tuple[Call, "Answer | ActorError"]]
     )
-    repeated: list[tuple[Call, Answer]] = field(default_factory=list[tuple[Call, Answer]])
+    repeated: list[tuple[Call, Answer]] = msgspec.field(default_factory=list[tuple[Call, Answer]])
     """Calls that get the failure of an earlier one."""
-    rejoined: list[int] = field(default_factory=list[int])
+    rejoined: list[int] = msgspec.field(default_factory=list[int])
     """Requests that the retry of a client's call has joined."""
-    unjoined: list[Call] = field(default_factory=list[Call])
+    unjoined: list[Call] = msgspec.field(default_factory=list[Call])
     """Calls that want an orphan only, and for which there is none."""
-    unread: list[Call] = field(default_factory=list[Call])
+    unread: list[Call] = msgspec.field(default_factory=list[Call])
     """Calls that are not stored, because a budget has to bound their documents first."""
-    uncounted: list[Call] = field(default_factory=list[Call])
+    uncounted: list[Call] = msgspec.field(default_factory=list[Call])
     """Calls that are not stored, because their budget has not counted what was sent before it."""
 
 

@@ -7,7 +7,6 @@ import logging
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -160,8 +159,7 @@ _Strange: TypeAlias = list[tuple[bytes, str]]
 """Lines that are no results of their batch, and the reason."""
 
 
-@dataclass(slots=True)
-class _Fetched:
+class _Fetched(msgspec.Struct):
     """What came of the fetch of one batch's results."""
 
     row: Any
@@ -176,7 +174,7 @@ class _Fetched:
     """Whether the batch is believed to be gone from the API."""
     is_refused: bool = False
     """Whether the API refuses the results, and not for a passing reason."""
-    lines: list[bytes] = field(default_factory=list[bytes])
+    lines: list[bytes] = msgspec.field(default_factory=list[bytes])
     """The lines of a small batch; those of others are stored as they arrive."""
     is_too_large: bool = False
     """Whether the results are larger than those of a small batch."""

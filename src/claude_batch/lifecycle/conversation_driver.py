@@ -14,8 +14,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.outcome import Disposition
@@ -76,8 +77,7 @@ _Call = tuple[int, int, str]
 """Request, sending and the API's id of a tool call."""
 
 
-@dataclass(slots=True)
-class _Standing:
+class _Standing(msgspec.Struct):
     """State of a conversation between two turns, as far as this process handles it."""
 
     row: Record
@@ -87,7 +87,7 @@ class _Standing:
     """What is wrong with its answer, if the model must correct it."""
     judging: Judging | None = None
     """While ``judging``: the pending verdict, or None if the function could not begin yet."""
-    missing: set[str] = field(default_factory=set[str])
+    missing: set[str] = msgspec.field(default_factory=set[str])
     """Ids of tool calls without a result."""
 
     @property

@@ -13,8 +13,9 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError, first_cause
@@ -85,8 +86,7 @@ class _KeyRefused(Exception):
     """The API refuses this driver's credential."""
 
 
-@dataclass(slots=True)
-class Contact:
+class Contact(msgspec.Struct):
     """Whether the API has ever answered this process."""
 
     made: bool = False

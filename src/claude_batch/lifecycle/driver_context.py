@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
@@ -14,8 +14,7 @@ from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.batches_client import BatchesClient
 
 
-@dataclass(frozen=True, slots=True)
-class DriverContext:
+class DriverContext(msgspec.Struct, frozen=True):
     """One workspace as its driver sees it."""
 
     ledger: Ledger

@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from claude_batch.core.errors import (
     ActorConfigurationError,
@@ -132,7 +133,8 @@ class Engine:
             engine = _engines.get(name)
             if engine is not None and not engine._loop.closed:
                 if engine.settings != settings:
-                    theirs, ours = asdict(engine.settings), asdict(settings)
+                    theirs = msgspec.structs.asdict(engine.settings)
+                    ours = msgspec.structs.asdict(settings)
                     different = ", ".join(
                         f"{each}={theirs[each]!r} there and {each}={ours[each]!r} here"
                         for each in ours

@@ -21,9 +21,10 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import BudgetScope, HaltReason, LedgerError
@@ -123,8 +124,7 @@ def judge(
     return Outcome.ERRORED, decided or fault.disposition
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
+class _Call(msgspec.Struct, eq=False):
     request: Waiting
     sending: int
     batch_id: int

@@ -14,8 +14,9 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass
 from weakref import WeakSet
+
+import msgspec
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.events import RunFinished, RunHeld, SendingHalted, SendingResumed
@@ -246,8 +247,7 @@ _EARLIER_TURN = b'"role":"assistant"'
 """Bytes that the params contain if a call continues a conversation."""
 
 
-@dataclass(slots=True)
-class SmallGroups:
+class SmallGroups(msgspec.Struct):
     """Warns once if a few calls wait together, and the next ones come with their answers.
 
     That is a loop of awaited calls, or a framework that runs a few calls at a time: a batch for

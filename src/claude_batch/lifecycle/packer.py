@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.ledger import batch_contents, budgets, live_calls, unknown_batches
@@ -28,8 +29,7 @@ class Policy(Protocol):
     max_poll_interval: float
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """The first part of a lane's queue, which makes one batch."""
 
     last_seq: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import msgspec
 
 from claude_batch.ledger.single_calls import digest_of
 from claude_batch.lifecycle.tool_runner import ConversationSettings
@@ -24,16 +25,14 @@ class CallWorkspace(Protocol):
     def is_driven(self) -> bool: ...
 
 
-@dataclass(slots=True, eq=False)
-class Alone:
+class Alone(msgspec.Struct, eq=False):
     """Stands for a run of one call, because the call's budget is for it alone."""
 
     label: str | None = None
     """The run's label."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOptions:
+class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller wants of one call, beside its request."""
 
     actor: str
@@ -74,8 +73,7 @@ class CallOptions:
         return self.keep or self.key is not None
 
 
-@dataclass(slots=True, eq=False)
-class Call:
+class Call(msgspec.Struct, eq=False):
     """One call that is not stored yet."""
 
     workspace: CallWorkspace

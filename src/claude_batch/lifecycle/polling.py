@@ -6,7 +6,6 @@ import json
 import logging
 import math
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -57,8 +56,7 @@ async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]
         yield [rest]
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(msgspec.Struct, frozen=True):
     """Evidence from an ended batch's results: its owner, or why it is not known yet."""
 
     owner: int | None = None
@@ -125,8 +123,7 @@ MOST_PAGES = 1000
 """Most pages of one walk: a million batches. A longer list is treated as endless."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """A completed walk of the list."""
 
     batches: dict[str, RemoteBatch]

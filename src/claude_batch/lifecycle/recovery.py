@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import json
 import logging
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -74,16 +73,15 @@ from claude_batch.wire.retry_policy import SENDING
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(msgspec.Struct):
     """The result of a recovery, and whether the ledger may send again."""
 
     done: bool = False
-    adopted: dict[str, int] = field(default_factory=dict[str, int])
+    adopted: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     """Number of known requests by the API's id, for batches that belong to the ledger again."""
-    strangers: dict[str, int] = field(default_factory=dict[str, int])
+    strangers: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     """Number of unknown requests by the API's id, for batches with answers to such requests."""
-    open: dict[str, str] = field(default_factory=dict[str, str])
+    open: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """Reason by the API's id, for batches that cannot be judged yet."""
     unlisted: str = ""
     """Why the API's list may hide a batch of the ledger; empty if it does not."""
@@ -94,20 +92,19 @@ class Recovered:
     explicit order."""
     wait: float = 0.0
     """Seconds until a batch of the last sending must have appeared in the list."""
-    elsewhere: list[str] = field(default_factory=list[str])
+    elsewhere: list[str] = msgspec.field(default_factory=list[str])
     """Base URLs of workspaces that another key must recover."""
     was_whole: bool = False
     """Whether there was nothing to recover, so that nothing was changed."""
 
 
-@dataclass(slots=True)
-class _Lines:
+class _Lines(msgspec.Struct):
     """The lines of one batch's results, as far as they are the ledger's, by request id."""
 
-    sendings: dict[str, int] = field(default_factory=dict[str, int])
-    costs: dict[str, int | None] = field(default_factory=dict[str, "int | None"])
+    sendings: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    costs: dict[str, int | None] = msgspec.field(default_factory=dict[str, "int | None"])
     """Nano-dollars of the answers that were billed, None for an unknown price."""
-    answered: set[str] = field(default_factory=set[str])
+    answered: set[str] = msgspec.field(default_factory=set[str])
     others: int = 0
     """Number of lines that are not the ledger's."""
 
@@ -462,17 +459,16 @@ class _Recovery:
 _KEPT = "What was found until then is kept, and nothing was sent"
 
 
-@dataclass(slots=True)
-class Refetched:
+class Refetched(msgspec.Struct):
     """The outcome of fetching the results of a run's batches again."""
 
     found: int = 0
     """Number of the run's missing results that are stored now."""
     missing: int = 0
     """Number of the run's requests whose result is still missing."""
-    batches: list[int] = field(default_factory=list[int])
+    batches: list[int] = msgspec.field(default_factory=list[int])
     """The ledger's ids of batches whose results were read to their end."""
-    refused: dict[str, str] = field(default_factory=dict[str, str])
+    refused: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     """Reason by the API's id, for batches whose results it refuses."""
 
 

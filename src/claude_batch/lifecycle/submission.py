@@ -19,8 +19,9 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import InvalidRequestError, LedgerError
@@ -235,8 +236,7 @@ class _NotArmed(Exception):
     """The upload was aborted before its last bytes were sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Upload:
+class _Upload(msgspec.Struct, frozen=True):
     batch_id: int
     incarnation: str
     posts: int

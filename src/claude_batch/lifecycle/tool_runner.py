@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Collection, Coroutine, Generator, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
@@ -89,8 +88,7 @@ class ToolFinder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationSettings:
+class ConversationSettings(msgspec.Struct, frozen=True):
     """The settings that make the requests of a run conversations."""
 
     remembered: str | None = None

@@ -16,7 +16,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -437,25 +436,22 @@ class Waiter(msgspec.Struct, eq=False, gc=False):
     timeout: _Timeout | None = None
 
 
-@dataclass(slots=True)
-class _Timeout:
+class _Timeout(msgspec.Struct):
     """One timer for the waiters whose time ends at nearly the same moment."""
 
     at: float
     timer: asyncio.TimerHandle
-    waiters: set[Waiter] = field(default_factory=set[Waiter])
+    waiters: set[Waiter] = msgspec.field(default_factory=set[Waiter])
 
 
-@dataclass(slots=True)
-class _Cursor:
+class _Cursor(msgspec.Struct):
     after: tuple[int, int] = (0, 0)
     waiting: int = 0
     is_behind: bool = True
     """Whether more answers may have been in the ledger when they were last read."""
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(msgspec.Struct):
     """All waiters of an engine. Belongs to the engine's loop."""
 
     ledger: Ledger
@@ -469,13 +465,13 @@ class Waiting:
     """Called instead when the last caller wants it cancelled, even if it was sent."""
     on_timeout: Callable[[Waiter], None]
     """Called with a waiter whose time is over."""
-    _timeouts: dict[float, _Timeout] = field(default_factory=dict[float, _Timeout])
-    _groups: SmallGroups = field(default_factory=SmallGroups)
-    _by_seq: dict[int, Waiter | list[Waiter]] = field(
+    _timeouts: dict[float, _Timeout] = msgspec.field(default_factory=dict[float, _Timeout])
+    _groups: SmallGroups = msgspec.field(default_factory=SmallGroups)
+    _by_seq: dict[int, Waiter | list[Waiter]] = msgspec.field(
         default_factory=dict[int, "Waiter | list[Waiter]"]
     )
     """A list only where several callers wait for a request."""
-    _cursors: dict[str, _Cursor] = field(default_factory=dict[str, _Cursor])
+    _cursors: dict[str, _Cursor] = msgspec.field(default_factory=dict[str, _Cursor])
 
     def expect(self, batched: Sequence[bytes]) -> None:
         """Note the params of new calls for batches, for the warning of `SmallGroups`.

@@ -8,9 +8,10 @@ USD), with halves rounded up.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from claude_batch.core.answer_parts import (
     CACHE_READ_FACTOR,
@@ -86,8 +87,7 @@ def _nano(femto: int) -> int:
     return (femto + _FEMTO_PER_NANO // 2) // _FEMTO_PER_NANO
 
 
-@dataclass(frozen=True, slots=True)
-class Tariff:
+class Tariff(msgspec.Struct, frozen=True):
     """All prices of one model."""
 
     base: Rates

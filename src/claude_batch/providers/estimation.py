@@ -7,9 +7,11 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import ActorRequest, RequestEncoder, RequestLike
@@ -83,8 +85,7 @@ class Rule(NamedTuple):
 UNKNOWN: Final = Rule(TOKENS_PER_BYTE, "rule")
 
 
-@dataclass(slots=True)
-class Load:
+class Load(msgspec.Struct):
     """The requests to one model."""
 
     requests: int = 0
@@ -106,7 +107,7 @@ class Load:
     """Number of requests without a known upper bound of their cost."""
     turns: int = 1
     """The most turns that one of the requests may take."""
-    prefixes: dict[bytes, list[int]] = field(default_factory=dict[bytes, list[int]])
+    prefixes: dict[bytes, list[int]] = msgspec.field(default_factory=dict[bytes, list[int]])
     """For each prefix marked for the prompt cache: its bytes, and the number of requests sharing
     it.
     """

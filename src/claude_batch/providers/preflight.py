@@ -11,8 +11,9 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import PreflightError, request_name
@@ -44,8 +45,7 @@ _NOT_COUNTED = re.compile(r"\w+: Extra inputs are not permitted")
 Count = Callable[[bytes, LaneHeaders], Awaitable[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(msgspec.Struct, frozen=True):
     """The first request of a shape."""
 
     position: int

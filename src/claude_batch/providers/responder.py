@@ -6,8 +6,9 @@ import contextlib
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import msgspec
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import OutputFormat
@@ -155,7 +156,7 @@ class Responder:
         if settings:
             mode = self._mode_of(actor, settings)
         if (output := asked.output) is not None:
-            conversation = replace(conversation, judge=judge_of(output))
+            conversation = msgspec.structs.replace(conversation, judge=judge_of(output))
         alone = settings.get("budget_usd") is not None
 
         encoded: EncodedRequest | Callable[[Engine, ApiSession], EncodedRequest]

@@ -13,9 +13,10 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractContextManager, aclosing, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
+
+import msgspec
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import (
@@ -56,8 +57,7 @@ ADDRESSES = 4
 """Base URLs at which the same run is looked for, because each costs a digest of all requests."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreOptions:
+class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A caller's options for one run, beside its requests and settings.
 
     `ClaudeBatchProvider.store` explains most of them.

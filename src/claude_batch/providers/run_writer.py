@@ -11,10 +11,11 @@ import hashlib
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import OutputFormat
@@ -64,13 +65,14 @@ CHUNK_BYTES = 2 << 20
 More bytes would save no processor time, and are held in memory."""
 
 
-@dataclass(slots=True)
-class Beside:
+class Beside(msgspec.Struct):
     """Objects that this process keeps beside the requests of a run, by position; usually none."""
 
-    contexts: dict[int, Any] = field(default_factory=dict[int, Any])
+    contexts: dict[int, Any] = msgspec.field(default_factory=dict[int, Any])
     """The contexts that are no JSON values; the ledger has the others."""
-    outputs: dict[int, OutputFormat[Any]] = field(default_factory=dict[int, OutputFormat[Any]])
+    outputs: dict[int, OutputFormat[Any]] = msgspec.field(
+        default_factory=dict[int, OutputFormat[Any]]
+    )
     """The parsers of requests with an ``output_format`` of their own."""
 
 

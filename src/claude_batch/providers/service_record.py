@@ -242,8 +242,7 @@ class CallFailed(Exception):
         self.fault = fault
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(msgspec.Struct, frozen=True):
     """A response whose body was read, without credentials."""
 
     status: int

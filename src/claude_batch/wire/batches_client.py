@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httpx2
@@ -162,8 +161,7 @@ class RemoteBatch(msgspec.Struct, frozen=True):
         return iso_time(self.ended_at)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchPage:
+class BatchPage(msgspec.Struct, frozen=True):
     """One page of the list of batches, newest first."""
 
     data: list[RemoteBatch]
@@ -194,8 +192,7 @@ class _FilePage(msgspec.Struct, frozen=True):
     data: list[_RemoteFile]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateAnswer:
+class CreateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a create call: the new batch, a fault, or neither.
 
     Neither means that no answer came, or none that can be understood; ``reason`` describes it.

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -120,8 +119,7 @@ Step: TypeAlias = NextTurn | ToolCalls | Check | End
 Reply: TypeAlias = Answer | list[ToolOutcome] | Interrupted | str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True):
     """The limits that a run sets for its conversations."""
 
     max_turns: int

@@ -15,7 +15,6 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import msgspec
@@ -367,8 +366,7 @@ MAX_SENDING: Final = 9999
 """Highest sending number of one request, because the ``custom_id`` has four digits for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaneHeaders:
+class LaneHeaders(msgspec.Struct, frozen=True):
     """Headers of a create call that all requests of a batch must share."""
 
     api_version: str = API_VERSION

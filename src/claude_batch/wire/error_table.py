@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -209,8 +208,7 @@ Any other answer without a success (408, 409, 500 and other 5xx, or any answer o
 front) may come after the request was processed. So may a broken connection after it was made."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiFault:
+class ApiFault(msgspec.Struct, frozen=True, kw_only=True):
     """An unsuccessful answer of the API, or of a proxy in front of it."""
 
     status: int

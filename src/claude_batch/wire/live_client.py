@@ -13,10 +13,10 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 import httpx2
+import msgspec
 
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.user_functions import RequestFault, UserFunction
@@ -87,8 +87,7 @@ class _Withheld(Exception):
     """The params of a call may not leave any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveAnswer:
+class LiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The end of one call: a Message, a malformed one, a fault of the API, or none of them.
 
     If it is none of them, ``reason`` describes what happened.

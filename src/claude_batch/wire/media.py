@@ -12,8 +12,9 @@ import re
 import zipfile
 import zlib
 from collections import deque
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
+
+import msgspec
 
 from claude_batch.wire.limits import MAX_PDF_PAGES
 
@@ -61,8 +62,7 @@ _OTHERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Media:
+class Media(msgspec.Struct, frozen=True):
     """The type and properties of some bytes."""
 
     type: (

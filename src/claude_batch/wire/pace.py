@@ -23,8 +23,9 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from claude_batch.wire.inbound import LARGEST_COUNT, iso_time, server_time
 from claude_batch.wire.retry_policy import PACE
@@ -51,8 +52,7 @@ class Cost(NamedTuple):
     """Input and output together, because some accounts have one limit for both."""
 
 
-@dataclass(slots=True)
-class _Bucket:
+class _Bucket(msgspec.Struct):
     """The rest of one limit; it refills evenly, and is full after a minute."""
 
     limit: float
@@ -78,8 +78,7 @@ class _Bucket:
         return max(wait, SHORTEST_WAIT)
 
 
-@dataclass(slots=True, eq=False)
-class Turn:
+class Turn(msgspec.Struct, eq=False):
     """The permit of one call that was sent."""
 
     cost: Cost
@@ -89,8 +88,7 @@ class Turn:
     """Its entry in the log that the user's own limits apply to, if there are any."""
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Pace:
+class Pace(msgspec.Struct, eq=False, weakref=True):
     """Decides when the next call may be sent.
 
     Times are seconds of any clock that does not jump back. Thread-safe.
@@ -103,12 +101,12 @@ class Pace:
     paused_until: float = -math.inf
     refusals: int = 0
     """Number of pauses since the last answer."""
-    _buckets: dict[str, _Bucket] = field(default_factory=dict[str, _Bucket])
+    _buckets: dict[str, _Bucket] = msgspec.field(default_factory=dict[str, _Bucket])
     _era: int = 0
     _threshold: float = math.inf
     _output_mean: float | None = None
-    _listeners: set[Callable[[], None]] = field(default_factory=set[Callable[[], None]])
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _listeners: set[Callable[[], None]] = msgspec.field(default_factory=set[Callable[[], None]])
+    _lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
     def cost_of(self, params_bytes: int, max_tokens: int | None = None) -> Cost:
         """Return the estimated cost of a call in terms of the limits."""
@@ -289,8 +287,7 @@ class OwnLimits(NamedTuple):
 NO_LIMITS = OwnLimits()
 
 
-@dataclass(slots=True, eq=False)
-class _Sent:
+class _Sent(msgspec.Struct, eq=False):
     """The calls of about a second."""
 
     first: float

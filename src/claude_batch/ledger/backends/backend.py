@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
+import msgspec
 from sqlalchemy import Connection, Engine, Insert
 
 from claude_batch.core.errors import LedgerError, LedgerFault
@@ -73,8 +74,7 @@ class Watch(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FetchClaim:
+class FetchClaim(msgspec.Struct, frozen=True):
     """The right of one process to fetch the results of a batch for the driver."""
 
     batch_id: int
@@ -124,8 +124,7 @@ class Fetches:
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(msgspec.Struct, frozen=True):
     """The space that a ledger takes, in bytes."""
 
     data: int

@@ -7,10 +7,10 @@ import shlex
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -353,8 +353,7 @@ def compiled(tx: Connection, statement: Any) -> tuple[str, dict[str, Any]]:
     return known
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
+class _Copy(msgspec.Struct, frozen=True):
     """An insert of many rows as COPY."""
 
     statement: Insert

@@ -9,10 +9,10 @@ import sqlite3
 import stat
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine
 
@@ -171,8 +171,7 @@ def _damaged(words: str, *, written: bool) -> LedgerError:
 # Examination --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a ledger's file, read without a change to it or to the files beside it."""
 
     damage: list[str]
