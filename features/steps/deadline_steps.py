@@ -25,7 +25,7 @@ from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.schema import batches, runs
 from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.lifecycle.deadline_driver import Deadlines, margin_of, missed_because
-from claude_batch.lifecycle.live_driver import judge
+from claude_batch.lifecycle.live_answers import judge
 from claude_batch.lifecycle.packer import goes_live
 from claude_batch.wire.live_client import LiveAnswer
 

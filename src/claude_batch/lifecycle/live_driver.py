@@ -1,17 +1,7 @@
 """Live calls: for requests that a deadline leaves no time to batch, or that should not wait.
 
 The rule is the same as for batches. A call is on disk before it is sent, and is never repeated
-while it may have been answered. A call therefore ends in one of three ways:
-
-- An **answer** is stored like a line of a batch.
-- A **definite no** is a failed connection, or an answer in
-  `claude_batch.wire.error_table.NOT_BILLED`. If the error is transient, the request is queued
-  again; otherwise it ends as errored.
-- **Anything else** makes the request ``lost``, for example a 500 response or a driver that dies
-  during a call. The call may have been billed, so it is repeated only on explicit order.
-
-With ``live_retry: always``, an error in the API's own format counts like the same error in a
-batch's results, whether or not it was billed. Budgets count such a call as paid.
+while it may have been answered. `claude_batch.lifecycle.live_answers` decides what its end means.
 """
 
 from __future__ import annotations
@@ -22,9 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Literal, TypeAlias
-
-import msgspec
+from typing import TypeAlias
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import BudgetScope, HaltReason, LedgerError
@@ -48,22 +36,27 @@ from claude_batch.lifecycle.budget_room import (
     tokens_of_files,
     warn_after,
 )
-from claude_batch.lifecycle.collection import result_of
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.event_reports import CallEnd
 from claude_batch.lifecycle.leader_lock import stop_behind
+from claude_batch.lifecycle.live_answers import (
+    ACCOUNT,
+    NOT_SENT,
+    Answers,
+    LiveCall,
+    judge,
+    words_of,
+)
 from claude_batch.lifecycle.submission import Refusals, until_stored
 from claude_batch.lifecycle.threads import in_a_thread
 from claude_batch.wire.bounds import TokenBound, Unbounded, may_hold_documents
-from claude_batch.wire.encoding import LaneHeaders, asked_of, custom_id, model_at_beginning
-from claude_batch.wire.error_table import ApiFault, SendVerdict
+from claude_batch.wire.encoding import LaneHeaders, asked_of, model_at_beginning
 from claude_batch.wire.live_client import (
     LiveAnswer,
     LiveClient,
     OwnLimitWait,
     longest_silence,
 )
-from claude_batch.wire.messages import LineError, ResultLine, decode_line, errored_line
 from claude_batch.wire.pace import MINUTE, NO_LIMITS, CallLog, OwnLimits, Turn
 from claude_batch.wire.retry_policy import SENDING
 
@@ -86,54 +79,7 @@ LONGEST_REST = 60.0
 """Longest time in seconds between two checks for waiting requests."""
 
 
-LiveRetry = Literal["safe", "always"]
 _Budgets: TypeAlias = "Collection[tuple[BudgetScope, str]]"
-
-
-_NOT_SENT = (Outcome.NOT_SENT, Disposition.RETRY)
-_ACCOUNT = (Outcome.NOT_SENT, Disposition.ACCOUNT)
-_LOST = (Outcome.MISSING, Disposition.FINAL)
-
-
-def judge(
-    answer: LiveAnswer, retry: LiveRetry = "safe", decided: Disposition | None = None
-) -> tuple[Outcome, Disposition]:
-    """Return what the end of a call means for its request, in the words of a batch's result.
-
-    ``decided`` is what the user's function has decided about `LiveAnswer.request_fault`.
-    ``safe``: only a definite no allows another attempt. ``always``: an error in the API's own
-    format also allows one. A definite no that passes leaves the request unsent; if it is the fault
-    of the account, or of the way there, sending halts.
-    """
-    if answer.is_answered:
-        return Outcome.SUCCEEDED, Disposition.FINAL
-    fault = answer.fault
-    if fault is None:
-        if not answer.never_left:
-            return _LOST
-        return _ACCOUNT if answer.no_credential else _NOT_SENT
-    verdict = fault.verdict
-    if verdict is SendVerdict.UNKNOWN and not (retry == "always" and fault.from_api):
-        return _LOST
-    if fault.account_reason is not None or fault.is_redirect:
-        return _ACCOUNT
-    if verdict is SendVerdict.WAIT:
-        return _NOT_SENT
-    if decided is Disposition.ACCOUNT:
-        return _ACCOUNT
-    return Outcome.ERRORED, decided or fault.disposition
-
-
-class _Call(msgspec.Struct, eq=False):
-    request: Waiting
-    sending: int
-    batch_id: int
-    left: float
-    failures: int
-    """Number of consecutive failures that were known when the call was sent."""
-    model: str
-    probed: float | None
-    """When the halt began that the call probes; None if there was no halt."""
 
 
 class _Shares:
@@ -143,7 +89,7 @@ class _Shares:
     those, so a run with a smaller one is not held up by the calls of the others.
     """
 
-    def __init__(self, calls: Iterable[_Call]) -> None:
+    def __init__(self, calls: Iterable[LiveCall]) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._largest: dict[str, int] = {}
         for call in calls:
@@ -181,11 +127,12 @@ class LiveCalls(DriverPart):
         super().__init__(context)
         self._stopping = stopping
         self._holding = holding
-        self._unsent: tuple[Leader, list[_Call]] | None = None
+        self._unsent: tuple[Leader, list[LiveCall]] | None = None
         """The calls that a failed claim may have stored, and the leader at that time."""
         self._changed = changed
         self._refusals = Refusals(context)
         self._high_water = HighWater(context.ledger)
+        self._answers = Answers(context.ledger.incarnation, context.prices)
         self._live_client: LiveClient | None = None
         self._page: deque[tuple[int, str]] = deque()
         """The oldest waiting requests, each with its run, and some of runs that need not wait."""
@@ -193,7 +140,7 @@ class LiveCalls(DriverPart):
         """The models of requests of this page, as far as one of their runs has a model that waits.
         """
         self._next_search = 0.0
-        self._calls: dict[asyncio.Task[LiveAnswer], _Call] = {}
+        self._calls: dict[asyncio.Task[LiveAnswer], LiveCall] = {}
         self._unread: set[int] = set()
         """Row numbers of calls whose documents must be read, because a budget has to bound them."""
         self._bounds: dict[str, tuple[int, TokenBound | Unbounded]] = {}
@@ -525,7 +472,7 @@ class LiveCalls(DriverPart):
         next pass, because a halt has begun or ended, or a budget has just appeared.
         """
         assert self._live_client is not None
-        claimed: list[tuple[_Call, str, Turn]] = []
+        claimed: list[tuple[LiveCall, str, Turn]] = []
         later: list[tuple[int, str]] = []
         begun = self._ledger.now()
         try:
@@ -555,7 +502,7 @@ class LiveCalls(DriverPart):
                         self._live_client.unused(turn, model)
                         continue
                     claim = live_calls.claim(tx, asked, now, reserve)
-                    call = _Call(asked, *claim, now, self._failures, model, halted)
+                    call = LiveCall(asked, *claim, now, self._failures, model, halted)
                     claimed.append((call, model, turn))
                 number = count_post(tx) if claimed else 0
                 self._keep_log(tx, leader)
@@ -604,11 +551,11 @@ class LiveCalls(DriverPart):
         """Forget those calls, once `return_unsent` is committed."""
         self._unsent = None
 
-    def _put_back(self, tx: Transaction, call: _Call) -> None:
-        step = next_step(*_NOT_SENT, transitions.standing_of(tx, call.request.seq))
+    def _put_back(self, tx: Transaction, call: LiveCall) -> None:
+        step = next_step(*NOT_SENT, transitions.standing_of(tx, call.request.seq))
         live_calls.put_back(tx, call.request.seq, call.batch_id, step, note=None)
 
-    def _behind(self, leader: Leader, claimed: list[tuple[_Call, str, Turn]]) -> None:
+    def _behind(self, leader: Leader, claimed: list[tuple[LiveCall, str, Turn]]) -> None:
         """Put all claimed requests back, because another copy of this ledger has sent meanwhile."""
         assert self._live_client is not None
         for _, model, turn in claimed:
@@ -676,7 +623,7 @@ class LiveCalls(DriverPart):
         self,
         tx: Transaction,
         leader: Leader,
-        ended: list[tuple[_Call, LiveAnswer, Disposition | None]],
+        ended: list[tuple[LiveCall, LiveAnswer, Disposition | None]],
     ) -> list[CallEnd]:
         """Store how calls ended, and return the same for the observers."""
         now = self._ledger.now()
@@ -689,26 +636,26 @@ class LiveCalls(DriverPart):
             )
             step = next_step(outcome, disposition, transitions.standing_of(tx, seq))
             state, may_be_paid = step.state, answer.may_be_billed
-            is_accounts = (outcome, disposition) == _ACCOUNT
+            is_accounts = (outcome, disposition) == ACCOUNT
             result: NewResult | None = None
             if outcome is Outcome.SUCCEEDED:
-                result = self._result(call, answer, now)
+                result = self._answers.success(call, answer, now)
                 is_malformed = result.disposition == Disposition.MALFORMED
                 state = RequestState.MALFORMED if is_malformed else RequestState.SUCCEEDED
                 self._refusals.lift(tx, leader.workspace_id, probed=call.probed)
             elif answer.fault is not None and outcome is not Outcome.NOT_SENT:
-                result = self._error(call, answer.fault, disposition, now)
+                result = self._answers.error(call, answer.fault, disposition, now)
             if outcome is Outcome.MISSING:
                 _log.warning(
                     "%s: a live call may have been paid for and has no answer: %s",
                     asked.run_id,
-                    _words(answer),
+                    words_of(answer),
                 )
             if state in (RequestState.QUEUED, RequestState.CANCELED):
                 if result is not None:
                     live_calls.keep_attempt(tx, result)
                 live_calls.put_back(
-                    tx, seq, call.batch_id, step, note=_words(answer), may_be_paid=may_be_paid
+                    tx, seq, call.batch_id, step, note=words_of(answer), may_be_paid=may_be_paid
                 )
             else:
                 final.append(Ended(call.batch_id, state, result, seq, may_be_paid))
@@ -741,49 +688,6 @@ class LiveCalls(DriverPart):
         reason: HaltReason = "credentials"
         self.stop_sending(tx, leader.workspace_id, answer.reason, reason=reason)
 
-    def _custom_id(self, call: _Call) -> str:
-        return custom_id(call.request.id, self._ledger.incarnation, call.sending)
 
-    def _result(self, call: _Call, answer: LiveAnswer, now: float) -> NewResult:
-        # Stored in the format of a batch's result line, so that one reader handles both.
-        identifier, malformed = self._custom_id(call), answer.malformed
-        raw = b'{"custom_id":"%b","result":{"type":"succeeded","message":%b}}' % (
-            identifier.encode(),
-            answer.raw.replace(b"\n", b" "),  # JSON strings hold no raw newline
-        )
-        if malformed is None:
-            line = decode_line(raw)
-        else:
-            # The line may be unreadable, so it cannot be parsed for its custom id.
-            line = ResultLine(
-                identifier,
-                "succeeded",
-                Disposition.MALFORMED,
-                malformed.usage,
-                None,
-                malformed.model,
-                malformed.problem,
-            )
-        return self._row(call, line, raw, now)
-
-    def _error(
-        self, call: _Call, fault: ApiFault, disposition: Disposition, now: float
-    ) -> NewResult:
-        identifier = self._custom_id(call)
-        error_type = fault.error_type or f"http_{fault.status}"
-        error = LineError(error_type, fault.message, fault.request_id, None)
-        line = ResultLine(identifier, "errored", disposition, None, error)
-        raw = errored_line(identifier, error_type, fault.message, fault.request_id)
-        return self._row(call, line, raw, now)
-
-    def _row(self, call: _Call, line: ResultLine, raw: bytes, now: float) -> NewResult:
-        seq, sending = call.request.seq, call.sending
-        return result_of(line, raw, seq, sending, call.batch_id, self._prices, batch=False, at=now)
-
-
-def _is_under_way(tx: Transaction, call: _Call) -> bool:
+def _is_under_way(tx: Transaction, call: LiveCall) -> bool:
     return live_calls.is_under_way(tx, call.request.seq, call.batch_id, call.sending)
-
-
-def _words(answer: LiveAnswer) -> str:
-    return answer.reason if answer.fault is None else answer.fault.describe()

@@ -1,0 +1,135 @@
+"""What the end of a live call means for its request, and the row that stores it.
+
+A call ends in one of three ways:
+
+- An **answer** is stored like a line of a batch.
+- A **definite no** is a failed connection, or an answer in
+  `claude_batch.wire.error_table.NOT_BILLED`. If the error is transient, the request is queued
+  again; otherwise it ends as errored.
+- **Anything else** makes the request ``lost``, for example a 500 response or a driver that dies
+  during a call. The call may have been billed, so it is repeated only on explicit order.
+
+With ``live_retry: always``, an error in the API's own format counts like the same error in a
+batch's results, whether or not it was billed. Budgets count such a call as paid.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from claude_batch.core.outcome import Disposition, Outcome
+from claude_batch.ledger.live_calls import Waiting
+from claude_batch.ledger.stored_results import NewResult
+from claude_batch.lifecycle.collection import result_of
+from claude_batch.money.prices import Prices
+from claude_batch.wire.encoding import custom_id
+from claude_batch.wire.error_table import ApiFault, SendVerdict
+from claude_batch.wire.live_client import LiveAnswer
+from claude_batch.wire.messages import LineError, ResultLine, decode_line, errored_line
+
+LiveRetry = Literal["safe", "always"]
+
+
+NOT_SENT = (Outcome.NOT_SENT, Disposition.RETRY)
+ACCOUNT = (Outcome.NOT_SENT, Disposition.ACCOUNT)
+_LOST = (Outcome.MISSING, Disposition.FINAL)
+
+
+def judge(
+    answer: LiveAnswer, retry: LiveRetry = "safe", decided: Disposition | None = None
+) -> tuple[Outcome, Disposition]:
+    """Return what the end of a call means for its request, in the words of a batch's result.
+
+    ``decided`` is what the user's function has decided about `LiveAnswer.request_fault`.
+    ``safe``: only a definite no allows another attempt. ``always``: an error in the API's own
+    format also allows one. A definite no that passes leaves the request unsent; if it is the fault
+    of the account, or of the way there, sending halts.
+    """
+    if answer.is_answered:
+        return Outcome.SUCCEEDED, Disposition.FINAL
+    fault = answer.fault
+    if fault is None:
+        if not answer.never_left:
+            return _LOST
+        return ACCOUNT if answer.no_credential else NOT_SENT
+    verdict = fault.verdict
+    if verdict is SendVerdict.UNKNOWN and not (retry == "always" and fault.from_api):
+        return _LOST
+    if fault.account_reason is not None or fault.is_redirect:
+        return ACCOUNT
+    if verdict is SendVerdict.WAIT:
+        return NOT_SENT
+    if decided is Disposition.ACCOUNT:
+        return ACCOUNT
+    return Outcome.ERRORED, decided or fault.disposition
+
+
+class LiveCall(msgspec.Struct, eq=False):
+    """One call that was claimed in the ledger."""
+
+    request: Waiting
+    sending: int
+    batch_id: int
+    left: float
+    failures: int
+    """Number of consecutive failures that were known when the call was sent."""
+    model: str
+    probed: float | None
+    """When the halt began that the call probes; None if there was no halt."""
+
+    def custom_id(self, incarnation: str) -> str:
+        """Return the id of this sending, as a batch of the ledger would name it."""
+        return custom_id(self.request.id, incarnation, self.sending)
+
+
+class Answers:
+    """Makes the rows that store how calls ended."""
+
+    def __init__(self, incarnation: str, prices: Prices) -> None:
+        """``incarnation`` is that of the ledger."""
+        self._incarnation = incarnation
+        self._prices = prices
+
+    def success(self, call: LiveCall, answer: LiveAnswer, now: float) -> NewResult:
+        """Return the row of an answer, in the format of a batch's, so that one reader has both."""
+        identifier, malformed = call.custom_id(self._incarnation), answer.malformed
+        raw = b'{"custom_id":"%b","result":{"type":"succeeded","message":%b}}' % (
+            identifier.encode(),
+            answer.raw.replace(b"\n", b" "),  # JSON strings hold no raw newline
+        )
+        if malformed is None:
+            line = decode_line(raw)
+        else:
+            # The line may be unreadable, so it cannot be parsed for its custom id.
+            line = ResultLine(
+                identifier,
+                "succeeded",
+                Disposition.MALFORMED,
+                malformed.usage,
+                None,
+                malformed.model,
+                malformed.problem,
+            )
+        return self._row(call, line, raw, now)
+
+    def error(
+        self, call: LiveCall, fault: ApiFault, disposition: Disposition, now: float
+    ) -> NewResult:
+        """Return the row of an error of the API."""
+        identifier = call.custom_id(self._incarnation)
+        error_type = fault.error_type or f"http_{fault.status}"
+        error = LineError(error_type, fault.message, fault.request_id, None)
+        line = ResultLine(identifier, "errored", disposition, None, error)
+        raw = errored_line(identifier, error_type, fault.message, fault.request_id)
+        return self._row(call, line, raw, now)
+
+    def _row(self, call: LiveCall, line: ResultLine, raw: bytes, now: float) -> NewResult:
+        seq, sending = call.request.seq, call.sending
+        return result_of(line, raw, seq, sending, call.batch_id, self._prices, batch=False, at=now)
+
+
+def words_of(answer: LiveAnswer) -> str:
+    """Describe why a call has no answer."""
+    return answer.reason if answer.fault is None else answer.fault.describe()
