@@ -7,6 +7,8 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | params                                                                                                         | more tokens |
       | {}                                                                                                             | 50          |
       | {"tools": [], "mcp_servers": null}                                                                             | 50          |
+      | {"container": "container_1"}                                                                                   | 50          |
+      | {"container": {"id": "container_1", "skills": []}}                                                             | 50          |
       | {"tools": [{"name": "a"}, {"type": "custom", "name": "b"}]}                                                    | 1550        |
       | {"tools": [{"type": "bash_20250124", "name": "bash"}]}                                                         | 3550        |
       | {"output_config": {"effort": "low"}}                                                                           | 1550        |
@@ -106,6 +108,8 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"max_tokens": "many"}                                             | the params cannot be read                                      |
       | {"tools": [{"type": 5}]}                                           | its tools cannot be read                                       |
       | {"context_management": {"edits": [{"type": "compact_20260112"}]}}  | the tokens and cost of compaction have no known bound             |
+      | {"container": {"id": "container_1", "skills": [{"skill_id": "pdf"}]}} | the tokens and cost of `container` have no known bound         |
+      | {"container": 5}                                                   | the tokens and cost of `container` have no known bound            |
       | {"mcp_servers": [{"url": "u"}]}                                    | the tokens and cost of `mcp_servers` have no known bound          |
       | {"tools": [{"type": "of_tomorrow_1", "name": "a"}]}                | the tokens and cost of the tool of_tomorrow_1 have no known bound |
       | {"tools": [{"type": "web_search_20250305", "name": "web_search"}]} | may search without limit; set its `max_uses`            |

@@ -364,7 +364,7 @@ LOOP_STEPS: Final = 10
 
 Each time it may also write an answer of its own (`BetaUsage.iterations` in anthropic 2.14)."""
 
-_UNBOUNDED = ("mcp_servers", "container", "fallbacks", "compaction", "thread")
+_UNBOUNDED = ("mcp_servers", "fallbacks", "compaction", "thread")
 _OWN_TOOLS = ("bash_", "text_editor_", "computer_", "memory_")
 _READERS = ("web_search_", "web_fetch_")
 
@@ -466,6 +466,8 @@ def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
     for name in _UNBOUNDED:
         if _has(getattr(read, name)):
             raise Unbounded(f"the tokens and cost of `{name}` have no known bound")
+    if not _is_known_container(read.container):
+        raise Unbounded("the tokens and cost of `container` have no known bound")
     tokens, searches, steps = len(params) + REQUEST_TOKENS, 0, 1
     if tools := _tools_of(params, read.tools):
         more, searches, loops = _tools_bound(tools)
@@ -505,6 +507,20 @@ def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
 
 def _has(raw: msgspec.Raw) -> bool:
     return bytes(raw) not in (b"", b"null", b"[]", b"{}")
+
+
+def _is_known_container(raw: msgspec.Raw) -> bool:
+    """Return whether a container is only named, without skills.
+
+    The next turn names the container of an answer, which web searches have too. It costs nothing
+    beside the tools that use it.
+    """
+    if not _has(raw):
+        return True
+    given: object = msgspec.json.decode(raw)
+    if isinstance(given, dict):
+        return not any(v for k, v in cast("dict[str, object]", given).items() if k != "id")
+    return isinstance(given, str)
 
 
 def _tools_of(params: bytes, raw: msgspec.Raw) -> list[_Tool]:
