@@ -88,6 +88,12 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"thinking": {"type": "enabled", "budget_tokens": 2048}}                                                                   | 2058    |
       | {"thinking": {"type": "enabled", "budget_tokens": 2048}, "tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}   | 2148    |
 
+  Scenario: An image or a document that is not base64 is bounded, too
+    Then params come to tokens and searches as follows
+      | params                                                                                                                               | tokens  | searches |
+      | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "é"}}]}]} | 5200    | 0        |
+      | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "é"}}]}]} | 1000000 | 0 |
+
   Scenario Outline: A model's window is what may be filled, or a million tokens if a beta or an unknown name allows it
     Then params come to tokens and searches as follows
       | params                                                                                            | tokens     | searches |

@@ -21,7 +21,6 @@ cannot be read, has no known bound.
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import logging
 import math
@@ -646,7 +645,7 @@ def _written_bound(kind: str, media_type: str, data: str) -> int | None:
         if digest in _bounds:
             return _bounds[digest]
         bound = pdf_tokens(base64.b64decode(data))
-    except (binascii.Error, UnicodeEncodeError):
+    except ValueError:  # it is not base64; `binascii.Error` is one, too
         return None
     _bounds[digest] = bound
     while len(_bounds) > _REMEMBERED:
