@@ -146,9 +146,10 @@ def _item_fault(what: str, items: object) -> str | None:
 
 
 def _text_fault(block: _Block) -> str | None:
-    if block.get("type") != "text" or isinstance(text := block.get("text"), str):
+    if block.get("type") != "text" or isinstance(block.get("text"), str):
         return None
-    return f"its `text` must be a text, not {'None' if text is None else type(text).__name__}"
+    kind = type(cast("object", block.get("text"))).__name__
+    return f"its `text` must be a text, not {kind.replace('NoneType', 'None')}"
 
 
 def _faults(
