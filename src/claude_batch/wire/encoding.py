@@ -146,10 +146,11 @@ def _item_fault(what: str, items: object) -> str | None:
 
 
 def _text_fault(block: _Block) -> str | None:
-    if block.get("type") != "text" or isinstance(block.get("text"), str):
+    text: object = block.get("text")
+    if block.get("type") != "text" or isinstance(text, str):
         return None
-    kind = type(cast("object", block.get("text"))).__name__
-    return f"its `text` must be a text, not {kind.replace('NoneType', 'None')}"
+    kind = "None" if text is None else text.__class__.__name__
+    return f"its `text` must be a text, not {kind}"
 
 
 def _faults(
@@ -250,7 +251,7 @@ def _message_faults(messages: object, api_version: str) -> Iterator[str]:
             yield f"message {number} has no content, which the API does not accept"
         if content and not isinstance(content, str | list | tuple):
             yield f"message {number}: its content must be a text or a list of blocks"
-        for place, block in enumerate(mappings(content), 1):
+        for place, block in enumerate(mappings(message.get("content")), 1):
             where = f"message {number}, block {place}"
             if (fault := _text_fault(block)) is not None:
                 yield f"{where}: {fault}"
