@@ -70,6 +70,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl --id-column q            | --id-column is for CSV and TSV files, and no input is one    |
       | run actor.yaml empty.jsonl                         | error: empty.jsonl: the input has no requests. Nothing was sent |
       | run actor.yaml doubled.jsonl                       | error: doubled.jsonl:2: request 'a': this key is used twice in the same run |
+      | estimate actor.yaml doubled.jsonl                  | error: doubled.jsonl:2: request 'a': this key is used twice in the same run |
+      | estimate actor.yaml numbered.jsonl                 | error: numbered.jsonl:2: request '1': this key is used twice in the same run; a line without an `id` has its number as its key |
       | run actor.yaml numbered.jsonl                      | error: numbered.jsonl:2: request '1': this key is used twice in the same run; a line without an `id` has its number as its key |
       | run actor.yaml nowhere.jsonl                       | error: nowhere.jsonl: no such file. Nothing was sent        |
       | run actor.yaml 'Name a knot.'                      | Name a knot.: no such file. INPUT names files. To send one prompt, |

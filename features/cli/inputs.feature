@@ -192,6 +192,8 @@ Feature: The command line reads requests from files, and names each fault by its
       | {"id": "x"}                    | request 'x': give exactly one of `prompt`    |
       | {"prompt": "a", "params": {}}  | give exactly one of             |
       | {"prompt": "a", "prompt": "b"} | the key 'prompt' is given twice; keep one |
+      | {"prompt": "a", "prom\u0070t": "b"} | the key 'prompt' is given twice; keep one |
+      | {"prompt": "a: b", "options": {"max_tokens": 9, "stop" : ["\":"], "max_tokens" : 5}} | the key 'max_tokens' is given twice; keep one |
       | {"prompt": "a", "promt": "b"}  | unknown key `promt`                          |
       | {"prompt": ""}                 | the prompt is empty             |
       | {"prompt": 5}                  | a prompt must be a text              |

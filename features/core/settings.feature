@@ -135,6 +135,9 @@ Feature: A setting comes from the nearest place that names it
       | ./host=a       |                                           | ./host=a                    |
       | host=a password=secret |                                   | …in libpq's words…          |
       |                | {"CLAUDE_BATCH_LEDGER": " dbname = b"}    | …in libpq's words…          |
+      | postgresql://u:***@h/d |                                   | …Set CLAUDE_BATCH_LEDGER to the URL with its password, and leave out --ledger; or write the password |
+      | postgresql://u@h/d?sslpassword=***&schema=s |              | …the ledger's URL has *** for its password… |
+      | postgresql://u:a***@h/d |                                  | postgresql://u:a***@h/d     |
     And the commands of a message name their ledger as follows
       | message                                      | ledger                   | environment                             | words                                                            |
       | run `claude-batch resume run-1` or `x`       | a b.db                   |                                         | run `claude-batch resume run-1 --ledger 'a b.db'` or `x`         |

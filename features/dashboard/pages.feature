@@ -117,6 +117,7 @@ Feature: The dashboard's pages show the ledger
     Then the dashboard's pages say
       | path | words                                                                           |
       | /    | The ledger must be recovered…claude-batch ledger recover --ledger          |
+      | /    | Budgets None set. claude-batch budget --daily 20 --ledger                  |
 
   Scenario Outline: A ledger that another process has changed for good: <trouble>
     When a ledger has trouble: <trouble>

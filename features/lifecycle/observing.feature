@@ -216,6 +216,20 @@ Feature: Observers receive every step, and cannot harm a run
     And the event RequestsRetried has requests 1
     And the event RunFinished has counts {"succeeded": 3}
 
+  Scenario: A command in the log names a ledger that is not the default
+    Given an API that takes 0.1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "results", "action": {"type": "error", "status": 404}}]}
+      """
+    And a program that logs
+    And a batch provider with {"settling": 0.5, "not_found_after": 0.5}
+    And commands use another ledger by default
+    When a run of 2 prompts is submitted
+    Then the status shows 2 requests lost
+    And the log has 1 line that says "To send it again: claude-batch unknown RUN --resubmit --ledger "
+
   Scenario: The log has one line for each event, with its fields
     Given an API
     And a program that logs

@@ -80,6 +80,13 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | claude-opus-4-6 | {"input_tokens": 300000} | 2026-03-12 | 3000000000 |
       | claude-opus-4-6 | {"input_tokens": 300000} | 2026-03-13 | 1500000000 |
 
+  Scenario: A request reserves the price of the day on which it may be answered
+    Then requests of 1,000 tokens, whose model becomes twice as dear on 2026-11-22, reserve as follows
+      | sent on    | most    |
+      | 2026-11-14 | 1000000 |
+      | 2026-11-21 | 1000000 |
+      | 2026-11-22 | 1000000 |
+
   Scenario: The saving of the prompt cache is reported, even if it is nothing
     Then answers cost as follows
       | model            | usage                                                                                              | batch without cache |

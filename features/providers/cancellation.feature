@@ -16,6 +16,19 @@ Feature: A cancelled request says who cancelled it, that it was not billed, and 
     And the errors were canceled by "run"
     And the errors do not speak of conversations
 
+  Scenario: The command of such an error names a ledger that is not the default
+    Given an API that takes 30 seconds for a batch
+    And a command's folder
+    And a batch provider with {"ledger": "other.db"}
+    When a run of 2 prompts is submitted
+    And the run is cancelled
+    And the run is waited for
+    And the results are read in order
+    Then each result says that it is canceled
+      """
+      Send it again with: claude-batch retry RUN --only canceled --ledger other.db
+      """
+
   Scenario: A final answer that meets the cancellation of its run is kept, although nobody has judged it
     Given an API that takes 30 seconds for a batch
     And a batch provider with {"validation_attempts": 2, "poll_interval": 3}

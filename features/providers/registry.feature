@@ -176,6 +176,39 @@ Feature: The registry finds who answers for an actor
     And a registry with the provider "mine"
     Then the registry's names are "mine"
 
+  Scenario Outline: actors validate checks the provider that a package brings: <provider>
+    Given packages with the providers
+      | package | name   | object      | module                                                                   |
+      | broken  | broken | broken:make | import nothing_of_that_name                                              |
+      | dear    | dear   | dear:Dear   | import claude_batch as cb; Dear = type("Dear", (), {"capabilities": cb.ProviderCapabilities()}) |
+    And a command's folder
+    And a command's file "actor.yaml"
+      """
+      name: tests/alien
+      provider: <provider>
+      model: any
+      batch_processing: <batched>
+      """
+    And a command's file "sound.yaml"
+      """
+      name: tests/alien
+      provider: dear
+      model: any
+      """
+    When a command runs: actors validate actor.yaml
+    Then the command line exits with <code> and says
+      """
+      actor.yaml: <words>
+      """
+
+    When a command runs: actors validate sound.yaml
+    Then the command line exits with 0
+
+    Examples:
+      | provider | batched | code | words                                                                          |
+      | broken   | false   | 2    | actor tests/alien: the provider 'broken' cannot be imported (broken:make of broken): ModuleNotFoundError |
+      | dear     | true    | 2    | actor tests/alien: has `batch_processing`, and its provider 'dear' has no batches; remove `batch_processing`, |
+
   Scenario: A command names Python for an actor of a package's provider
     Given packages with the providers
       | package | name | object        | module                                              |

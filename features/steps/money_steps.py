@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import json
 import math
 import os
@@ -10,23 +11,27 @@ import re
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import genai_prices
 import msgspec
 from behave import given, then
 from behave.runner import Context
+from genai_prices.types import ConditionalPrice, StartDateConstraint
 from staging import QUICK, start_api, until
 from tables import rule
 
 import claude_batch as cb
 from claude_batch.core.answer_parts import Usage
+from claude_batch.lifecycle.budget_room import bound_cost
 from claude_batch.money import prices as prices_module
-from claude_batch.money.prices import prices_of
+from claude_batch.money.prices import Prices, prices_of
+from claude_batch.wire.bounds import MediaBound, TokenBound
 from claude_batch.wire.messages import decode_line, decode_message
 
 SHORT = {
@@ -119,6 +124,31 @@ def _(
         "live": str(live.cost) if live else "unpriced",
         "batch_without_cache": batch and batch.uncached,
     }
+
+
+@rule("requests of 1,000 tokens, whose model becomes twice as dear on 2026-11-22, reserve")
+def _(sent_on: str) -> int:
+    """The most that one costs in a batch, if it may be answered days after it was sent."""
+    counted = genai_prices.Usage(input_tokens=0, output_tokens=0)
+    known = genai_prices.calc_price(counted, "claude-haiku-4-5", provider_id="anthropic")
+    usual: Any = known.model.prices
+    dearer = copy.copy(usual)
+    dearer.input_mtok, dearer.output_mtok = 2 * usual.input_mtok, 2 * usual.output_mtok
+    begins = StartDateConstraint(date(2026, 11, 22))
+    changed = [ConditionalPrice(prices=usual), ConditionalPrice(begins, prices=dearer)]
+    at = datetime.fromisoformat(sent_on).replace(tzinfo=UTC).timestamp()
+    bound = TokenBound("claude-haiku-4-5", 1000, 0, None, 0, False, MediaBound(0, 0, False))
+    prices_module._listed_changes.cache_clear()
+    try:
+        with mock.patch.object(known.model, "prices", changed):
+            most = bound_cost(Prices(), bound, at)
+            answered = Prices().charge(
+                "claude-haiku-4-5", Usage(input_tokens=1000), batch=True, at=at + 2 * 86400
+            )
+    finally:
+        prices_module._listed_changes.cache_clear()
+    assert answered is not None and answered.cost <= most, (answered, most)
+    return most
 
 
 @rule("answers of the API cost")

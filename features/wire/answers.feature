@@ -8,6 +8,7 @@ Feature: What an answer or a document holds is read as far as it can be
       | {"a": 1 | max_tokens | {"type": "object"} | it was truncated by max_tokens |
       | {"a": "x"} | end_turn | {"type": "object", "properties": {"a": {"type": "number"}}} | a: 'x' is not of type 'number' |
       | [1] | end_turn | {"type": "object"} | [1] is not of type 'object' |
+      | 1000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000 | end_turn | {"type": "number", "multipleOf": 0.1} | nothing |
       | [1, 2, 3, 4, 5, 6, 7] | end_turn | {"items": {"type": "null"}} | 0: 1 is not of type 'null'; 1: 2 is not of type 'null'; 2: 3 is not of type 'null'; 3: 4 is not of type 'null'; 4: 5 is not of type 'null' |
 
   Scenario: A result line is understood as far as its meaning is certain, and no paid answer is lost

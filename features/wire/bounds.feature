@@ -7,14 +7,19 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | params                                                                                                         | more tokens |
       | {}                                                                                                             | 50          |
       | {"tools": [], "mcp_servers": null}                                                                             | 50          |
+      | {"container": "container_1"}                                                                                   | 50          |
+      | {"container": {"id": "container_1", "skills": []}}                                                             | 50          |
       | {"tools": [{"name": "a"}, {"type": "custom", "name": "b"}]}                                                    | 1550        |
       | {"tools": [{"type": "bash_20250124", "name": "bash"}]}                                                         | 3550        |
       | {"output_config": {"effort": "low"}}                                                                           | 1550        |
+      | {"output_format": {"type": "json_schema", "schema": {}}}                                                       | 1550        |
       | {"tools": [{"name": "a", "input_schema": {"properties": {"source": {"type": "string"}}}}]}                     | 1550        |
       | {"metadata": {"source": ["a", 5]}}                                                                             | 50          |
       | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "u"}}]}]}        | 5050        |
       | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "aaaa"}}]}]} | 5046        |
       | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "a"}}]}]}   | 50          |
+      | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "1. 2.\n3? 4"}, "citations": {"enabled": true}}]}]} | 1114 |
+      | {"messages": [{"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"type": "custom", "name": "a"}}}]}]} | 1550 |
 
   Scenario: A document is bounded by what is known of it: A page is an image and its text
     Then documents and images come to tokens as follows
@@ -71,6 +76,23 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"messages": [{"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}]}                    | 1000000  | 0        |
       | {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}                                               | 10000000 | 0        |
       | {"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]}                              | 10000000 | 3        |
+      | {"tools": [{"name": "a"}], "messages": [{"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"type": "web_search_20260318", "name": "web_search", "max_uses": 2}}}]}]} | 10000000 | 2 |
+
+  Scenario: A tool that runs at the API, and thoughts between tools, may write more than max_tokens
+    Then params of at most 10 tokens of an answer may write as follows
+      | params                                                                                                                     | written |
+      | {"tools": [{"name": "a"}]}                                                                                                 | 10      |
+      | {"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}                                                           | 100     |
+      | {"thinking": {"type": "adaptive"}}                                                                                         | 10      |
+      | {"thinking": {"type": "enabled", "budget_tokens": 9}}                                                                      | 10      |
+      | {"thinking": {"type": "enabled", "budget_tokens": 2048}}                                                                   | 2058    |
+      | {"thinking": {"type": "enabled", "budget_tokens": 2048}, "tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}   | 2148    |
+
+  Scenario: An image or a document that is not base64 is bounded, too
+    Then params come to tokens and searches as follows
+      | params                                                                                                                               | tokens  | searches |
+      | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "é"}}]}]} | 5200    | 0        |
+      | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "é"}}]}]} | 1000000 | 0 |
 
   Scenario Outline: A model's window is what may be filled, or a million tokens if a beta or an unknown name allows it
     Then params come to tokens and searches as follows
@@ -92,18 +114,27 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"max_tokens": "many"}                                             | the params cannot be read                                      |
       | {"tools": [{"type": 5}]}                                           | its tools cannot be read                                       |
       | {"context_management": {"edits": [{"type": "compact_20260112"}]}}  | the tokens and cost of compaction have no known bound             |
+      | {"container": {"id": "container_1", "skills": [{"skill_id": "pdf"}]}} | the tokens and cost of `container` have no known bound         |
+      | {"container": 5}                                                   | the tokens and cost of `container` have no known bound            |
       | {"mcp_servers": [{"url": "u"}]}                                    | the tokens and cost of `mcp_servers` have no known bound          |
       | {"tools": [{"type": "of_tomorrow_1", "name": "a"}]}                | the tokens and cost of the tool of_tomorrow_1 have no known bound |
       | {"tools": [{"type": "web_search_20250305", "name": "web_search"}]} | may search without limit; set its `max_uses`            |
+      | {"messages": [{"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"type": "web_search_20260318", "name": "web_search"}}}]}]} | may search without limit; set its `max_uses` |
+      | {"messages": [{"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"type": "code_execution_20260521", "name": "run"}}}]}]} | the tokens and cost of the tool code_execution_20260521 have no known bound |
+      | {"messages": [{"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": "of tomorrow"}}]}]} | its tools cannot be read |
 
   Scenario: The bound includes cache writes and the place where a request runs
     Then params may be written to a cache, and be charged as run in one country, as follows
       | params                                                | cache   | us_only |
       | {}                                                    | nothing | yes     |
       | {"inference_geo": "us"}                               | nothing | yes     |
+      | {"inference_geo": "US"}                               | nothing | yes     |
+      | {"inference_geo": "of tomorrow"}                      | nothing | yes     |
       | {"inference_geo": "global"}                           | nothing | no      |
       | {"cache_control": {"type": "ephemeral"}}              | 5m      | yes     |
+      | {"cache_control": {"type": "ephemeral", "ttl": "5m"}} | 5m      | yes     |
       | {"cache_control": {"type": "ephemeral", "ttl": "1h"}} | 1h      | yes     |
+      | {"cache_control": {"type": "ephemeral", "ttl": "1d"}} | 1h      | yes     |
 
   Scenario: A model and its longest answer are read where they can be
     Then the model and the longest answer are read as follows

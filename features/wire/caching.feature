@@ -15,6 +15,9 @@ Feature: What requests share at their beginning is marked for the prompt cache
       | an image in many bytes         | messages.0.content.0 | {"model": "claude-sonnet-4-5", "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "HUGE"}}, {"type": "text", "text": "N"}]}]}                                   |
       | what this model caches already | system.0             | {"model": "claude-sonnet-4-5", "system": "MIDDLE"}                                                                                                                                                            |
       | a text that speaks of marks    | system.0             | {"system": "LONG \"cache_control\": {}"}                                                                                                                                                                      |
+      | a result of a search           | messages.0.content.0 | {"messages": [{"role": "user", "content": [{"type": "search_result", "source": "https://x.example", "title": "t", "content": [{"type": "text", "text": "LONG"}]}, {"type": "text", "text": "N"}]}]} |
+      | a document of tomorrow         | messages.0.content.0 | {"messages": [{"role": "user", "content": [{"type": "document", "text": 5, "source": {"type": 5, "data": "LONG"}}, {"type": 5}, {"type": "text", "text": "N"}]}]} |
+      | before a block of no kind      | messages.0.content.0 | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "LONG"}}, ["N"]]}]} |
       | documents alone                | messages.0.content.0 | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "LONG"}}]}, {"role": "assistant", "content": "N"}]} |
 
   Scenario: A prefix that is too short, has marks of its own, or does not lead is never marked
@@ -27,6 +30,7 @@ Feature: What requests share at their beginning is marked for the prompt cache
       | a tool that is loaded later   | no place | {"tools": [{"name": "a", "description": "LONG", "defer_loading": true}]}                                                                      |
       | what has marks of its own     | no place | {"system": [{"type": "text", "text": "LONG", "cache_control": {"type": "ephemeral"}}]}                                                        |
       | what asks for marks by itself | no place | {"system": "LONG", "cache_control": {"type": "ephemeral"}}                                                                                    |
+      | a system prompt of no kind    | no place | {"system": [{"type": "text", "text": "LONG"}, {}]}                                                                                            |
       | a text after the documents    | no place | {"messages": [{"role": "user", "content": [{"type": "text", "text": "LONG"}]}]}                                                               |
       | a document of the assistant's | no place | {"messages": [{"role": "assistant", "content": [{"type": "document", "source": {"type": "text", "data": "LONG"}}]}]}                          |
       | an image in few bytes         | no place | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "LONG"}}, {"type": "text", "text": "N"}]}]} |

@@ -78,6 +78,9 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-opus-5-5", "cache_control": "ephemeral"} | `cache_control` must be a mapping, not str |
       | {"model": "claude-opus-5-5", "tool_choice": "any"} | `tool_choice` must be a mapping, not str |
       | {"model": "claude-opus-5-5", "system": 5} | `system` must be a text or a list of blocks, not int |
+      | {"model": "claude-opus-5-5", "system": [{"type": "text"}]} | `system`: block 1: its `text` must be a text, not None |
+      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]} | message 1, block 1: its `text` must be a text, not int |
+      | {"model": "claude-opus-5-5", "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "é"}}]}]} | the `data` of its source is not base64 |
       | {"model": "claude-opus-5-5", "system": ["a"]} | `system`: block 1 must be a mapping, not str |
       | {"model": "claude-opus-5-5", "tools": {"name": "a"}} | `tools` must be a list of tools, not dict |
       | {"model": "claude-opus-5-5", "tools": [{"name": "a", "input_schema": 5}]} | tool 1: its `input_schema` must be a JSON schema of `type: object` |

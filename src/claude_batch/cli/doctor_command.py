@@ -369,6 +369,11 @@ def _use_faults(file: str) -> Iterator[str]:
         chosen = ActorLoader.load(file)
     except ActorConfigurationError:
         return  # of several actors, none is the default
-    known = default_registry.names()
-    if (provider := chosen.resolved_provider) not in known:
-        yield f"{file}: actor {chosen.name}: {ProviderNotFoundError(provider, known)}"
+    if chosen.type != "llm":
+        return
+    try:
+        default_registry.check(chosen)
+    except (ActorConfigurationError, ProviderNotFoundError) as error:
+        # Some of these name the actor themselves.
+        words = str(error).removeprefix(f"actor {chosen.name} ")
+        yield f"{file}: actor {chosen.name}: {words}"

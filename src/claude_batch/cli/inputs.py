@@ -10,6 +10,7 @@ import glob
 import io
 import json
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -223,7 +224,7 @@ class Inputs:
                         raise BadInput(f"{_name(path)}: is UTF-16, not UTF-8; {_SAVE}") from None
                     value = InvalidRequestError(_json_fault(written, error))
                 if type(value) is dict:
-                    # The last of two equal keys would silently win.
+                    # The last of two equal keys would silently win, also inside of the value.
                     doubled = _doubled_key(written, cast("dict[str, Any]", value))
                     if doubled is not None:
                         value = InvalidRequestError(f"the key {doubled!r} is given twice; keep one")
@@ -325,22 +326,41 @@ def _inside(document: Document, root: str) -> Document:
     return replace(document, source=real, title=document.title or os.path.basename(document.name))
 
 
-def _doubled_key(line: bytes, value: dict[str, Any]) -> str | None:
-    """Return a key that the object of a line has twice, if there is one.
+_KEY_END: Final = re.compile(rb'"[ \t\r]*:')
+"""The end of a key. A text may contain it too, after an escaped quote."""
 
-    A line is only decoded again if a key occurs twice in it, which is rare; most lines do not even
-    have a colon more than keys.
+
+def _doubled_key(line: bytes, value: dict[str, Any]) -> str | None:
+    """Return a key that an object of a line has twice, if there is one.
+
+    A line is only decoded again if it has more ends of keys than keys, which is rare; most lines do
+    not even have a colon more than keys.
     """
-    if line.count(b":") <= len(value) or all(
-        line.count(b'"%b"' % name.encode()) < 2 for name in value
-    ):
+    if line.count(b":") <= len(value) or len(_KEY_END.findall(line)) <= _keys_in(value):
         return None
+    doubled: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        counts = Counter(name for name, _ in pairs)
+        doubled.extend(name for name, count in counts.items() if count > 1)
+
     try:
-        pairs = json.loads(line, object_pairs_hook=list, parse_int=str)
+        json.loads(line, object_pairs_hook=look, parse_int=str)
     except (ValueError, RecursionError):
         return None
-    counts = Counter(name for name, _ in cast("list[tuple[str, object]]", pairs))
-    return next((name for name, count in counts.items() if count > 1), None)
+    return doubled[-1] if doubled else None
+
+
+def _keys_in(value: dict[str, Any]) -> int:
+    """Return how many keys all objects of a decoded line have."""
+    count, waiting = 0, [cast("Any", value)]
+    for each in waiting:
+        if type(each) is dict:
+            count += len(cast("dict[str, Any]", each))
+            waiting += cast("dict[str, Any]", each).values()
+        elif type(each) is list:
+            waiting += cast("list[Any]", each)
+    return count
 
 
 def _form_of_requests(data: bytes) -> str | None:

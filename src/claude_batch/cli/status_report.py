@@ -173,7 +173,7 @@ def worker_line(worker: Worker) -> str:
     """Describe a process that uses a ledger on a server."""
     drives = ", ".join(map(str, worker.drives))
     return (
-        f"worker {worker.process} on {worker.host}, pid {worker.pid}, heartbeat "
+        f"process {worker.process} on {worker.host}, pid {worker.pid}, heartbeat "
         f"{roughly(worker.seconds_since_heartbeat)} ago: "
         + (f"drives workspace {drives}" if drives else "waits")
     )

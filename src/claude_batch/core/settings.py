@@ -399,6 +399,9 @@ _PASSWORDS = (
 _PLACE = re.compile(r"[^/]*/*(?:[^:/@]*(?::[^@]*)?@)?[^?]*")
 """A URL up to its options; its password may have a ? that was not encoded."""
 
+_MASKED = re.compile(r"://[^:/?#@]*:\*\*\*@|[?&][^=&]*password=\*\*\*(?:[&#]|$)")
+"""What `without_password` leaves of a URL's password."""
+
 _LIBPQ = re.compile(r"\s*(host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*=")
 
 
@@ -414,7 +417,8 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
     """Return the ledger to use: the argument, ``CLAUDE_BATCH_LEDGER``, or the default path.
 
     The default is in the user's data directory. The result is text: a path, or a URL with ``://``.
-    Raises `LedgerError` for libpq's own form, which as a path would be shown with its password.
+    Raises `LedgerError` for libpq's own form, which as a path would be shown with its password, and
+    for a URL that was copied from a message, without its password.
     """
     given = from_environment("ledger") if explicit is None else os.fspath(explicit)
     if given is not None:
@@ -423,6 +427,12 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
                 "the ledger is given in libpq's words (host=…), and a URL is needed: "
                 "postgresql://USER:PASSWORD@HOST:5432/DATABASE. A file of such a name is written "
                 "./host=…"
+            )
+        if _MASKED.search(given):
+            raise LedgerError(
+                "the ledger's URL has *** for its password, as messages show it. Set "
+                f"{ENVIRONMENT_PREFIX}LEDGER to the URL with its password, and leave out --ledger; "
+                "or write the password"
             )
         return given
     from platformdirs import user_data_path

@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from claude_batch.core.quantities import count_of, dollars, roughly, write_usd
+from claude_batch.core.settings import command_naming
 from claude_batch.core.states import RequestState, RunState
 from claude_batch.core.terminal import visible
 
@@ -129,7 +130,8 @@ def _environment() -> Environment:
     )
     filters = (age, coded, moment, money, roughly, size, tone, words)
     functions = (address, count_of)
-    made.filters.update({each.__name__: each for each in filters}, usd=write_usd)
+    named = {"naming": command_naming, "usd": write_usd}
+    made.filters.update({each.__name__: each for each in filters}, **named)
     made.globals.update({each.__name__: each for each in functions})
     return made
 

@@ -8,12 +8,14 @@ triggerer share a ledger: a file on one machine, or PostgreSQL. Needs the extra 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
+import msgspec
 from airflow.sdk import BaseHook, BaseOperator
 from airflow.sdk.definitions.connection import Connection
 from airflow.sdk.definitions.context import Context
@@ -29,6 +31,7 @@ from claude_batch.core.errors import (
     LedgerError,
 )
 from claude_batch.core.quantities import count_of
+from claude_batch.core.settings import command_naming
 from claude_batch.core.states import RunState
 from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.providers.export import chunks, final_outputs
@@ -153,10 +156,11 @@ class ClaudeBatchOperator(BaseOperator):
             status = run.status()
             value = self._delivered(provider, run, status)
         if status.state is RunState.CANCELLED:
-            raise AirflowException(f"{run.id} was cancelled; {_kept(run.id)}")
+            raise AirflowException(f"{run.id} was cancelled; {_kept(run.id, provider.ledger)}")
         if status.failed and not self.allow_failures:
             raise AirflowException(
-                f"{count_of(status.failed, 'request')} of {run.id} failed; {_kept(run.id)} "
+                f"{count_of(status.failed, 'request')} of {run.id} failed; "
+                f"{_kept(run.id, provider.ledger)} "
                 "Another attempt sends those again that failed for a temporary reason"
             )
         return value
@@ -280,7 +284,8 @@ class ClaudeBatchTrigger(BaseTrigger):
             return {"error": None}
         if status.state is RunState.HALTED and status.halt is not None:
             return {
-                "error": f"{self.run_id} is halted: {status.halt.message}; {_kept(self.run_id)}"
+                "error": f"{self.run_id} is halted: {status.halt.message}; "
+                f"{_kept(self.run_id, provider.ledger)}"
             }
         _log.info("%s: %s", self.run_id, status.waiting_for)
         return None
@@ -293,8 +298,9 @@ def run_key(context: Context) -> str:
     return "/".join((ti.dag_id, ti.run_id, ti.task_id, *mapped))
 
 
-def _kept(run_id: str) -> str:
-    return f"the answers so far are kept; see: claude-batch status {run_id}."
+def _kept(run_id: str, ledger: str) -> str:
+    see = command_naming(f"claude-batch status {run_id}", ledger)
+    return f"the answers so far are kept; see `{see}`."
 
 
 def _provider(
@@ -322,12 +328,13 @@ def _cancel(provider: ClaudeBatchProvider, run_id: str, *, advance: bool) -> Non
 
 def _lines(path: str) -> Iterator[RequestLike]:
     """Yield the requests of a file of JSON lines. Raises `InvalidRequestError`."""
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
+    with open(path, "rb") as file:
+        for number, written in enumerate(file, 1):
+            line = written.removeprefix(codecs.BOM_UTF8) if number == 1 else written
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
-            except ValueError as error:
+                value = msgspec.json.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise InvalidRequestError(f"{path}, line {number}: {error}") from None
             yield ActorRequest.of(value)

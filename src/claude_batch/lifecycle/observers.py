@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, cast
 from claude_batch.core import events
 from claude_batch.core.events import Event, ObserverLike
 from claude_batch.core.quantities import count_of
+from claude_batch.core.settings import command_naming
 
 # Observers ----------------------------------------------------------------------------------------
 
@@ -413,9 +414,10 @@ def _decided(event: events.UnknownDecided) -> str:
         case "not_accepted":
             return f"{_requests(event.requests)}: not accepted by the API, sent again"
         case "unresolved":
+            again = command_naming("claude-batch unknown RUN --resubmit", event.ledger)
             return (
                 f"{_requests(event.requests)}: it can no longer be learned whether the API "
-                "accepted the batch. To send it again: claude-batch unknown RUN --resubmit"
+                f"accepted the batch. To send it again: {again}"
             )
         case _:  # resubmitted
             return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -28,6 +28,8 @@ _CATEGORIES = (
 
 DAY = 86400.0
 """Seconds in a day; prices change between days (UTC)."""
+
+_EPOCH = date(1970, 1, 1)
 
 
 class Prices:
@@ -78,11 +80,13 @@ class Prices:
         """Return every tariff that an answer may have if this model is requested; often one.
 
         The answer names the version that the API chose, and a price file may name some versions.
+        A listed price may change before the answer comes, because a request can wait for days.
         """
         if own := self._of_family(model):
             return own
-        tariff = self.tariff(model, at=at)
-        return [] if tariff is None else [tariff]
+        days = [at, *(day * DAY for day in _listed_changes(model) if day * DAY > at)]
+        found = (self.tariff(model, at=day) for day in days)
+        return [tariff for tariff in found if tariff is not None]
 
     def _find(self, model: str, speed: str | None, day: int) -> Tariff | None:
         fast = speed not in (None, "standard")
@@ -169,6 +173,23 @@ def _listed(model: str, speed: str | None, at: float) -> Tariff | None:
         {start: Rates.of(*(_price(value, start + 1) for value in values)) for start in starts},
         found.web_searches_kcount,
     )
+
+
+@lru_cache(maxsize=1024)
+def _listed_changes(model: str) -> tuple[int, ...]:
+    """Return the days since the epoch on which prices of genai-prices begin."""
+    from genai_prices import Usage as Counted
+    from genai_prices import calc_price
+
+    try:
+        nothing = Counted(input_tokens=0, output_tokens=0)
+        listed = calc_price(nothing, model, provider_id="anthropic").model.prices
+    except (LookupError, ValueError):
+        return ()
+    if not isinstance(listed, list):
+        return ()
+    starts = (getattr(each.constraint, "start_date", None) for each in listed)
+    return tuple(sorted((start - _EPOCH).days for start in starts if start is not None))
 
 
 def _price(value: Any, prompt: int) -> Any:

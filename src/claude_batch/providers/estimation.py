@@ -18,6 +18,7 @@ from claude_batch.actor.request import ActorRequest, RequestEncoder, RequestLike
 from claude_batch.core.answer_parts import Usage
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.ids import RequestIds
 from claude_batch.core.quantities import usd
 from claude_batch.core.settings import has_ledger
 from claude_batch.ledger import budgets, cost_sums
@@ -435,6 +436,7 @@ class Estimation:
         self._is_judged = actor.judge is not None
         self._ledger = ledger
         self._credentials = credentials
+        self._ids = RequestIds()
 
     @property
     def is_empty(self) -> bool:
@@ -442,11 +444,17 @@ class Estimation:
         return not self._estimator.loads
 
     def add(self, request: RequestLike) -> None:
-        """Add a request; reads its documents. Raises `InvalidRequestError`."""
+        """Add a request; reads its documents.
+
+        Raises `InvalidRequestError` for a request that a run would refuse, and for a duplicate key.
+        """
         asked = ActorRequest.of(request)
         own = None if asked.documents else asked.prompt
         judged = self._is_judged or asked.output is not None
-        self._estimator.add(self._encoder.encode(asked), prompt=own, judged=judged)
+        encoded = self._encoder.encode(asked)
+        self._ids.check(asked.key)
+        self._estimator.add(encoded, prompt=own, judged=judged)
+        self._ids.add(asked.key)
 
     def result(self, *, offline: bool = False) -> Estimate:
         """Return the estimate. Unless ``offline``, the API counts the tokens of a few requests.

@@ -459,13 +459,13 @@ def rows_of(ledger: Ledger, run_id: str, output_of: OutputOf) -> Iterator[dict[s
     with ledger.read() as tx:
         asked = time_of(queries.run_row(tx, run_id).created)
     for answer in queries.answers_by_position(ledger, run_id):
-        yield _row(answer, asked, output_of(answer.position))
+        yield _row(answer, asked, output_of(answer.position), ledger.location)
 
 
 def _row(
-    answer: Answer, asked: datetime | None, output: OutputFormat[Any] | None
+    answer: Answer, asked: datetime | None, output: OutputFormat[Any] | None, location: str
 ) -> dict[str, Any]:
-    result = result_of(answer) if answer.state.is_final else None
+    result = result_of(answer, location) if answer.state.is_final else None
     error = None if result is None else result.error
     response: ActorResponse | None = None if result is None else result.response
     text: str | None = None

@@ -26,6 +26,7 @@ from claude_batch.core.errors import (
     request_name,
 )
 from claude_batch.core.quantities import count_of
+from claude_batch.core.settings import command_naming
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.queries import Answer
 from claude_batch.wire.messages import decode_line, message_of_line, problem_of_line
@@ -90,9 +91,12 @@ def answer_error(
 # Mapping ------------------------------------------------------------------------------------------
 
 
-def result_of(answer: Answer) -> ActorResult:
-    """Return the result of a request that has its final state."""
-    outcome = _outcome(answer)
+def result_of(answer: Answer, location: str | None = None) -> ActorResult:
+    """Return the result of a request that has its final state.
+
+    Commands in the text of its error name the ledger of ``location``, if that is given.
+    """
+    outcome = _outcome(answer, location)
     is_response = isinstance(outcome, ActorResponse)
     return ActorResult(
         key=answer.key,
@@ -110,9 +114,12 @@ def context_of(answer: Answer) -> Any:
     return None if answer.context is None else msgspec.json.decode(answer.context)
 
 
-def response_of(answer: Answer) -> ActorResponse:
-    """Return the response of a request that has its final state, or raise its error."""
-    outcome = _outcome(answer)
+def response_of(answer: Answer, location: str | None = None) -> ActorResponse:
+    """Return the response of a request that has its final state, or raise its error.
+
+    ``location`` as in `result_of`.
+    """
+    outcome = _outcome(answer, location)
     if isinstance(outcome, ActorError):
         raise outcome
     return outcome
@@ -134,7 +141,11 @@ def _response(answer: Answer, raw: bytes) -> ActorResponse:
     )
 
 
-def _outcome(answer: Answer) -> ActorResponse | ActorError:
+def _outcome(answer: Answer, location: str | None) -> ActorResponse | ActorError:
+    def command(verb: str, flags: str) -> str:
+        words = f"claude-batch {verb} {answer.run_id} {flags}"
+        return words if location is None else command_naming(words, location)
+
     if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
         return _response(answer, answer.raw)
     who = request_name(answer.key, answer.position)
@@ -178,8 +189,8 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
         return MalformedAnswerError(
             f"{who}{batch} {what}: {problem}. The answer {billed} billed; its bytes are in `raw` "
             "of this error and in the ledger. Check the proxies and gateways between you and the "
-            "API. To send the request again, which is billed again: claude-batch retry "
-            f"{answer.run_id} --only malformed",
+            "API. To send the request again, which is billed again: "
+            f"{command('retry', '--only malformed')}",
             raw=answer.raw,
             batch_id=answer.batch_id,
             problem=problem,
@@ -191,7 +202,12 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
         by = answer.kind if answer.canceler == "user" else answer.canceler
         canceled_by = cast("CanceledBy", by or "run")
         return BatchRequestError(
-            f"{who}{batch} {_canceled_words(answer, canceled_by)}",
+            f"{who}{batch} {_canceled_words(answer, canceled_by)}. "
+            + (
+                "To send it again, repeat the call"
+                if answer.kind == "calls"
+                else f"Send it again with: {command('retry', '--only canceled')}"
+            ),
             outcome="canceled",
             batch_id=answer.batch_id,
             canceled_by=canceled_by,
@@ -204,21 +220,21 @@ def _outcome(answer: Answer) -> ActorResponse | ActorError:
                 how += f" (request-id {error.request_id})"
         return SubmissionUnknownError(
             f"{who}: its live call ended without an answer {how}. It may have been billed, so it "
-            "is not sent again automatically. Send it again with: claude-batch unknown "
-            f"{answer.run_id} --resubmit"
+            "is not sent again automatically. Send it again with: "
+            f"{command('unknown', '--resubmit')}"
         )
     if answer.batch_id is None:
         return SubmissionUnknownError(
             f"{who}: it is unknown whether the API accepted its batch. It may have been billed, "
-            "so it is not sent again automatically. Send it again with: claude-batch unknown "
-            f"{answer.run_id} --resubmit"
+            "so it is not sent again automatically. Send it again with: "
+            f"{command('unknown', '--resubmit')}"
         )
     return MissingResultError(
         f"{who}{batch} has no result: the batch ended without a readable line for it, or the API "
         "no longer keeps its results. It may have been billed, so it is not sent again "
-        "automatically. To fetch the results again, free of charge: claude-batch results "
-        f"{answer.run_id} --refetch. To fetch them and send the request again if its result is "
-        f"still missing: claude-batch retry {answer.run_id} --only missing",
+        "automatically. To fetch the results again, free of charge: "
+        f"{command('results', '--refetch')}. To fetch them and send the request again if its "
+        f"result is still missing: {command('retry', '--only missing')}",
         batch_id=answer.batch_id,
     )
 
@@ -233,7 +249,7 @@ _CANCELED_BY: Mapping[CanceledBy, str] = {
 
 
 def _canceled_words(answer: Answer, by: CanceledBy) -> str:
-    """Describe how a canceled request ended: who canceled it, its cost, and how to retry it."""
+    """Describe how a canceled request ended: who canceled it, and its cost."""
     # The earlier turns of the conversation were answered. `turns` also counts the canceled one,
     # unless the conversation was canceled between two turns.
     between = answer.outcome == RequestState.SUCCEEDED
@@ -249,7 +265,4 @@ def _canceled_words(answer: Answer, by: CanceledBy) -> str:
         ended = "It did not run, and nothing was billed for it"
     if before:
         ended += f"; the {billed} billed and kept"
-    again = f"Send it again with: claude-batch retry {answer.run_id} --only canceled"
-    if answer.kind == "calls":
-        again = "To send it again, repeat the call"
-    return f"{_CANCELED_BY[by]}. {ended}. {again}"
+    return f"{_CANCELED_BY[by]}. {ended}"

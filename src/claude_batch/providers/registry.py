@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.core.errors import ActorConfigurationError, ProviderNotFoundError
 from claude_batch.providers.keywords import meant_setting
-from claude_batch.providers.protocol import Provider
+from claude_batch.providers.protocol import Provider, ProviderCapabilities
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -154,24 +154,20 @@ class ProviderRegistry:
         settings: Mapping[str, Any],
         get: Callable[..., Provider],
     ) -> Provider:
-        configuration.require_answerable()
-        name = configuration.resolved_provider
-        batched = configuration.batch_mode is not None
-        if name == _BATCH and "batch_processing" in configuration.model_fields_set and not batched:
-            raise ActorConfigurationError(
-                f"actor {configuration.name} has `provider: {_BATCH}` and `batch_processing: "
-                "false`; remove one of them"
-            )
-        if batched and _ALIASES.get(name, name) == _LIVE:
-            name = _BATCH
-        provider = get(name, **settings)
-        if batched and not provider.capabilities.batch:
-            raise ActorConfigurationError(
-                f"actor {configuration.name} has `batch_processing`, and its provider "
-                f"{configuration.resolved_provider!r} has no batches; remove `batch_processing`, "
-                "or name `provider: anthropic`"
-            )
+        provider = get(_name_for(configuration), **settings)
+        _check_batches(configuration, provider.capabilities)
         return provider
+
+    def check(self, configuration: ActorConfiguration) -> None:
+        """Raise what `for_actor` would raise, as far as that is known without a provider.
+
+        A plug-in is imported, but makes no provider, which may need a key.
+        """
+        with self._lock:
+            factory = self._factories[self._known(_name_for(configuration))]
+        capabilities = getattr(factory, "capabilities", None)
+        if isinstance(capabilities, ProviderCapabilities):
+            _check_batches(configuration, capabilities)
 
     def _known(self, name: str) -> str:
         wanted = _normal(name)
@@ -192,6 +188,29 @@ class ProviderRegistry:
         from importlib.metadata import entry_points  # the usual providers are found without it
 
         return entry_points(group=self._plug_ins)
+
+
+def _name_for(configuration: ActorConfiguration) -> str:
+    """Return the name of the provider that answers an actor. Raises `ActorConfigurationError`."""
+    configuration.require_answerable()
+    name = configuration.resolved_provider
+    batched = configuration.batch_mode is not None
+    if name == _BATCH and "batch_processing" in configuration.model_fields_set and not batched:
+        raise ActorConfigurationError(
+            f"actor {configuration.name} has `provider: {_BATCH}` and `batch_processing: "
+            "false`; remove one of them"
+        )
+    return _BATCH if batched and _ALIASES.get(name, name) == _LIVE else name
+
+
+def _check_batches(configuration: ActorConfiguration, capabilities: ProviderCapabilities) -> None:
+    """Raise `ActorConfigurationError` for an actor with batches that its provider has not."""
+    if configuration.batch_mode is not None and not capabilities.batch:
+        raise ActorConfigurationError(
+            f"actor {configuration.name} has `batch_processing`, and its provider "
+            f"{configuration.resolved_provider!r} has no batches; remove `batch_processing`, "
+            "or name `provider: anthropic`"
+        )
 
 
 def _plug_in(name: str, points: Sequence[EntryPoint]) -> ProviderFactory:

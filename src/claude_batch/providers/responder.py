@@ -123,7 +123,7 @@ class Responder:
 
     def _response(self, answer: Answer, context: Any) -> ActorResponse:
         try:
-            response = response_of(answer)
+            response = response_of(answer, self._engine_access.location)
             return response if context is None else response.with_context(context)
         except ActorError:
             if self._middleware_runner is not None:

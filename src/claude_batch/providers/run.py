@@ -661,7 +661,7 @@ class Run(Closing):
     def _result(self, answer: Answer) -> ActorResult:
         if (answer.finished or 0) <= self._stamp:
             answer = answer._replace(reused=1)
-        return result_of(answer)
+        return result_of(answer, self._engine.ledger.location)
 
     @property
     def _kept(self) -> str:

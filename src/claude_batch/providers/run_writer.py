@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -24,7 +23,7 @@ from claude_batch.actor.response import ActorResult, judge_of
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope, InvalidRequestError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
-from claude_batch.core.ids import new_request_ids
+from claude_batch.core.ids import RequestIds, new_request_ids
 from claude_batch.core.quantities import format_duration
 from claude_batch.core.settings import on_server
 from claude_batch.core.states import FAILED
@@ -200,9 +199,7 @@ class RunWriter:
             address: hashlib.blake2b(each, digest_size=20)
             for address, each in (elsewhere or {}).items()
         }
-        self._keys: set[str] = set()
-        self._switches: list[int] = []
-        """The positions from which requests have no key, or have keys again, in turns."""
+        self._ids = RequestIds()
         self._prefixed = self._known_apart = False
         self._pending: list[_Pending] = []
         self._pending_bytes = 0
@@ -271,13 +268,12 @@ class RunWriter:
             (None, request) if isinstance(request, str) else (request.key, request.own_prompt)
         )
         reserve = None if self._prices is None else self._most_cost(encoded, key)
-        self._check_id(key)
+        self._ids.check(key)
         if self._preflight is not None:
             self._preflight.look(encoded, self.position, key=key, plain=own is not None)
         if isinstance(request, ActorRequest):
             self._keep_beside(request)
-        if (key is None) != (len(self._switches) % 2 == 1):
-            self._switches.append(self._count)
+        self._ids.add(key)
         self._count += 1
         name = b"" if key is None else key.encode("utf-8", "surrogatepass")
         headers = repr(encoded.headers).encode() if _are_own(encoded.headers, request) else b""
@@ -307,35 +303,6 @@ class RunWriter:
         size = len(encoded.params)
         self._pending_bytes += size
         self.size += size
-
-    def _check_id(self, key: str | None) -> None:
-        """Raise `InvalidRequestError` if another request of the run has the id of the next one.
-
-        The id of a request without a key is its number in the run, from 1.
-        """
-        if key is None:
-            if self._keys and (number := str(self._count + 1)) in self._keys:
-                raise InvalidRequestError(
-                    f"it has no key, so its id is its number, {number}, and another request has "
-                    "this key; give it a key of its own"
-                )
-            return
-        if key in self._keys:
-            also = "; a line without an `id` has its number as its key" if key.isdecimal() else ""
-            raise InvalidRequestError(f"this key is used twice in the same run{also}", key=key)
-        if key.isdecimal() and len(key) <= len(str(self._count)):
-            number = int(key)
-            if str(number) == key and 1 <= number <= self._count and self._is_keyless(number - 1):
-                raise InvalidRequestError(
-                    f"request {number} of the run has no key, so its id is {number} too; give one "
-                    "of the two another key",
-                    key=key,
-                )
-        self._keys.add(key)
-
-    def _is_keyless(self, position: int) -> bool:
-        """Return whether the request that was added at a position has no key."""
-        return bisect_right(self._switches, position) % 2 == 1
 
     def _keep_beside(self, request: ActorRequest) -> None:
         if request.output_format is not None and (output := request.output) is not None:

@@ -21,7 +21,6 @@ cannot be read, has no known bound.
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import logging
 import math
@@ -351,10 +350,20 @@ OWN_TOOL_TOKENS: Final = 2_000
 Here it is only a name; at the API it has a description of up to 1,234 tokens."""
 FORMAT_TOKENS: Final = 1_500
 """Tokens of the API's instructions to the model about an output format."""
-LOOP_STEPS: Final = 10
-"""Number of times that a server tool may make the model read its whole context in one turn."""
+CITING_TOKENS: Final = 1_000
+"""Tokens of the API's instructions to the model about citations."""
+CHUNK_TOKENS: Final = 16
+"""Tokens that mark a chunk of a cited text.
 
-_UNBOUNDED = ("mcp_servers", "container", "fallbacks", "compaction", "thread")
+The API splits it into sentences ("Citations": a slight increase in input tokens "due to system
+prompt additions and document chunking"; the documentation has no figures)."""
+_CHUNK_END: Final = re.compile(r"[.!?;:\n\r\u2028\u2029\u3002\uff01\uff1f]+")
+LOOP_STEPS: Final = 10
+"""Number of times that a server tool may make the model read its whole context in one turn.
+
+Each time it may also write an answer of its own (`BetaUsage.iterations` in anthropic 2.14)."""
+
+_UNBOUNDED = ("mcp_servers", "fallbacks", "compaction", "thread")
 _OWN_TOOLS = ("bash_", "text_editor_", "computer_", "memory_")
 _READERS = ("web_search_", "web_fetch_")
 
@@ -407,6 +416,10 @@ _NO_MEDIA: Final = MediaBound(0, 0, False)
 _NONE: Final = msgspec.Raw(b"")
 
 
+class _Thinking(msgspec.Struct, gc=False):
+    budget_tokens: int | None = None
+
+
 class _Params(msgspec.Struct, gc=False):
     model: str
     max_tokens: int
@@ -418,6 +431,8 @@ class _Params(msgspec.Struct, gc=False):
     context_management: msgspec.Raw = _NONE
     thread: msgspec.Raw = _NONE
     output_config: msgspec.Raw = _NONE
+    output_format: msgspec.Raw = _NONE
+    thinking: _Thinking | None = None
     inference_geo: str | None = None
 
 
@@ -450,30 +465,41 @@ def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
     for name in _UNBOUNDED:
         if _has(getattr(read, name)):
             raise Unbounded(f"the tokens and cost of `{name}` have no known bound")
+    if not _is_known_container(read.container):
+        raise Unbounded("the tokens and cost of `container` have no known bound")
     tokens, searches, steps = len(params) + REQUEST_TOKENS, 0, 1
-    if _has(read.tools):
-        more, searches, loops = _tools_bound(read.tools)
+    if tools := _tools_of(params, read.tools):
+        more, searches, loops = _tools_bound(tools)
         tokens += more
         steps = LOOP_STEPS if loops else 1
-    if _has(read.output_config):
+    if _has(read.output_config) or _has(read.output_format):
         tokens += FORMAT_TOKENS
     media = _NO_MEDIA
     if may_hold_documents(params) or b'"file_id"' in params:
-        media = _media_bound(msgspec.json.decode(params), files)
+        content = msgspec.json.decode(params)
+        media = _media_bound(content, files)
         tokens += media.tokens - media.size
+        if b'"citations"' in params:
+            tokens += _citing_tokens(content)
     window = longest_window(read.model)
     if steps > 1 or media.unknown:
         tokens = window
     cache: Literal["5m", "1h"] | None = None
     if b'"cache_control"' in params:
-        cache = "1h" if b'"1h"' in params else "5m"
+        # The API writes an hour's entries for this name; a name of tomorrow may be dearer.
+        is_short = params.count(b'"ttl":') == params.count(b'"ttl":"5m"')
+        cache = "5m" if is_short else "1h"
+    output = max(read.max_tokens, 0)
+    # Interleaved thinking: one request may use the budget of its whole turn.
+    thinks = (read.thinking.budget_tokens or 0) if read.thinking is not None else 0
+    beside = thinks if thinks >= output else 0
     return TokenBound(
         read.model,
         min(tokens, window) * steps,
-        max(read.max_tokens, 0),
+        output * steps + beside,
         cache,
         searches,
-        read.inference_geo in (None, "us"),
+        read.inference_geo != "global",
         media,
     )
 
@@ -482,15 +508,52 @@ def _has(raw: msgspec.Raw) -> bool:
     return bytes(raw) not in (b"", b"null", b"[]", b"{}")
 
 
-def _tools_bound(raw: msgspec.Raw) -> tuple[int, int, bool]:
+def _is_known_container(raw: msgspec.Raw) -> bool:
+    """Return whether a container is only named, without skills.
+
+    The next turn names the container of an answer, which web searches have too. It costs nothing
+    beside the tools that use it.
+    """
+    if not _has(raw):
+        return True
+    given: object = msgspec.json.decode(raw)
+    if isinstance(given, dict):
+        return not any(v for k, v in cast("dict[str, object]", given).items() if k != "id")
+    return isinstance(given, str)
+
+
+def _tools_of(params: bytes, raw: msgspec.Raw) -> list[_Tool]:
+    """Return the tools that params define: those of ``tools``, and those inside of messages."""
+    try:
+        tools = _tools.decode(raw) if _has(raw) else []
+        if b'"tool_definition"' in params:
+            # A block `tool_addition` offers a tool from its place on, with the beta inline-tools.
+            blocks = _mappings_in(msgspec.json.decode(params))
+            inline = [b.get("definition") for b in blocks if b.get("type") == "tool_definition"]
+            tools += msgspec.convert(inline, list[_Tool])
+    except msgspec.ValidationError as error:
+        raise Unbounded(f"its tools cannot be read: {error}") from None
+    return tools
+
+
+def _mappings_in(value: object) -> Iterator[dict[str, object]]:
+    """Yield each mapping inside of a value, the outer ones first."""
+    waiting: list[object] = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, list):
+            waiting += cast("list[object]", found)
+        elif isinstance(found, dict):
+            block = cast("dict[str, object]", found)
+            yield block
+            waiting += block.values()
+
+
+def _tools_bound(tools: list[_Tool]) -> tuple[int, int, bool]:
     """Return the tokens that tools add to their bytes, the web searches, and whether tools loop.
 
     Tools that run at the API make the model read its context several times.
     """
-    try:
-        tools = _tools.decode(raw)
-    except msgspec.ValidationError as error:
-        raise Unbounded(f"its tools cannot be read: {error}") from None
     tokens, searches, loops = TOOLS_TOKENS, 0, False
     for tool in tools:
         kind = tool.type or "custom"
@@ -507,6 +570,25 @@ def _tools_bound(raw: msgspec.Raw) -> tuple[int, int, bool]:
         else:
             raise Unbounded(f"the tokens and cost of the tool {kind} have no known bound")
     return tokens, searches, loops
+
+
+def _citing_tokens(value: object) -> int:
+    """Return what citations add to the tokens of cited documents."""
+    tokens = 0
+    for block in _mappings_in(value):
+        source = block.get("source")
+        if block.get("citations") is None or not isinstance(source, dict):
+            continue
+        data = cast("dict[str, object]", source).get("data")
+        is_text = cast("dict[str, object]", source).get("type") == "text"
+        tokens = tokens or CITING_TOKENS
+        tokens += _chunk_tokens(data) if is_text and isinstance(data, str) else 0
+    return tokens
+
+
+def _chunk_tokens(text: str) -> int:
+    """Return the tokens of all marks between the sentences of a cited text."""
+    return (sum(1 for _ in _CHUNK_END.finditer(text)) + 1) * CHUNK_TOKENS
 
 
 def _media_bound(value: object, files: FileTokens | None) -> MediaBound:
@@ -563,7 +645,7 @@ def _written_bound(kind: str, media_type: str, data: str) -> int | None:
         if digest in _bounds:
             return _bounds[digest]
         bound = pdf_tokens(base64.b64decode(data))
-    except (binascii.Error, UnicodeEncodeError):
+    except ValueError:  # it is not base64; `binascii.Error` is one, too
         return None
     _bounds[digest] = bound
     while len(_bounds) > _REMEMBERED:
@@ -588,4 +670,7 @@ def content_bound(media_type: str, data: bytes) -> int | None:
     """Return the most tokens that a file's content can have; `None` if that is not known."""
     if media_type == "application/pdf":
         return pdf_tokens(data)
-    return _image_bound(data) if media_type in IMAGE_TYPES else len(data)
+    if media_type in IMAGE_TYPES:
+        return _image_bound(data)
+    # A request that names the file may cite it.
+    return len(data) + _chunk_tokens(data.decode(errors="replace"))

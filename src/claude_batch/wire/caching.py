@@ -163,14 +163,19 @@ A scanned page of 200 kB has some 2,000 tokens."""
 _LEADING = ("document", "image", "search_result")
 
 
+_NONE = msgspec.Raw(b"null")
+
+
 class _Source(msgspec.Struct):
-    type: str = ""
+    type: Any = ""
 
 
 class _Block(msgspec.Struct):
-    type: str = ""
-    text: str | None = None
-    source: _Source | None = None
+    # Anything, because the API decides about blocks of tomorrow.
+    type: Any = ""
+    text: msgspec.Raw = _NONE
+    source: msgspec.Raw = _NONE
+    """A mapping; of a search result, a text."""
 
 
 class _Message(msgspec.Struct):
@@ -180,6 +185,7 @@ class _Message(msgspec.Struct):
 
 _decode_blocks = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_block = msgspec.json.Decoder(_Block).decode
+_decode_source = msgspec.json.Decoder(_Source).decode
 _decode_message = msgspec.json.Decoder(_Message).decode
 _encode = msgspec.json.Encoder(enc_hook=plain_text).encode
 
@@ -301,7 +307,8 @@ def _levels(request: EncodedRequest, fields: dict[str, msgspec.Raw]) -> list[_Le
     if first.role != "user" or not content.startswith(b"["):
         return levels
     for number, raw in enumerate(_decode_blocks(content)[:_LOOKED_AT]):
-        block = _decode_block(raw)
+        # The API decides about a block that is no mapping.
+        block = _decode_block(raw) if bytes(raw).startswith(b"{") else _Block()
         if block.type not in _LEADING:
             break
         digest.update(b"\0block\0")
@@ -312,7 +319,8 @@ def _levels(request: EncodedRequest, fields: dict[str, msgspec.Raw]) -> list[_Le
 
 
 def _tokens(block: _Block, size: int, least: int) -> int:
-    kind = "" if block.source is None else block.source.type
+    source = bytes(block.source)
+    kind = _decode_source(source).type if source.startswith(b"{") else ""
     if kind in ("url", "file"):
         return least  # unknown here; the API ignores a mark on too little
     return size // (_BYTES_A_TOKEN_ENCODED if kind == "base64" else _BYTES_A_TOKEN)
@@ -326,8 +334,10 @@ def _bears(part: bytes) -> bool:
     if not blocks:
         return False
     last = bytes(blocks[-1])
+    if last == b"{}" or not last.startswith(b"{"):
+        return False
     # A deferred tool is not part of the prefix; empty texts cannot have a mark.
-    return b'"defer_loading":true' not in last and _decode_block(last).text != ""
+    return b'"defer_loading":true' not in last and bytes(_decode_block(last).text) != b'""'
 
 
 def _head_of(

@@ -448,4 +448,7 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
     except RecursionError:
         _warn_once(schema, "it is nested too deeply")
         return None
+    except ArithmeticError as error:  # a number of the answer or schema is too large for a float
+        _warn_once(schema, str(error))
+        return None
     return "; ".join(problems) or None

@@ -139,7 +139,17 @@ def _item_fault(what: str, items: object) -> str | None:
         for number, item in enumerate(cast("Sequence[object]", items), 1):
             if not isinstance(item, Mapping):
                 return f"{what} {number} must be a mapping, not {type(item).__name__}"
+            if (fault := _text_fault(cast("_Block", item))) is not None:
+                return f"{what} {number}: {fault}"
     return None
+
+
+def _text_fault(block: _Block) -> str | None:
+    text: object = block.get("text")
+    if block.get("type") != "text" or isinstance(text, str):
+        return None
+    kind = "None" if text is None else text.__class__.__name__
+    return f"its `text` must be a text, not {kind}"
 
 
 def _faults(
@@ -242,6 +252,8 @@ def _message_faults(messages: object, api_version: str) -> Iterator[str]:
             yield f"message {number}: its content must be a text or a list of blocks"
         for place, block in enumerate(mappings(message.get("content")), 1):
             where = f"message {number}, block {place}"
+            if (fault := _text_fault(block)) is not None:
+                yield f"{where}: {fault}"
             newer = api_version > SAMPLING_API_VERSION
             if newer and role == "assistant" and block.get("type") == "document":
                 yield (
@@ -274,8 +286,11 @@ def _source_faults(block: _Block) -> Iterator[str]:
             yield f"`media_type: {media}` is not allowed in a block of type {kind}; use {known}"
     elif source.get("type") == "text" and (kind != "document" or media != "text/plain"):
         yield f"a source of type text is a document's, of `media_type: text/plain`, not {media!r}"
-    if source.get("type") in ("base64", "text") and not source.get("data"):
+    data = source.get("data")
+    if source.get("type") in ("base64", "text") and not data:
         yield "its source has no `data`"
+    if source.get("type") == "base64" and isinstance(data, str) and not data.isascii():
+        yield "the `data` of its source is not base64"
 
 
 def _format_faults(given: object, messages: object) -> Iterator[str]:
