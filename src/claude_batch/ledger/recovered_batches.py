@@ -291,15 +291,18 @@ class Earlier(NamedTuple):
     """Whether an earlier sending of a conversation may be in a batch that is not found yet."""
 
 
-def earlier_sendings(tx: Connection, sendings: Mapping[str, int]) -> Earlier:
+def earlier_sendings(
+    tx: Connection, sendings: Mapping[str, int], answered: Collection[str]
+) -> Earlier:
     """Return what has to be known before a batch with these sendings of requests is adopted.
 
     Of a request that was sent again, the earlier sending has ended, and decides what the later one
-    was.
+    was. ``answered``: the ids of the requests that succeeded.
     """
     rows = [(row, sendings[row.id]) for row in _standings(tx, sendings)]
     held = {row.remote_id for row, sending in rows if row.is_at_api and sending > row.last}
-    return Earlier(sorted(held), any(_may_be_later(row, sending) for row, sending in rows))
+    doubtful = (row.id in answered and _may_be_later(row, sending) for row, sending in rows)
+    return Earlier(sorted(held), any(doubtful))
 
 
 def _leave_unknown(tx: Connection, seqs: Iterable[int]) -> None:

@@ -67,7 +67,7 @@ from claude_batch.lifecycle.polling import (
 )
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
-from claude_batch.wire.conversation import tool_uses
+from claude_batch.wire.conversation import possible_calls
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line, message_of_line
 from claude_batch.wire.retry_policy import SENDING
@@ -384,7 +384,7 @@ class _Recovery:
     def _waits_for(self, lines: _Lines) -> str:
         """Return why a batch cannot be adopted before another one is known; empty if it can."""
         with self._ledger.read() as tx:
-            earlier = recovered_batches.earlier_sendings(tx, lines.sendings)
+            earlier = recovered_batches.earlier_sendings(tx, lines.sendings, lines.answered)
         if earlier.batches:
             names = ", ".join(earlier.batches)
             return f"its requests were sent before in {names}, which cannot be read yet"
@@ -473,10 +473,11 @@ class _Recovery:
                 for row in page:
                     if row.disposition != Disposition.TOOLS:
                         continue
-                    _, line = conversations.turn_of(tx, row.seq, row.answered_by)
-                    for use in tool_uses(message_of_line(line)):
+                    turn = conversations.turn_of(tx, row.seq, row.answered_by)
+                    assert turn is not None, "nothing removes it meanwhile"
+                    for use_id, name in possible_calls(message_of_line(turn[1])).items():
                         conversations.note_forgotten_call(
-                            tx, row.seq, row.answered_by, use.id, name=use.name, now=now
+                            tx, row.seq, row.answered_by, use_id, name=name, now=now
                         )
             if not page:
                 return

@@ -314,6 +314,11 @@ def tool_uses(message: bytes) -> list[ToolUse]:
     return [ToolUse(b.id or "", b.name or "", b.input) for b in blocks if b.type == "tool_use"]
 
 
+def possible_calls(message: bytes) -> dict[str, str]:
+    """Return the calls that may have run for an answer: the tools' names by the calls' ids."""
+    return {use.id: use.name for use in tool_uses(message)}
+
+
 def declared_tools(params: bytes) -> frozenset[str]:
     """Return the names of the tools that a request offers."""
     return frozenset(tool.name for tool in _tools.decode(params).tools or ())
