@@ -54,6 +54,8 @@ _SHARES = {
     "conversations": 12,
     "runs that are asked again": 4,
     "equal requests": 10,
+    "conversations in restored copies": 20,
+    "runs that are asked again in restored copies": 20,
 }
 """A history with these takes longer, so that only one of so many is played."""
 
