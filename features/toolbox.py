@@ -129,6 +129,16 @@ def noting(path: Path) -> Any:
     return note
 
 
+def book(city: str) -> str:
+    """Book a journey, and note it in a file."""
+    with Path("journeys.txt").open("a") as stream:
+        stream.write(f"{city}\n")
+    return f"a journey to {city} is booked"
+
+
+look_up = cb.tool(name="look_up", repeatable=True)(book)
+
+
 def directive(city: str) -> str:
     """Gives words at which the sandbox fails the next turn, once."""
     return "[[sandbox:errored:invalid_request_error:once]]"

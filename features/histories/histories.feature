@@ -33,6 +33,14 @@ Feature: Random histories keep the promises
     When random histories with equal requests are played
     Then none of them breaks a promise
 
+  Scenario: Random histories with conversations in restored copies keep the promises
+    When random histories with conversations in restored copies are played
+    Then none of them breaks a promise
+
+  Scenario: Random histories with runs that are asked again in restored copies keep the promises
+    When random histories with runs that are asked again in restored copies are played
+    Then none of them breaks a promise
+
   Scenario Outline: A driver that <rule> is found out
     When random histories are played with a driver that <rule>
     Then one of them breaks a promise

@@ -215,7 +215,7 @@ def _unconvinced() -> AbstractContextManager[object]:
 
 
 def _ungrateful() -> AbstractContextManager[object]:
-    return patch.object(retries, "_give_known_answers", lambda *_: 0)
+    return patch.object(retries, "give_known_answers", lambda *_: 0)
 
 
 # Deadlines, budgets and runs that are asked again ---------------------------------------------

@@ -26,6 +26,8 @@ from histories.mutants import MUTANTS
 from histories.orders_machine import OrdersMachine
 from histories.process import in_memory, staged
 from histories.restore_machine import RestoreMachine
+from histories.restored_conversation_machine import RestoredConversationMachine
+from histories.restored_orders_machine import RestoredOrdersMachine
 from histories.verdict import Violation
 
 __all__ = ["find_out", "play"]
@@ -42,6 +44,8 @@ FAMILIES: Mapping[str, type[LifecycleMachine]] = {
     "restored copies": RestoreMachine,
     "runs that are asked again": OrdersMachine,
     "equal requests": JoinMachine,
+    "conversations in restored copies": RestoredConversationMachine,
+    "runs that are asked again in restored copies": RestoredOrdersMachine,
 }
 """The machine that makes the histories, by what they have beside batches."""
 
@@ -50,6 +54,8 @@ _SHARES = {
     "conversations": 12,
     "runs that are asked again": 4,
     "equal requests": 10,
+    "conversations in restored copies": 20,
+    "runs that are asked again in restored copies": 20,
 }
 """A history with these takes longer, so that only one of so many is played."""
 

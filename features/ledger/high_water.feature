@@ -637,6 +637,27 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has taken 1 batches, and processed no request twice
 
+  Scenario: A batch is found although only a later one shows that it is of this ledger
+    Given a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
+    And a command's file "busy.jsonl"
+      """
+      {"id": "one", "prompt": "Busy [[sandbox:errored:overloaded_error:once]]"}
+      """
+    When a command runs: run actor.yaml busy.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command's ledger is recovered on order
+    And a command runs: run actor.yaml more.jsonl
+    And a command runs: run actor.yaml busy.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is recovered on order
+    And a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      has the answers to 1 request that this ledger does not have
+      """
+
   Scenario: A batch that was sent is found although the clock of the machine was set since
     Given the API has the faults
       """

@@ -61,6 +61,7 @@ Feature: Conversations that are asked live go on as those in batches do
     Then the results by place have
       | field           | value        |
       | 0.response.text | "…was kept…" |
+    And the API was paid for 0 requests in batches and 2 live, none twice
 
   Scenario Outline: An answer that cannot be relied on is an error in the ledger's live calls too
     Given an API

@@ -13,6 +13,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import anthropic
 import programs
 from behave import then, when
 from behave.runner import Context
@@ -81,6 +82,32 @@ def _(context: Context, name: str) -> None:
         Path(f"{location()}{suffix}").unlink(missing_ok=True)
     if name != "nothing":
         shutil.copy(name, location())
+
+
+@when("a command's ledger is recovered on order")
+def _(context: Context) -> None:
+    context.execute_steps(
+        """
+        When a command runs: ledger recover --even-if-whole
+        And a command waits 0.2 seconds
+        And a command runs: ledger recover
+        Then the command line exits with 0
+        """
+    )
+
+
+@when("somebody deletes the oldest batch at the API")
+def _(context: Context) -> None:
+    with anthropic.Anthropic(base_url=context.api.url) as client:
+        *_, oldest = client.messages.batches.list()
+        client.messages.batches.delete(oldest.id)
+
+
+@then('"{name}" has {count:d} line')
+@then('"{name}" has {count:d} lines')
+def _(context: Context, name: str, count: int) -> None:
+    lines = Path(name).read_text("utf-8").splitlines()
+    assert len(lines) == count, lines
 
 
 @when("the ledger was found to be behind an hour ago")

@@ -8,7 +8,7 @@ answer is final.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -272,6 +272,36 @@ def note_forgotten_turn(tx: Connection, seq: int) -> None:
     tx.execute(update(conversations).where(mine).values(stopped=Stop.TURNS_FORGOTTEN))
 
 
+def note_doubtful_turn(tx: Connection, seq: int) -> None:
+    """Note that an answer may be to a later turn of a conversation than the ledger has.
+
+    It can end the conversation, but no further turn can follow from it.
+    """
+    _note_stop(tx, seq, {"stopped": Stop.TURNS_FORGOTTEN})
+
+
+def begin_anew(tx: Connection, which: Any) -> None:
+    """Let conversations begin again with their first turn, if the ledger lacks the last ones.
+
+    ``which`` selects requests that are about to be sent again on the user's order.
+    """
+    forgotten = and_(
+        which,
+        conversations.c.request_seq == requests.c.seq,
+        conversations.c.stopped == Stop.TURNS_FORGOTTEN,
+    )
+    query = select(requests.c.seq, requests.c.sendings, conversations.c.first_params)
+    for row in tx.execute(query.where(forgotten)).all():
+        mine = conversations.c.request_seq == row.seq
+        none = {"turns": 0, "rejected": 0, "stopped": None, "consumed": row.sendings}
+        tx.execute(update(conversations).where(mine).values(**none))
+        if row.first_params is not None:
+            first = update(params).where(params.c.request_seq == row.seq)
+            tx.execute(first.values(body=row.first_params))
+            size = {"size": len(row.first_params), "reserve": None}
+            tx.execute(update(requests).where(requests.c.seq == row.seq).values(**size))
+
+
 def _where_it_stands(tx: Connection, seq: int) -> Record | None:
     """Return what is known of a conversation between two turns; None if it is not between two."""
     return tx.execute(
@@ -326,7 +356,10 @@ def stop(tx: Connection, seq: int, sending: int, why: Stop, note: str) -> None:
     """End a conversation that cannot continue; its last answer is kept."""
     if not transitions.stop_conversation(tx, seq, sending):
         return
-    values: dict[str, Any] = {"stopped": why, "note": note}
+    _note_stop(tx, seq, {"stopped": why, "note": note})
+
+
+def _note_stop(tx: Connection, seq: int, values: Mapping[str, str]) -> None:
     known = tx.execute(
         update(conversations).where(conversations.c.request_seq == seq).values(**values)
     )
@@ -418,6 +451,17 @@ def start_call(
         .on_conflict_do_nothing()
     )
     return bool(tx.execute(new).rowcount)
+
+
+FORGOTTEN = "forgotten"
+"""The process of tool calls that a restored ledger may have forgotten. No process has this name."""
+
+
+def note_forgotten_call(
+    tx: Connection, seq: int, sending: int, tool_use_id: str, *, name: str, now: float
+) -> None:
+    """Note that a tool call without a record may have run after the restored copy was made."""
+    start_call(tx, seq, sending, tool_use_id, name=name, process=FORGOTTEN, now=now)
 
 
 _FINISH = (

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, case, func, insert, or_, select, update
 
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import AT_API, BatchState, RequestState
 from claude_batch.ledger import charges, conversations, transitions
 from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.portable_sql import in_chunks
-from claude_batch.ledger.schema import batches, former_members, lanes, requests, workspaces
+from claude_batch.ledger.schema import (
+    OF_ANSWER,
+    batches,
+    former_members,
+    lanes,
+    requests,
+    results,
+    runs,
+    workspaces,
+)
 from claude_batch.ledger.unknown_batches import remember_former
 
 
@@ -115,7 +124,8 @@ def adopt_forgotten(
     ``sendings`` maps the request ids in its lines to their sending numbers. Requests that wait to
     be sent move into the batch, and so do those of an unknown batch that were sent again, and
     conversations between two turns of which it answers a later turn. Requests that have an answer,
-    or are in another batch, stay, and their lines are kept. ``costs`` are those of the answers that
+    or are in another batch, stay, and their lines are kept. A conversation whose answer may be to a
+    later turn than the ledger has does not go on from it. ``costs`` are those of the answers that
     were billed, None for an unknown one; what requests that are not in the ledger have cost is
     charged to the day of the batch. ``answered``: the ids of the requests that succeeded.
     Returns None if the workspace has no lane, and so no request.
@@ -125,11 +135,13 @@ def adopt_forgotten(
     )
     if lane_id is None:
         return None
-    members = _sorted_out(tx, sendings, answered)
+    members = _sorted_out(tx, sendings, answered, created)
     waiting, others = members.waiting, members.others
     _leave_unknown(tx, waiting.values())
     for seq in members.conversing:
         conversations.note_forgotten_turn(tx, seq)
+    for seq in members.doubtful:
+        conversations.note_doubtful_turn(tx, seq)
     result: Any = tx.execute(
         insert(batches).values(
             lane_id=lane_id,
@@ -182,55 +194,115 @@ class _Members(NamedTuple):
     """Those that take their answers from it."""
     conversing: list[int]
     """Those of them whose answer is to a later turn than the ledger has."""
+    doubtful: list[int]
+    """Conversations whose answer may be to a later turn than the ledger has."""
     others: dict[str, int]
     sources: set[int]
     """Batches that lose some of their requests to it."""
 
 
-def _sorted_out(tx: Connection, sendings: Mapping[str, int], answered: Collection[str]) -> _Members:
-    found = _Members({}, [], {}, set())
-    for some in in_chunks(sendings):
-        rows = tx.execute(
-            select(
-                requests.c.id,
-                requests.c.seq,
-                requests.c.batch_id,
-                requests.c.state,
-                requests.c.answered_by,
-                requests.c.sendings,
-                or_(
-                    requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
-                    (requests.c.state == RequestState.PACKED)
-                    & (batches.c.state == BatchState.PACKED),
-                ).label("waits"),
-                and_(
-                    requests.c.state == RequestState.PACKED,
-                    batches.c.state == BatchState.UNKNOWN,
-                ).label("is_unknown"),
-                (requests.c.sendings + func.coalesce(batches.c.posts, 0)).label("last"),
-            )
-            .outerjoin(batches, batches.c.id == requests.c.batch_id)
-            .where(requests.c.id.in_(some))
+def _sorted_out(
+    tx: Connection, sendings: Mapping[str, int], answered: Collection[str], created: float
+) -> _Members:
+    found = _Members({}, [], [], {}, set())
+    for row in _standings(tx, sendings):
+        sending = sendings[row.id]
+        is_answered = row.id in answered
+        # The ledger has the conversation between two turns, but a later turn was already sent.
+        # If that has failed, nothing was paid for, and the conversation goes on from here. A batch
+        # that was created before the answer came is another sending of the same turn.
+        conversing = (
+            row.state == RequestState.CONTINUING
+            and sending > row.answered_by
+            and is_answered
+            and created >= (row.answer_ended or 0.0)
         )
-        for row in rows:
-            # The ledger has the conversation between two turns, but a later turn was already sent.
-            # If that has failed, nothing was paid for, and the conversation goes on from here.
-            conversing = (
-                row.state == RequestState.CONTINUING
-                and sendings[row.id] > row.answered_by
-                and row.id in answered
-            )
-            again = row.is_unknown and sendings[row.id] > row.last
-            # An earlier sending may be found after a later one. To move into it would give its
-            # number to the next sending.
-            waits = row.waits and sendings[row.id] > row.sendings
-            mine = found.waiting if waits or conversing or again else found.others
-            mine[row.id] = row.seq
-            if conversing:
-                found.conversing.append(row.seq)
-            if waits and row.batch_id is not None:
-                found.sources.add(row.batch_id)
+        again = row.is_unknown and sending > row.last
+        # An earlier sending may be found after a later one. To move into it would give its
+        # number to the next sending.
+        waits = row.waits and sending > row.sendings
+        mine = found.waiting if waits or conversing or again else found.others
+        mine[row.id] = row.seq
+        if conversing:
+            found.conversing.append(row.seq)
+        elif is_answered and _may_be_later(row, sending):
+            found.doubtful.append(row.seq)
+        if waits and row.batch_id is not None:
+            found.sources.add(row.batch_id)
     return found
+
+
+def _standings(tx: Connection, ids: Iterable[str]) -> Iterator[Any]:
+    """Yield how the ledger's requests among these ids stand; ``last`` is their last sending."""
+    answer = batches.alias("answer")
+    posts = case((requests.c.state == RequestState.PACKED, func.coalesce(batches.c.posts, 0)))
+    query = (
+        select(
+            requests.c.id,
+            requests.c.seq,
+            requests.c.batch_id,
+            requests.c.state,
+            requests.c.answered_by,
+            requests.c.sendings,
+            runs.c.converses,
+            batches.c.remote_id,
+            answer.c.ended.label("answer_ended"),
+            or_(
+                requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
+                (requests.c.state == RequestState.PACKED) & (batches.c.state == BatchState.PACKED),
+            ).label("waits"),
+            and_(
+                requests.c.state == RequestState.PACKED,
+                batches.c.state == BatchState.UNKNOWN,
+            ).label("is_unknown"),
+            and_(
+                requests.c.state == RequestState.PACKED,
+                batches.c.state.in_(AT_API),
+            ).label("is_at_api"),
+            (requests.c.sendings + func.coalesce(posts, 0)).label("last"),
+        )
+        .join(runs, runs.c.id == requests.c.run_id)
+        .outerjoin(batches, batches.c.id == requests.c.batch_id)
+        .outerjoin(results, OF_ANSWER)
+        .outerjoin(answer, answer.c.id == results.c.batch_id)
+    )
+    for some in in_chunks(ids):
+        yield from tx.execute(query.where(requests.c.id.in_(some))).all()
+
+
+def _may_be_later(row: Any, sending: int) -> bool:
+    """Return whether a sending may be of a later turn than the ledger has of a conversation.
+
+    The sendings before it are unknown, so one of them may have been answered.
+    """
+    if not row.converses:
+        return False
+    if row.waits or row.state == RequestState.CONTINUING:
+        return bool(sending > row.last + 1)
+    return bool((row.is_unknown or row.state == RequestState.LOST) and sending > row.last)
+
+
+class Earlier(NamedTuple):
+    """What may be known soon of the sendings before those in a forgotten batch."""
+
+    batches: list[str]
+    """API ids of the ledger's batches that hold earlier sendings of the same requests."""
+    is_doubtful: bool
+    """Whether an earlier sending of a conversation may be in a batch that is not found yet."""
+
+
+def earlier_sendings(
+    tx: Connection, sendings: Mapping[str, int], answered: Collection[str]
+) -> Earlier:
+    """Return what has to be known before a batch with these sendings of requests is adopted.
+
+    Of a request that was sent again, the earlier sending has ended, and decides what the later one
+    was. ``answered``: the ids of the requests that succeeded.
+    """
+    rows = [(row, sendings[row.id]) for row in _standings(tx, sendings)]
+    held = {row.remote_id for row, sending in rows if row.is_at_api and sending > row.last}
+    doubtful = (row.id in answered and _may_be_later(row, sending) for row, sending in rows)
+    return Earlier(sorted(held), any(doubtful))
 
 
 def _leave_unknown(tx: Connection, seqs: Iterable[int]) -> None:

@@ -17,10 +17,7 @@ from sqlalchemy import Connection, and_, case, exists, func, or_, select
 from claude_batch.core.states import FAILED, OPEN, BatchState, RequestState
 from claude_batch.ledger import run_deadlines, transitions
 from claude_batch.ledger.collected_batches import fetch_soon
-from claude_batch.ledger.conversations import (
-    is_usable,
-    of_this_turn,
-)
+from claude_batch.ledger.conversations import begin_anew
 from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.queries import last_stamp, request_counts, unfinished
 from claude_batch.ledger.schema import (
@@ -32,7 +29,11 @@ from claude_batch.ledger.schema import (
     results,
     runs,
 )
-from claude_batch.ledger.unknown_batches import lacks_result, remember_former
+from claude_batch.ledger.unknown_batches import (
+    give_known_answers,
+    lacks_result,
+    remember_former,
+)
 
 ON_ORDER = (*FAILED, RequestState.MALFORMED)
 """States that an order may name. A malformed answer was billed, so only an order retries it."""
@@ -134,7 +135,7 @@ def _ask_again(tx: Connection, run_id: str, failed: Any, *, due: float) -> tuple
     Returns how many were queued, and how many had been answered after all.
     """
     had_ended = not unfinished(tx, run_id)
-    answered = _give_known_answers(tx, failed)
+    answered = give_known_answers(tx, failed)
     queued = _queue(tx, failed, due)
     if queued or answered:
         run_deadlines.reopen_run(tx, run_id, due, had_ended=had_ended)
@@ -142,6 +143,7 @@ def _ask_again(tx: Connection, run_id: str, failed: Any, *, due: float) -> tuple
 
 
 def _queue(tx: Connection, failed: Any, due: float) -> int:
+    begin_anew(tx, failed)
     return transitions.ask_again(tx, failed, due=due)
 
 
@@ -174,7 +176,7 @@ def rerun(tx: Connection, run_id: str, now: float) -> Rerun:
     cancelled = tx.scalar(select(runs.c.cancelled).where(runs.c.id == run_id)) is not None
     left = unfinished(tx, run_id)
     chosen = and_(requests.c.run_id == run_id, _failed_in_passing())
-    given = 0 if left else _give_known_answers(tx, chosen)
+    given = 0 if left else give_known_answers(tx, chosen)
     passing, failed = _failures(tx, run_id)
     queued: dict[str, int] = {}
     if left:
@@ -326,25 +328,3 @@ def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now
 def _count_canceled(tx: Connection, run_id: str) -> int:
     canceled = requests.c.state == RequestState.CANCELED
     return count_rows(tx, requests, requests.c.run_id == run_id, canceled)
-
-
-def _give_known_answers(tx: Connection, failed: Any) -> int:
-    """Apply known answers of other sendings to failed requests.
-
-    These requests are then not sent and billed again.
-    """
-    known = results.alias()
-    first = (
-        select(func.min(known.c.sending))
-        .where(
-            known.c.request_seq == requests.c.seq,
-            is_usable(known),
-            of_this_turn(known),
-        )
-        .correlate(requests)
-        .scalar_subquery()
-    )
-    answer = results.alias()
-    known = and_(failed, answer.c.request_seq == requests.c.seq, answer.c.sending == first)
-    transitions.forget_cancellation(tx, known)  # a conversation goes on from its answer
-    return transitions.conclude(tx, known, answer=answer, is_late=True).total()

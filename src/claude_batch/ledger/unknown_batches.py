@@ -92,6 +92,28 @@ def give_answers(tx: Connection, batch_id: int, *, contradicted: bool = False) -
     return transitions.conclude(tx, answered, is_late=True, attempts=counted).total()
 
 
+def give_known_answers(tx: Connection, ended: Any) -> int:
+    """Apply known answers of other sendings to requests that failed, or were lost.
+
+    These requests are then not sent and billed again.
+    """
+    known = results.alias()
+    first = (
+        select(func.min(known.c.sending))
+        .where(
+            known.c.request_seq == requests.c.seq,
+            is_usable(known),
+            of_this_turn(known),
+        )
+        .correlate(requests)
+        .scalar_subquery()
+    )
+    answer = results.alias()
+    known = and_(ended, answer.c.request_seq == requests.c.seq, answer.c.sending == first)
+    transitions.forget_cancellation(tx, known)  # a conversation goes on from its answer
+    return transitions.conclude(tx, known, answer=answer, is_late=True).total()
+
+
 def lacks_result() -> ColumnElement[bool]:
     """Return the condition for requests whose batch has ended without a stored result of theirs."""
     lost = and_(
@@ -554,7 +576,10 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     )
     lost = and_(requests.c.run_id == run_id, requests.c.state == RequestState.LOST)
     had_ended = not unfinished(tx, run_id)
-    count = transitions.ask_again(tx, lost, due=now, forgive=False)
+    # A live conversation is lost between two turns if its ledger was restored. Its next turn is
+    # sent, because the answer before it is stored.
+    count = give_known_answers(tx, lost)
+    count += transitions.ask_again(tx, lost, due=now, forgive=False)
     if count:
         run_deadlines.reopen_run(tx, run_id, now, had_ended=had_ended)
     return count

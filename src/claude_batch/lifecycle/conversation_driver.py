@@ -19,10 +19,12 @@ from typing import Literal
 import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
+from claude_batch.core.errors import LedgerError
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState, Stop
-from claude_batch.ledger import conversations, transitions
+from claude_batch.ledger import conversations, transitions, workspaces
 from claude_batch.ledger.conversations import ToolResult
+from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 from claude_batch.lifecycle.answer_judges import AnswerJudges, Judging
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
@@ -107,6 +109,7 @@ class Conversations:
         self._ledger = ledger
         self._workbench = workbench
         self._process = workbench.process
+        self._high_water = HighWater(ledger)
         self._wake = wake
         self._lock = threading.Lock()
         self.judges: AnswerJudges = AnswerJudges(ledger, workbench, wake)
@@ -157,6 +160,8 @@ class Conversations:
         # A look that was abandoned with its driver may still be running.
         with self._lock:
             self._note_finished()
+            if self._is_behind(workspace_id):
+                return LOOKS_ELSEWHERE
             begun = time.monotonic()
             listed = begun >= self._listed_until
             if listed:
@@ -169,6 +174,11 @@ class Conversations:
             if leader is not None:
                 self._queue_ready(leader, patient)
             return self._rest(listed)
+
+    def _is_behind(self, workspace_id: int) -> bool:
+        """Return whether the ledger may have forgotten tool calls and turns."""
+        with self._ledger.read() as tx:
+            return workspaces.workspace_row(tx, workspace_id).behind is not None
 
     def _rest(self, listed: bool) -> float:
         now = time.monotonic()
@@ -337,7 +347,7 @@ class Conversations:
             elif there.process == self._process or not self._ledger.is_alive(there.process):
                 tool = tools.get(use.name)
                 if tool is not None and not tool.repeatable:
-                    return Interrupted(use.name)
+                    return Interrupted(use.name, there.process == conversations.FORGOTTEN)
                 to_start.append((call, use, there.process))
         if not missing:
             return outcomes
@@ -356,6 +366,7 @@ class Conversations:
         if not chosen:
             return
         started: list[tuple[_Call, ToolUse]] = []
+        number = 0
         try:
             with self._ledger.write(leader) as tx:
                 for call, use, instead_of in chosen:
@@ -365,6 +376,15 @@ class Conversations:
                         started.append((call, use))
                     elif (standing := self._standing.get(call[0])) is not None:
                         standing.state = "elsewhere"
+                if any(self._runs_once(call, use) for call, use in started):
+                    number = count_post(tx)
+            if number and not self._high_water.raise_to(number, sending=True):
+                with self._ledger.write(leader) as tx:
+                    note_behind(tx, self._ledger.now())
+                raise LedgerError(
+                    f"another copy of the ledger {self._ledger.location} was used meanwhile",
+                    fault="replaced",
+                )
         except BaseException:
             calls = {call for call, _ in started}
             self._workbench.running -= calls
@@ -387,6 +407,12 @@ class Conversations:
             except RuntimeError as error:  # the system has no more threads
                 self._put_back(started[place:], error)
                 return
+
+    def _runs_once(self, call: _Call, use: ToolUse) -> bool:
+        """Return whether a call must not run again in a ledger that is restored from a copy."""
+        row = self._standing[call[0]].row
+        tool = (self._workbench.tools_of(row.run_id, row.tools) or {}).get(use.name)
+        return tool is not None and not tool.repeatable
 
     def _put_back(self, unstarted: list[tuple[_Call, ToolUse]], error: RuntimeError) -> None:
         """Start calls later whose functions could not begin, although they are noted as started."""

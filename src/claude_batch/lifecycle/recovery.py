@@ -20,12 +20,14 @@ from typing import Any
 import msgspec
 
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import LedgerSettings, on_server
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import (
     batch_contents,
     collected_batches,
+    conversations,
     live_calls,
     queries,
     recovered_batches,
@@ -64,8 +66,9 @@ from claude_batch.lifecycle.polling import (
 )
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
+from claude_batch.wire.conversation import possible_calls
 from claude_batch.wire.encoding import parse_custom_id
-from claude_batch.wire.messages import UnreadableLine, decode_line
+from claude_batch.wire.messages import UnreadableLine, decode_line, message_of_line
 from claude_batch.wire.retry_policy import SENDING
 
 # Recovery -----------------------------------------------------------------------------------------
@@ -231,6 +234,8 @@ class _Recovery:
         self._collection = Collection(DriverContext.of(ledger, client, settings))
         self._prices = prices_of(settings.prices)
         self.found = Recovered()
+        self._foreign: list[RemoteBatch] = []
+        """Batches whose results have no line of the ledger."""
 
     async def run(self, force: bool) -> Recovered:
         mark = self._high_water.read()
@@ -260,9 +265,15 @@ class _Recovery:
         if has_sent_again or (self._is_copy and not self._begins):
             self._begin_anew(everywhere=has_sent_again)
             later, passed = [], 0.0
-        for batch in forgotten[: len(forgotten) - len(later)]:
-            await self._judge(batch)
         self.found.wait = max(0.0, self._settings.settling - passed)
+        known_incarnations = self._ledger.incarnations
+        for batch in forgotten[: len(forgotten) - len(later)]:
+            await self._judge(batch, force)
+        if self._ledger.incarnations != known_incarnations:
+            # A batch that was sent after another recovery is recognised only now.
+            foreign, self._foreign = self._foreign, []
+            for batch in foreign:
+                await self._judge(batch, force)
         if force or not (self.found.open or self.found.wait or self.found.unlisted):
             self._finish(force)
         with self._ledger.read() as tx:
@@ -341,7 +352,7 @@ class _Recovery:
         if row.state != BatchState.COLLECTED:
             self.found.open[row.remote_id] = f"its results are not complete: {row.note}"
 
-    async def _judge(self, remote: RemoteBatch) -> None:
+    async def _judge(self, remote: RemoteBatch, force: bool) -> None:
         if remote.processing_status != "ended":
             self.found.open[remote.id] = "it is still processing"
             return
@@ -351,7 +362,8 @@ class _Recovery:
             self.found.open[remote.id] = f"its results cannot be read: {error}"
             return
         if lines.others and not lines.sendings:
-            return  # the batch belongs to somebody else
+            self._foreign.append(remote)
+            return
         counts = remote.counts
         if counts is None or counts.processing > 0:
             self.found.open[remote.id] = "the API does not count its results"
@@ -360,7 +372,22 @@ class _Recovery:
         if missing > 0 or not lines.sendings:
             self.found.open[remote.id] = f"{missing} of its results are missing"
             return
+        reason = "" if force else self._waits_for(lines)
+        if reason:
+            self.found.open[remote.id] = reason
+            return
         await self._adopt(remote, lines)
+
+    def _waits_for(self, lines: _Lines) -> str:
+        """Return why a batch cannot be adopted before another one is known; empty if it can."""
+        with self._ledger.read() as tx:
+            earlier = recovered_batches.earlier_sendings(tx, lines.sendings, lines.answered)
+        if earlier.batches:
+            names = ", ".join(earlier.batches)
+            return f"its requests were sent before in {names}, which cannot be read yet"
+        if earlier.is_doubtful and (self.found.open or self.found.wait or self.found.unlisted):
+            return "a batch before it, which is not known yet, may hold earlier turns"
+        return ""
 
     async def _answers_in(self, remote: RemoteBatch) -> _Lines:
         """Return what the lines of a batch's results say of the ledger's requests."""
@@ -434,7 +461,27 @@ class _Recovery:
         _log.info("batch %s had been forgotten: %d requests", remote.id, claim.known)
         await self._collect(claim.batch_id)
 
+    def _note_forgotten_calls(self) -> None:
+        """Let no tool run again that may have run after the restored copy was made."""
+        after, now = 0, self._ledger.now()
+        while True:
+            with self._ledger.write(self._leader) as tx:
+                page = conversations.continuing(tx, self._leader.workspace_id, after=after)
+                for row in page:
+                    if row.disposition != Disposition.TOOLS:
+                        continue
+                    turn = conversations.turn_of(tx, row.seq, row.answered_by)
+                    assert turn is not None, "nothing removes it meanwhile"
+                    for use_id, name in possible_calls(message_of_line(turn[1])).items():
+                        conversations.note_forgotten_call(
+                            tx, row.seq, row.answered_by, use_id, name=name, now=now
+                        )
+            if not page:
+                return
+            after = page[-1].seq
+
     def _finish(self, force: bool) -> None:
+        self._note_forgotten_calls()
         mark = self._high_water.read()
         with self._ledger.write(self._leader) as tx:
             # No mark counts all live calls: those of other machines are in other marks.

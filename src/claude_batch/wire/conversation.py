@@ -78,6 +78,8 @@ class Interrupted(NamedTuple):
     """A tool that had started when its process ended, and must not run again."""
 
     name: str
+    is_forgotten: bool = False
+    """Whether it may have run in a ledger of which a copy was restored, which cannot show it."""
 
 
 class Check(NamedTuple):
@@ -190,18 +192,25 @@ def _steps(
             else:
                 outcomes = yield ToolCalls(uses)
                 if isinstance(outcomes, Interrupted):
-                    note = (
-                        f"the tool {outcomes.name} had started when its process ended, so it may "
-                        "have done its work; it is not marked as repeatable, so it was not run "
-                        "again"
-                    )
-                    return _stop(Stop.TOOL_INTERRUPTED, note)
+                    return _stop(Stop.TOOL_INTERRUPTED, _words_of(outcomes))
                 assert isinstance(outcomes, list)
                 params = after_tools(params, message, outcomes)
         if terms.most_bytes is not None and len(params) > terms.most_bytes:
             note = f"its next turn has {len(params):,} bytes, more than a batch can carry"
             return _stop(Stop.TOO_LARGE, note)
         answer = yield NextTurn(params, rejects=asks is Disposition.FINAL)
+
+
+def _words_of(interrupted: Interrupted) -> str:
+    name, end = interrupted.name, "it is not marked as repeatable, so it was not run again"
+    if interrupted.is_forgotten:
+        return (
+            "the ledger was restored from a copy, and after that copy was made the tool "
+            f"{name} may have done its work; {end}"
+        )
+    return (
+        f"the tool {name} had started when its process ended, so it may have done its work; {end}"
+    )
 
 
 def _stop(why: Stop, note: str) -> End:
@@ -301,6 +310,11 @@ def tool_uses(message: bytes) -> list[ToolUse]:
     """Return the calls of client tools in an answer, in its order."""
     blocks = _blocks.decode(_message.decode(message).content)
     return [ToolUse(b.id or "", b.name or "", b.input) for b in blocks if b.type == "tool_use"]
+
+
+def possible_calls(message: bytes) -> dict[str, str]:
+    """Return the calls that may have run for an answer: the tools' names by the calls' ids."""
+    return {use.id: use.name for use in tool_uses(message)}
 
 
 def declared_tools(params: bytes) -> frozenset[str]:

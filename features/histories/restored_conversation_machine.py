@@ -1,0 +1,210 @@
+"""Random histories of conversations in a ledger that is restored from earlier copies."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from claude_batch.core.settings import LedgerSettings
+from claude_batch.wire.encoding import parse_custom_id
+from histories.api import Remote, SimulatedApi
+from histories.conversation_machine import ConversationMachine, ConversationProcess
+from histories.conversation_verdict import ConversationVerdict, Sent
+from histories.ledger_rows import Row
+from histories.machine import PICK
+from histories.process import Process
+from histories.restore_machine import RestoreMachine, RestoreVerdict
+from histories.verdict import Verdict
+
+__all__ = ["RestoredConversationMachine"]
+
+
+class _Turn(NamedTuple):
+    """A turn that the API accepted, and the answers that its conversation had continued from."""
+
+    sent: Sent
+    chain: list[Sent]
+
+
+class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
+    """The judge of conversations in a ledger that forgets: what was said stays so."""
+
+    _FORGOTTEN: ClassVar = (
+        *RestoreVerdict._FORGOTTEN, "_turn", "_sent", "_chain", "_found", "_live_answers", "_judged"
+    )  # fmt: skip
+
+    def __init__(self, api: SimulatedApi, path: Path, settings: LedgerSettings) -> None:
+        super().__init__(api, path, settings)
+        self._turns: defaultdict[str, dict[int, _Turn]] = defaultdict(dict)
+        """By request id: all that was ever sent in batches."""
+        self._later: dict[str, dict[int, _Turn]] = {}
+        """Those of them that are of turns which the ledger has forgotten."""
+        self._found: defaultdict[str, set[int]] = defaultdict(set)
+        """Those of the turn that the ledger has, of which it had forgotten that they were sent."""
+
+    def restore(self, known: dict[str, Any]) -> None:
+        super().restore(known)
+        self._later = {}
+        for row in self.rows(
+            "SELECT r.id, p.body FROM requests r JOIN params p ON p.request_seq = r.seq "
+            "JOIN runs u ON u.id = r.run_id WHERE u.stored IS NOT NULL"
+        ):
+            request = row["id"]
+            if request in self._turn or request in self._turns:
+                self._follow(request, _json(row["body"]))
+                self._sort_out(request)
+
+    def _sort_out(self, request: str) -> None:
+        present = self._turn[request]
+        length = len(present["messages"])
+        for sending, turn in self._turns[request].items():
+            if turn.sent.params == present:
+                # A copy of before another restored one may have another answer of this number.
+                if sending not in self._sent[request]:
+                    self._found[request].add(sending)
+                    self._sent[request][sending] = turn.sent
+            elif len(turn.sent.params["messages"]) >= length:
+                self._later.setdefault(request, {})[sending] = turn
+
+    def _check_budget(self) -> None:
+        # What a lost conversation may have cost is more than any budget, so that what is packed
+        # does not fit any more.
+        [(doubt,)] = self.rows("SELECT coalesce(sum(doubt), 0) FROM charges")
+        if doubt > self.budget:
+            self.is_lowered = True
+        super()._check_budget()
+
+    def _accept(self, remote: Remote) -> None:
+        super()._accept(remote)
+        for identifier in remote.ids:
+            if parts := parse_custom_id(identifier):
+                request, _, sending = parts
+                sent = self._sent[request][sending]
+                self._turns[request][sending] = _Turn(sent, list(self._chain[request]))
+
+    def _is_accounted(self, request: str, sending: int, remote: Remote) -> bool:
+        if sending not in self._later.get(request, {}):
+            return super()._is_accounted(request, sending, remote)
+        if Verdict._is_accounted(self, request, sending, remote):
+            return True
+        [identifier] = [i for i in remote.ids if i.startswith(request)]
+        # Nothing was paid for it, so the conversation goes on from the turn that the ledger has.
+        return remote.outcomes.get(identifier) not in (None, "succeeded")
+
+    def _conclude_one(self, row: Row) -> None:
+        turn = self._later.get(row["id"], {}).get(row["answered_by"])
+        if turn is None:
+            super()._conclude_one(row)
+        else:
+            self._conclude_forgotten(row, turn)
+
+    def _conclude_forgotten(self, row: Row, turn: _Turn) -> None:
+        """Check a conversation that stands at the answer to a turn that the ledger never had."""
+        request = row["id"]
+        rejected = sum(sent.kind in ("invalid", "doubted") for sent in turn.chain)
+        wanted = (len(turn.chain) - rejected, rejected, sum(sent.cost for sent in turn.chain))
+        found = (row["turns"] or 0, row["rejected"] or 0, row["cost"] or 0)
+        is_gone = any(each.deleted or each.archived for each in self.sendings[request].values())
+        if found != wanted and not is_gone:
+            self._say(f"{request} has turns, rejected answers and cost {found}, not {wanted}")
+        if row["state"] not in ("succeeded", "stopped", "refused"):
+            return
+        content = _json(row["raw"])["result"].get("message", {}).get("content")
+        if content != turn.sent.message["content"]:
+            self._say(f"{request} is answered {content} by {row['answered_by']}, {turn.sent}")
+            return
+        ends = self._ends(row, turn.sent, wanted)
+        if turn.sent.kind not in ("final", "theirs", "refused"):
+            # The turns before it cannot be sent again.
+            limits = [("stopped", "max_turns"), ("stopped", "tool_interrupted")]
+            ends = [each for each in ends if each not in limits]
+            ends.append(("stopped", "turns_forgotten"))
+        stopped = row["stopped"] if row["state"] == "stopped" else None
+        if (row["state"], stopped) not in ends:
+            self._say(f"{request} ended {row['state']}, {stopped}, not {ends}: {turn.sent}")
+
+    def _ends(
+        self, row: Row, last: Sent, counts: tuple[int, int, int]
+    ) -> list[tuple[str, str | None]]:
+        ends = super()._ends(row, last, counts)
+        if row["stopped"] != "turns_forgotten" or not self._is_doubtful(row):
+            return ends
+        if row["state"] == "stopped":
+            return [*ends, ("stopped", "turns_forgotten")]
+        return [(state, "turns_forgotten" if state == "succeeded" else why) for state, why in ends]
+
+    def _is_doubtful(self, row: Row) -> bool:
+        """Whether a forgotten sending cannot be told from a later turn."""
+        request, sending = row["id"], row["answered_by"]
+        if sending not in self._found[request]:
+            return False
+        found, before = self.sendings[request][sending], self.sendings[request].get(sending - 1)
+        if before is None or before.deleted or before.archived:
+            return True
+        return before.created > found.created  # so it was found after it
+
+    def _may_waste(self, request: str, state: str) -> bool:
+        # A conversation between two live turns: the next one may have been asked.
+        return state == "lost" and request in self.interrupted
+
+
+class RestoredConversationMachine(RestoreMachine, ConversationMachine):
+    """A history of conversations whose ledger is copied, restored and recovered."""
+
+    judge = RestoredConversationVerdict
+    verdict: RestoredConversationVerdict
+
+    # Of a run that sends batches alone, no copy could know that it was asked live.
+    go_live = None  # type: ignore[assignment]
+
+    def _open(self) -> Process:
+        self.begun += 1
+        of = (self.loop, self.api, self.path, self.settings, self.here)
+        return ConversationProcess(self.begun, self.alive, self.has_tools, *of)
+
+    def forget_turns(
+        self,
+        pick: int,
+        copies: bool,
+        mark: str,
+        destroy: str | None,
+        recovering: dict[str, Any],
+        data: st.DataObject,
+    ) -> None:
+        """Turns are sent after a copy was made, and forgotten; a batch of them may be gone."""
+        self.talk(data)
+        if copies:
+            self.back_up()
+        self.talk(data)
+        if destroy is not None:
+            self.disturb(destroy, pick)
+        self._restore(-1 if copies else pick, mark)
+        self.recover(**recovering)
+
+    FORGETTING: ClassVar = {
+        "pick": PICK,
+        "copies": st.booleans(),
+        "mark": RestoreMachine.MARKS,
+        "destroy": st.sampled_from([None, None, "hide", "delete", "archive"]),
+        "recovering": st.fixed_dictionaries(RestoreMachine.RECOVERING),
+        "data": st.data(),
+    }
+    forget_turns_once = rule(**FORGETTING)(forget_turns)
+    forget_turns_again = rule(**FORGETTING)(forget_turns)
+    forget_more_turns = rule(**FORGETTING)(forget_turns)
+
+    def _finish(self) -> None:
+        if self.parked is not None:
+            parked = self.parked[0]
+            assert isinstance(parked, ConversationProcess)
+            parked.finder.offer()
+        super()._finish()
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    return json.loads(bytes(body))

@@ -1,0 +1,172 @@
+Feature: A conversation in a restored ledger is mixed with no other turn, and runs no tool twice
+
+  Background:
+    Given a command's API
+    And a command's environment has CLAUDE_BATCH_SETTLING = 100ms
+    And a command's environment has CLAUDE_BATCH_MAX_TURNS = 5
+
+  Scenario: A later turn is not taken for the first one, whose batch cannot be read yet
+    Given a command's file "asks.jsonl"
+      """
+      {"id": "goes on", "prompt": "Search more [[sandbox:pause:2]]"}
+      """
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1], "action": {"type": "error", "status": 404}}]}
+      """
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      its results cannot be read
+      a batch before it, which is not known yet, may hold earlier turns
+      """
+    When a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And the command line has written to "out.jsonl"
+      | id      | ok | says            |
+      | goes on | no | turns_forgotten |
+    And the API has been paid 2 times, never twice for the same
+
+  Scenario: No turn follows from an answer of which it is not known what it answers
+    Given a command's file "asks.jsonl"
+      """
+      {"id": "ends", "prompt": "Search [[sandbox:pause:1]]"}
+      {"id": "goes on", "prompt": "Search more [[sandbox:pause:2]]"}
+      """
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
+    And somebody deletes the oldest batch at the API
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And the command line has written to "out.jsonl"
+      | id      | ok  | says                 |
+      | ends    | yes | Still searching (1). |
+      | goes on | no  | turns_forgotten      |
+    And the API has been paid 4 times, never twice for the same
+
+  Scenario: A batch that cannot be looked up yet keeps a later turn from being passed over
+    Given a command's file "asks.jsonl"
+      """
+      {"id": "one", "prompt": "Search [[sandbox:pause:1]]"}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "nth": [1], "action": {"type": "error", "status": 404}}]}
+      """
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      its requests were sent before in msgbatch_
+      """
+    When a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written to "out.jsonl"
+      | id  | ok  | says                 |
+      | one | yes | Still searching (1). |
+    And the API has been paid 2 times, never twice for the same
+
+  Scenario: A forgotten turn whose answer was malformed begins its conversation anew on order
+    Given a server that means harm, before an API
+    And it gives the results of every batch but the first with a string as content
+    And a command's file "asks.jsonl"
+      """
+      {"id": "one", "prompt": "Search [[sandbox:pause:1]]"}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    When the server means no harm any more
+    And a command runs: retry RUN --only malformed
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written to "out.jsonl"
+      | id  | ok  | says                 |
+      | one | yes | Still searching (1). |
+
+  Scenario Outline: A tool that may have run after the copy was made does not run again: <fault>
+    Given a command's file "journeys.yaml"
+      """
+      name: tests/traveller
+      provider: anthropic
+      model: claude-haiku-4-5
+      tools: ["toolbox:<tool>"]
+      batch_processing: {turn_linger: 0s}
+      """
+    And a command's file "asks.jsonl"
+      """
+      {"id": "one", "prompt": "Travel [[sandbox:tools]]"}
+      """
+    When a command runs: submit journeys.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command waits 0.2 seconds
+    And the API has the faults
+      """
+      {"rules": [{"route": "<route>", "action": {"type": "error", "status": <status>}}]}
+      """
+    And a command runs: advance
+    Then "journeys.txt" has 1 line
+    When the API has no faults any more
+    And a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: run journeys.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4 and says
+      """
+      ledger recover
+      """
+    And "journeys.txt" has 1 line
+    When a command runs: ledger recover
+    And a command runs: run journeys.yaml asks.jsonl -o out.jsonl
+    Then the command line has written to "out.jsonl"
+      | id  | ok   | says   |
+      | one | <ok> | <says> |
+    And "journeys.txt" has <runs> lines
+
+    Examples:
+      | fault                            | route  | status | tool    | runs | ok  | says             |
+      | the next turn is refused         | create | 529    | book    | 1    | no  | tool_interrupted |
+      | nothing is sent                  | list   | 500    | book    | 1    | no  | tool_interrupted |
+      | the tool is marked as repeatable | create | 529    | look_up | 2    | yes | is booked        |
