@@ -105,10 +105,11 @@ def run_of_a_process_that_dies(
     return done.stdout.strip()
 
 
-def is_sent() -> bool:
-    """Whether the API has a batch of the scenario's ledger."""
+def is_sent(count: int = 1) -> bool:
+    """Whether the API has so many requests of the scenario's ledger in batches."""
     with contextlib.suppress(cb.LedgerError):  # nobody has made it yet
-        return bool(ledger_values(select(batches.c.id).where(batches.c.remote_id.is_not(None))))
+        at_api = select(batches.c.request_count).where(batches.c.remote_id.is_not(None))
+        return sum(ledger_values(at_api)) >= count
     return False
 
 

@@ -110,13 +110,13 @@ Feature: Which call joins which request
   Scenario: Retries of equal calls that went away join one request each
     Given a gateway over the sandbox with {"latency": 5}
     When the gateway is called as follows
-      | call | prompt | stream | leaves | after | headers                          |
-      | A    | one    | no     | 1.5    |       |                                  |
-      | B    | one    | no     | 1.5    |       |                                  |
-      | C    | one    | no     | 1.5    |       |                                  |
-      | D    | one    | no     | 0.5    | 1.8   | {"x-stainless-retry-count": "1"} |
-      | E    | one    | no     | 0.5    | 1.8   | {"x-stainless-retry-count": "1"} |
-      | F    | one    | no     | 0.5    | 1.9   | {"x-stainless-retry-count": "1"} |
+      | call | prompt | stream | leaves | after   | headers                          |
+      | A    | one    | no     | 3 sent |         |                                  |
+      | B    | one    | no     | 3 sent |         |                                  |
+      | C    | one    | no     | 3 sent |         |                                  |
+      | D    | one    | no     | 3 held | A, B, C | {"x-stainless-retry-count": "1"} |
+      | E    | one    | no     | 3 held | A, B, C | {"x-stainless-retry-count": "1"} |
+      | F    | one    | no     | 3 held | A, B, C | {"x-stainless-retry-count": "1"} |
     And the gateway is started again
     And the gateway is called as follows
       | call | prompt | stream | after | headers                          |

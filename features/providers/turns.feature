@@ -239,7 +239,7 @@ Feature: Conversations go on by themselves in the next batch
     And a batch provider
     When "Search [[sandbox:pause:1]]" is asked with the key "a"
     And "Search [[sandbox:pause:2]]" is asked with the key "b"
-    Given a batch provider with {"max_wait": 1, "on_timeout": "cancel", "poll_interval": 5}
+    Given a batch provider with {"max_wait": 4, "on_timeout": "cancel", "poll_interval": 8}
     And its actor has the tool that notes its calls
     When "Look [[sandbox:tools]]" is asked with the key "k"
     Then every call fails with BatchTimeoutError

@@ -11,6 +11,7 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -162,29 +163,39 @@ async def call(url: str, row: dict[str, str], ended: Ended) -> None:
             ended.seconds = time.monotonic() - begun
 
 
-async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended]:
-    """Make the calls of a table; `after` names the call that must have ended, or seconds.
+async def _came_to_be(context: Context, what: str) -> bool:
+    """Wait for what a table names, such as `3 held`; return False if it names no condition."""
+    count, _, state = what.rpartition(" ")
+    if state == "sent":
+        await asyncio.to_thread(until, partial(is_sent, int(count or 1)))
+    elif state == "held":
+        gateway = context.gateway.gateway
+        await asyncio.to_thread(until, lambda: len(gateway.calls) == int(count))
+    return state in ("sent", "held")
 
-    `leaves` is when the caller goes away: after seconds, or once the API has a batch (`sent`).
+
+async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended]:
+    """Make the calls of a table; `after` and `leaves` say when a caller comes and goes away.
+
+    After seconds; once a call has ended (its name); once the API has a batch (`sent`), or some
+    requests in batches (`3 sent`); once so many calls wait at the gateway (`3 held`).
     """
     ends = {row["call"]: Ended() for row in rows}
     tasks: dict[str, asyncio.Task[None]] = {}
 
     async def one(row: dict[str, str]) -> None:
-        after = row.get("after", "")
-        if after in tasks:
-            await asyncio.wait([tasks[after]])
-        elif after:
-            await asyncio.sleep(float(after))
+        for after in filter(None, row.get("after", "").split(", ")):
+            if after in tasks:
+                await asyncio.wait([tasks[after]])
+            elif not await _came_to_be(context, after):
+                await asyncio.sleep(float(after))
         if token := row.get("token"):
             own = {"x-api-key": context.gateway_tokens[token]}
             row = {**row, "headers": json.dumps({**json.loads(row.get("headers") or "{}"), **own})}
         url = context.gateway_url if row.get("at") == "another" else context.gateway.url
         calling = asyncio.create_task(call(url, row, ends[row["call"]]))
         leaves = row.get("leaves", "")
-        if leaves == "sent":
-            await asyncio.to_thread(until, is_sent)
-        else:
+        if not await _came_to_be(context, leaves):
             await asyncio.wait([calling], timeout=float(leaves) if leaves else None)
         if calling.done():
             await calling

@@ -20,6 +20,9 @@ from tables import rule
 from claude_batch.cli.server_commands import probes
 from claude_batch.core.errors import LedgerError
 
+FAREWELL = "the worker has ended"
+"""What a worker says after the signal that ends it."""
+
 
 @when("a worker is started with probes on {where}")
 def _(context: Context, where: str) -> None:
@@ -89,6 +92,9 @@ def _(ledger: str) -> dict[str, object]:
 @then('it ends at {name:w} with {code:d} and says "{words}"')
 def _(context: Context, code: int, words: str, name: str | None = None) -> None:
     if name is not None:
+        if words != FAREWELL:
+            # It is ready before it has looked at every run.
+            until(lambda: words in said(context))
         context.worker.send_signal(signal.Signals[name])
     assert context.worker.wait(60) == code, said(context)
     assert words in said(context), said(context)
