@@ -85,6 +85,8 @@ Feature: Documents stand before the text, and what the API would refuse is refus
           {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "# Notes"}, "title": "notes.md"},
           {"type": "text", "text": "Third"}]}]}
       """
+    And the actor's request {"id": "k", "documents": ["notes.md"], "messages": [{"role": "user", "content": 5}]} is refused with "request 'k': message 1: its content must be a text or a list of blocks"
+    And the actor's request {"id": "k", "documents": ["notes.md"], "messages": [{"role": "user", "content": {"a": 1}}]} is refused with "request 'k': message 1: its content must be a text or a list of blocks"
     And the actor's request {"id": "k", "documents": ["notes.md"], "messages": [{"role": "assistant", "content": "Second"}]} is refused with "`documents` need a message of the user"
 
   Scenario Outline: what the API would refuse is refused, and the document is named

@@ -102,3 +102,13 @@ Feature: A YAML file that means harm is refused with its line
       | options.max_tokens     | 500       |
       | options.metadata       | {"user_id": "someone"} |
       | options.stop_sequences | ["1:2:3"] |
+
+  Scenario: The separators of Unicode are text, as in YAML 1.2, and not line breaks
+    Then a system prompt in YAML is read as follows
+      | yaml                                          | prompt                |
+      | "system_prompt: \"a\u0085b\""                 | 'a\x85b'              |
+      | "system_prompt: a\u2028b"                     | 'a\u2028b'            |
+      | "system_prompt: \|\n  a\u2028b\n  c\u2029"    | 'a\u2028b\nc\u2029\n' |
+      | "system_prompt: >\n  a\u2028  b"              | 'a\u2028  b\n'        |
+      | "system_prompt: \"a\\Lb\""                   | 'a\u2028b'            |
+      | "# a\u2028name: [\nsystem_prompt: a"          | 'a'                   |

@@ -187,6 +187,14 @@ def _(context: Context) -> None:
         assert str(line or "") == row["line"] and row["says"] in message, (row, line, message)
 
 
+@rule("a system prompt in YAML is read")
+def _(context: Context, yaml: str) -> str | None:
+    """The YAML and the prompt are JSON texts, with escapes for what cannot be seen."""
+    path = Path(context.tmp, "separators.yaml")
+    path.write_text(f"model: claude-haiku-4-5\n{json.loads(yaml)}\n", "utf-8", newline="\n")
+    return ascii(ActorLoader.load(path).system_prompt)
+
+
 @rule("actors made in code are checked")
 def _(fields: dict[str, Any]) -> dict[str, Any]:
     made = ActorConfiguration.model_validate(fields)

@@ -11,6 +11,7 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"container": {"id": "container_1", "skills": []}}                                                             | 50          |
       | {"tools": [{"name": "a"}, {"type": "custom", "name": "b"}]}                                                    | 1550        |
       | {"tools": [{"type": "bash_20250124", "name": "bash"}]}                                                         | 3550        |
+      | {"tools": [{"type": "computer_toolset_20260801"}]}                                                             | 11550       |
       | {"output_config": {"effort": "low"}}                                                                           | 1550        |
       | {"output_format": {"type": "json_schema", "schema": {}}}                                                       | 1550        |
       | {"tools": [{"name": "a", "input_schema": {"properties": {"source": {"type": "string"}}}}]}                     | 1550        |

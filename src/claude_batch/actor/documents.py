@@ -110,7 +110,7 @@ def _document(given: object, key: str | None) -> Document:
         sources = [(word, fields.pop(word)) for word in _WORDS if word in fields]
         unknown = set(fields) - {"title", "context", "image"}
         if len(sources) != 1 or unknown:
-            said = f"; unknown: {', '.join(sorted(unknown))}" if unknown else ""
+            said = f"; unknown: {', '.join(sorted(map(str, unknown)))}" if unknown else ""
             raise InvalidRequestError(
                 "a document has one of `path`, `url` and `file_id`, and may have `title`, "
                 f"`context` and `image`{said}",
@@ -242,8 +242,16 @@ def messages_with(
     built = list(messages)
     for place, message in enumerate(built):
         if message["role"] == "user":
-            own = message["content"]
-            after = [{"type": "text", "text": own}] if isinstance(own, str) else list(own)
+            own: object = message["content"]
+            if not isinstance(own, str | list | tuple):
+                raise InvalidRequestError(
+                    f"message {place + 1}: its content must be a text or a list of blocks", key=key
+                )
+            after: list[Any] = (
+                [{"type": "text", "text": own}]
+                if isinstance(own, str)
+                else [*cast("Sequence[Any]", own)]
+            )
             built[place] = {**message, "content": [*blocks, *after]}
             return built, Shared(built, place, contents) if contents else None
     raise InvalidRequestError("`documents` need a message of the user, but there is none", key=key)

@@ -369,7 +369,8 @@ class _SchemaReader:
 
 
 def _required(part: Mapping[str, Any]) -> Sequence[str]:
-    return part.get("required") or ()
+    named = part.get("required")
+    return cast("Sequence[str]", named) if isinstance(named, list | tuple) else ()
 
 
 def _kinds(part: Mapping[str, Any]) -> set[str]:

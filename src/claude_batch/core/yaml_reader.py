@@ -25,6 +25,13 @@ MOST_REPEATED = 100_000
 LONGEST_NUMBER = 1000
 """Most characters of a number."""
 
+_SEPARATORS = {0x85: "\U000ffffe", 0x2028: "\U000fffff", 0x2029: "\U0010fffe"}
+"""Characters that are line breaks in YAML 1.1 and text in YAML 1.2, and what stands for each.
+
+PyYAML would replace them in texts, and end block texts at them. Those that stand for them are kept
+by Unicode for such uses, and never occur in a text."""
+_WRITTEN = {ord(instead): chr(code) for code, instead in _SEPARATORS.items()}
+
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
@@ -76,7 +83,7 @@ class BoundedLoader(yaml.SafeLoader):
     """
 
     def __init__(self, stream: str) -> None:
-        super().__init__(stream)
+        super().__init__(stream if stream.isascii() else stream.translate(_SEPARATORS))
         self._extents: dict[str, _Extent] = {}
         self._level = 0
         self._deepest = 0
@@ -136,6 +143,7 @@ class BoundedLoader(yaml.SafeLoader):
                 node.start_mark,
             )
         if not node.value.isascii():
+            node.value = node.value.translate(_WRITTEN)
             try:
                 node.value.encode()
             except UnicodeEncodeError:

@@ -348,6 +348,9 @@ OWN_TOOL_TOKENS: Final = 2_000
 """Tokens of a client tool of Anthropic's.
 
 Here it is only a name; at the API it has a description of up to 1,234 tokens."""
+TOOLSET_TOKENS: Final = 10_000
+"""Tokens of a client toolset of Anthropic's, a name for several tools; without a documented figure.
+"""
 FORMAT_TOKENS: Final = 1_500
 """Tokens of the API's instructions to the model about an output format."""
 CITING_TOKENS: Final = 1_000
@@ -560,7 +563,7 @@ def _tools_bound(tools: list[_Tool]) -> tuple[int, int, bool]:
         if kind == "custom":
             continue
         if kind.startswith(_OWN_TOOLS):
-            tokens += OWN_TOOL_TOKENS
+            tokens += TOOLSET_TOKENS if "_toolset_" in kind else OWN_TOOL_TOKENS
         elif kind.startswith(_READERS):
             loops = True
             if kind.startswith("web_search_"):
