@@ -246,7 +246,8 @@ def _standings(tx: Connection, ids: Iterable[str]) -> Iterator[Any]:
             requests.c.sendings,
             runs.c.converses,
             batches.c.remote_id,
-            answer.c.ended.label("answer_ended"),
+            # The row of live calls has the time of the last one.
+            case((answer.c.state != BatchState.LIVE, answer.c.ended)).label("answer_ended"),
             or_(
                 requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
                 (requests.c.state == RequestState.PACKED) & (batches.c.state == BatchState.PACKED),
