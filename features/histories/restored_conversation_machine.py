@@ -157,7 +157,6 @@ class RestoredConversationMachine(RestoreMachine, ConversationMachine):
     """A history of conversations whose ledger is copied, restored and recovered."""
 
     judge = RestoredConversationVerdict
-    verdict: RestoredConversationVerdict
 
     # Of a run that sends batches alone, no copy could know that it was asked live.
     go_live = None  # type: ignore[assignment]
