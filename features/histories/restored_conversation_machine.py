@@ -136,7 +136,8 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
             return ends
         if row["state"] == "stopped":
             return [*ends, ("stopped", "turns_forgotten")]
-        return [(state, "turns_forgotten" if state == "succeeded" else why) for state, why in ends]
+        # It is kept with an answer that ends the conversation, and then means nothing.
+        return [(state, why if state == "stopped" else "turns_forgotten") for state, why in ends]
 
     def _is_doubtful(self, row: Row) -> bool:
         """Whether a forgotten sending cannot be told from a later turn."""
