@@ -136,7 +136,8 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
             return ends
         if row["state"] == "stopped":
             return [*ends, ("stopped", "turns_forgotten")]
-        return [(state, "turns_forgotten" if state == "succeeded" else why) for state, why in ends]
+        # It is kept with an answer that ends the conversation, and then means nothing.
+        return [(state, why if state == "stopped" else "turns_forgotten") for state, why in ends]
 
     def _is_doubtful(self, row: Row) -> bool:
         """Whether a forgotten sending cannot be told from a later turn."""
@@ -157,7 +158,6 @@ class RestoredConversationMachine(RestoreMachine, ConversationMachine):
     """A history of conversations whose ledger is copied, restored and recovered."""
 
     judge = RestoredConversationVerdict
-    verdict: RestoredConversationVerdict
 
     # Of a run that sends batches alone, no copy could know that it was asked live.
     go_live = None  # type: ignore[assignment]

@@ -32,7 +32,6 @@ class RestoredOrdersMachine(RestoreMachine, OrdersMachine):
     """A history of runs with deadlines that are asked again, in copies. It has no budgets."""
 
     judge = RestoredOrdersVerdict
-    verdict: RestoredOrdersVerdict
 
     set_a_budget = None  # type: ignore[assignment]
 

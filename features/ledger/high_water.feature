@@ -637,6 +637,24 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has taken 1 batches, and processed no request twice
 
+  Scenario: A request that had failed, and was sent again since, gives no sending the number of that one
+    Given a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
+    And a command's file "busy.jsonl"
+      """
+      {"id": "one", "prompt": "Busy [[sandbox:errored:overloaded_error]]"}
+      """
+    When a command runs: run actor.yaml busy.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command runs: run actor.yaml busy.jsonl -o out.jsonl
+    And a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: submit actor.yaml busy.jsonl -o out.jsonl
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    Then in the ledger the counts of results are [3]
+
   Scenario: A batch is found although only a later one shows that it is of this ledger
     Given a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
     And a command's file "busy.jsonl"

@@ -416,12 +416,13 @@ class TurnLimitError(ConversationStoppedError):
 class ToolInterruptedError(ConversationStoppedError):
     """A tool had started when its process ended, and is not marked ``repeatable``.
 
-    The tool may have completed its work, so it was not run again.
+    The tool may have completed its work, so it was not run again. The same holds for a tool that
+    may have run before its ledger was restored from a copy.
     """
 
 
 class TurnsForgottenError(ConversationStoppedError):
-    """An answer asks for another turn, but the restored ledger lacks the turns before it."""
+    """An answer asks for another turn, but the restored ledger may lack turns before it."""
 
 
 class MiddlewareError(ActorError):

@@ -298,8 +298,7 @@ def begin_anew(tx: Connection, which: Any) -> None:
         if row.first_params is not None:
             first = update(params).where(params.c.request_seq == row.seq)
             tx.execute(first.values(body=row.first_params))
-            size = {"size": len(row.first_params), "reserve": None}
-            tx.execute(update(requests).where(requests.c.seq == row.seq).values(**size))
+            transitions.resize(tx, row.seq, len(row.first_params))
 
 
 def _where_it_stands(tx: Connection, seq: int) -> Record | None:

@@ -417,14 +417,14 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
             batch_id=_new_holder(tx, lane_id, run_id, now, members),
             answered_by=None,
             # Computed again at the live price if it can have been only one call.
-            reserve=case((_may_take_turns(), -1), else_=None),
+            reserve=case((may_take_turns(), -1), else_=None),
         )
     for batch_id in unsent if found else ():
         recount(tx, batch_id)
     return sum(row[2] for row in found)
 
 
-def _may_take_turns() -> ColumnElement[bool]:
+def may_take_turns() -> ColumnElement[bool]:
     """Return the condition for requests that may need more than one call.
 
     Applies while params hold those of the first call. Only tools, and answers whose format is

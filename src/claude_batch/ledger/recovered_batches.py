@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, case, func, insert, or_, select, update
@@ -11,6 +11,7 @@ from claude_batch.core.states import AT_API, BatchState, RequestState
 from claude_batch.ledger import charges, conversations, transitions
 from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.high_water import Mark, count_post
+from claude_batch.ledger.live_calls import may_take_turns
 from claude_batch.ledger.portable_sql import in_chunks
 from claude_batch.ledger.schema import (
     OF_ANSWER,
@@ -114,7 +115,7 @@ def adopt_forgotten(
     sendings: Mapping[str, int],
     costs: Mapping[str, int | None],
     *,
-    answered: Collection[str],
+    answered: Mapping[str, bool],
     counts: str,
     created: float,
     ended: float,
@@ -127,7 +128,8 @@ def adopt_forgotten(
     or are in another batch, stay, and their lines are kept. A conversation whose answer may be to a
     later turn than the ledger has does not go on from it. ``costs`` are those of the answers that
     were billed, None for an unknown one; what requests that are not in the ledger have cost is
-    charged to the day of the batch. ``answered``: the ids of the requests that succeeded.
+    charged to the day of the batch. ``answered``: the ids of the requests that succeeded, and
+    whether their answers ask for another turn.
     Returns None if the workspace has no lane, and so no request.
     """
     lane_id = tx.scalar(
@@ -202,7 +204,7 @@ class _Members(NamedTuple):
 
 
 def _sorted_out(
-    tx: Connection, sendings: Mapping[str, int], answered: Collection[str], created: float
+    tx: Connection, sendings: Mapping[str, int], answered: Mapping[str, bool], created: float
 ) -> _Members:
     found = _Members({}, [], [], {}, set())
     for row in _standings(tx, sendings):
@@ -225,7 +227,7 @@ def _sorted_out(
         mine[row.id] = row.seq
         if conversing:
             found.conversing.append(row.seq)
-        elif is_answered and _may_be_later(row, sending):
+        elif is_answered and _may_be_later(row, sending, answered[row.id]):
             found.doubtful.append(row.seq)
         if waits and row.batch_id is not None:
             found.sources.add(row.batch_id)
@@ -234,7 +236,7 @@ def _sorted_out(
 
 def _standings(tx: Connection, ids: Iterable[str]) -> Iterator[Any]:
     """Yield how the ledger's requests among these ids stand; ``last`` is their last sending."""
-    answer = batches.alias("answer")
+    answer, run = batches.alias("answer"), runs.alias("run")
     posts = case((requests.c.state == RequestState.PACKED, func.coalesce(batches.c.posts, 0)))
     query = (
         select(
@@ -244,9 +246,11 @@ def _standings(tx: Connection, ids: Iterable[str]) -> Iterator[Any]:
             requests.c.state,
             requests.c.answered_by,
             requests.c.sendings,
-            runs.c.converses,
+            run.c.converses,
+            may_take_turns().label("may_take_turns"),
             batches.c.remote_id,
-            answer.c.ended.label("answer_ended"),
+            # The row of live calls has the time of the last one.
+            case((answer.c.state != BatchState.LIVE, answer.c.ended)).label("answer_ended"),
             or_(
                 requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
                 (requests.c.state == RequestState.PACKED) & (batches.c.state == BatchState.PACKED),
@@ -261,7 +265,7 @@ def _standings(tx: Connection, ids: Iterable[str]) -> Iterator[Any]:
             ).label("is_at_api"),
             (requests.c.sendings + func.coalesce(posts, 0)).label("last"),
         )
-        .join(runs, runs.c.id == requests.c.run_id)
+        .join(run, run.c.id == requests.c.run_id)
         .outerjoin(batches, batches.c.id == requests.c.batch_id)
         .outerjoin(results, OF_ANSWER)
         .outerjoin(answer, answer.c.id == results.c.batch_id)
@@ -270,12 +274,14 @@ def _standings(tx: Connection, ids: Iterable[str]) -> Iterator[Any]:
         yield from tx.execute(query.where(requests.c.id.in_(some))).all()
 
 
-def _may_be_later(row: Any, sending: int) -> bool:
+def _may_be_later(row: Any, sending: int, asks: bool) -> bool:
     """Return whether a sending may be of a later turn than the ledger has of a conversation.
 
-    The sendings before it are unknown, so one of them may have been answered.
+    The sendings before it are unknown, so one of them may have been answered. ``asks``: its answer
+    asks for another turn.
     """
-    if not row.converses:
+    takes_turns = asks or row.may_take_turns or row.state == RequestState.CONTINUING
+    if not row.converses or not takes_turns:
         return False
     if row.waits or row.state == RequestState.CONTINUING:
         return bool(sending > row.last + 1)
@@ -292,16 +298,19 @@ class Earlier(NamedTuple):
 
 
 def earlier_sendings(
-    tx: Connection, sendings: Mapping[str, int], answered: Collection[str]
+    tx: Connection, sendings: Mapping[str, int], answered: Mapping[str, bool]
 ) -> Earlier:
     """Return what has to be known before a batch with these sendings of requests is adopted.
 
     Of a request that was sent again, the earlier sending has ended, and decides what the later one
-    was. ``answered``: the ids of the requests that succeeded.
+    was. ``answered`` is as in `adopt_forgotten`.
     """
     rows = [(row, sendings[row.id]) for row in _standings(tx, sendings)]
     held = {row.remote_id for row, sending in rows if row.is_at_api and sending > row.last}
-    doubtful = (row.id in answered and _may_be_later(row, sending) for row, sending in rows)
+    doubtful = (
+        row.id in answered and _may_be_later(row, sending, answered[row.id])
+        for row, sending in rows
+    )
     return Earlier(sorted(held), any(doubtful))
 
 

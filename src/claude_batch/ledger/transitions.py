@@ -312,9 +312,12 @@ def adopt(tx: Connection, seq: int, batch_id: int, *, sendings: int) -> None:
 
 
 def pass_over(tx: Connection, seq: int, sending: int) -> None:
-    """Let the next turn of a conversation be a later sending than one that has failed."""
-    between = and_(requests.c.seq == seq, requests.c.state == RequestState.CONTINUING)
-    _change(tx, and_(between, requests.c.sendings < sending), sendings=sending)
+    """Let the next sending of a request, if there is one, have a later number than this one.
+
+    A request in a batch stays as it is, because its number there follows from its sendings.
+    """
+    outside = and_(requests.c.seq == seq, requests.c.state != RequestState.PACKED)
+    _change(tx, and_(outside, requests.c.sendings < sending), sendings=sending)
 
 
 # Waiting for other requests -----------------------------------------------------------------------
@@ -458,6 +461,11 @@ def end_conversations(tx: Connection, ends: Sequence[tuple[int, int, RequestStat
                 for seq, sending, state in ends
             ],
         )
+
+
+def resize(tx: Connection, seq: int, size: int) -> None:
+    """Note the size of a request's new params, whose reservation is computed again."""
+    _change(tx, requests.c.seq == seq, size=size, reserve=None)
 
 
 def stop_conversation(tx: Connection, seq: int, sending: int) -> int:

@@ -19,7 +19,6 @@ from typing import Literal
 import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import LedgerError
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState, Stop
 from claude_batch.ledger import conversations, transitions, workspaces
@@ -378,19 +377,16 @@ class Conversations:
                         standing.state = "elsewhere"
                 if any(self._runs_once(call, use) for call, use in started):
                     number = count_post(tx)
-            if number and not self._high_water.raise_to(number, sending=True):
-                with self._ledger.write(leader) as tx:
-                    note_behind(tx, self._ledger.now())
-                raise LedgerError(
-                    f"another copy of the ledger {self._ledger.location} was used meanwhile",
-                    fault="replaced",
-                )
+            is_counted = not number or self._high_water.raise_to(number, sending=True)
         except BaseException:
-            calls = {call for call, _ in started}
-            self._workbench.running -= calls
-            self._not_begun |= calls
-            self._to_start.extendleft(reversed(chosen))
+            self._start_later(chosen, started)
             raise
+        if not is_counted:
+            self._start_later(chosen, started)
+            _log.warning("no tool was started, because another copy of this ledger was used")
+            with self._ledger.write(leader) as tx:
+                note_behind(tx, self._ledger.now())
+            return
         reach(CrashPoint.AFTER_TOOL_STARTED)
         self._not_begun -= {call for call, _, _ in chosen}
         for place, (call, use) in enumerate(started):
@@ -407,6 +403,17 @@ class Conversations:
             except RuntimeError as error:  # the system has no more threads
                 self._put_back(started[place:], error)
                 return
+
+    def _start_later(
+        self,
+        chosen: list[tuple[_Call, ToolUse, str | None]],
+        started: list[tuple[_Call, ToolUse]],
+    ) -> None:
+        """Put calls back whose functions have not begun, although some may be noted as started."""
+        calls = {call for call, _ in started}
+        self._workbench.running -= calls
+        self._not_begun |= calls
+        self._to_start.extendleft(reversed(chosen))
 
     def _runs_once(self, call: _Call, use: ToolUse) -> bool:
         """Return whether a call must not run again in a ledger that is restored from a copy."""

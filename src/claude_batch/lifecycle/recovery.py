@@ -107,7 +107,8 @@ class _Lines(msgspec.Struct):
     sendings: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     costs: dict[str, int | None] = msgspec.field(default_factory=dict[str, "int | None"])
     """Nano-dollars of the answers that were billed, None for an unknown price."""
-    answered: set[str] = msgspec.field(default_factory=set[str])
+    answered: dict[str, bool] = msgspec.field(default_factory=dict[str, bool])
+    """Whether the answer asks for another turn, for the requests that succeeded."""
     others: int = 0
     """Number of lines that are not the ledger's."""
 
@@ -178,6 +179,7 @@ async def recover(
                 ) from None
 
 
+_ASKING = (Disposition.PAUSED, Disposition.TOOLS)
 _NOT_RECOVERED = "The ledger was not recovered; nothing is sent"
 _AGAIN = "What was found is kept; repeat `claude-batch ledger recover`"
 
@@ -403,9 +405,9 @@ class _Recovery:
                     parts = parse_custom_id(line.custom_id)
                     if parts is not None and self._is_ours(parts[0], parts[1]):
                         found.sendings[parts[0]] = parts[2]
-                        if line.outcome == "succeeded":
-                            found.answered.add(parts[0])
                         row = result_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
+                        if line.outcome == "succeeded":
+                            found.answered[parts[0]] = row.disposition in _ASKING
                         if row.cost != 0:
                             found.costs[parts[0]] = row.cost
                         continue

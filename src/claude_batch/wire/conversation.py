@@ -219,8 +219,8 @@ def _stop(why: Stop, note: str) -> End:
 
 _TURNS_FORGOTTEN = _stop(
     Stop.TURNS_FORGOTTEN,
-    "its answer asks for another turn, but the ledger was restored from a copy without the turns "
-    "before that answer",
+    "its answer asks for another turn, but the ledger was restored from a copy that lacks, or may "
+    "lack, turns before that answer",
 )
 
 
