@@ -3,10 +3,11 @@
 With `--on-postgres TAGS`, the scenarios with those tags are played once more, with their ledgers on
 a PostgreSQL server that all of them share.
 
-One process imports the step definitions, which takes seconds, and forks a worker for each feature
-file. A feature therefore starts at once and cannot disturb another one. Features tagged @long start
-first, then the largest files. Most features wait three quarters of their time: while half a core is
-idle another worker is started, up to three times as many as `--processes` says.
+One process imports the step definitions, which takes seconds, does what most scenarios do first
+(`warm_up.py`), and forks a worker for each feature file. A feature therefore starts at once and
+cannot disturb another one. Features tagged @long start first, then the largest files. Most features
+wait three quarters of their time: while half a core is idle another worker is started, up to three
+times as many as `--processes` says.
 
 DIR gets a folder of JUnit files and the output of each feature, and `times.json`: the seconds of
 wall clock and of CPU (child processes included) of each feature, and whether it passed. If few
@@ -22,6 +23,8 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import faulthandler
+import functools
 import gc
 import json
 import os
@@ -29,9 +32,11 @@ import re
 import shutil
 import sys
 import time
+import traceback
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import IO
 
@@ -50,6 +55,9 @@ _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 BY_DEFAULT = "not @frameworks and not @browser and not @airflow"
 """The scenarios that need no more than the extra `test`."""
+
+PATIENCE = 300
+"""Seconds after which what is done before the fork is taken to hang."""
 
 PROC_STAT = Path("/proc/stat")
 LOOK = 1.0
@@ -70,6 +78,20 @@ class Loaded(Runner):
         pass
 
 
+def warm_up(ledger: str | None = None) -> None:
+    """See `warm_up.py`, which is found once the step definitions are.
+
+    If it fails, the scenarios say more precisely why.
+    """
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    try:
+        import_module("warm_up").warm_up(ledger)
+    except Exception:
+        traceback.print_exc()
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
 def load() -> dict[str, object]:
     """Import environment.py and all step definitions; returns the hooks."""
     runner = Runner(Configuration(["--format", "progress", str(FEATURES)]))
@@ -80,6 +102,7 @@ def load() -> dict[str, object]:
         runner.load_step_definitions()
     # Workers find what step modules import late.
     sys.path[:0] = [str(FEATURES), str(FEATURES / "steps")]
+    warm_up()
     # Python's cycle collector would take a tenth of the workers' CPU: it would scan hundreds of
     # thousands of objects that the imports made again and again.
     gc.freeze()
@@ -170,7 +193,7 @@ class Pool:
     def _start(self, play: Play) -> int:
         sys.stdout.flush()
         # Started before the first fork that needs it, so that all share it.
-        server = postgres_server.shared() if play.on_server else None
+        server = self._server() if play.on_server else None
         pid = os.fork()
         if pid:
             return pid
@@ -188,6 +211,12 @@ class Pool:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(failed)
+
+    @functools.cache  # noqa: B019
+    def _server(self) -> postgres_server.PostgresServer:
+        server = postgres_server.shared()
+        warm_up(server.url(schema=server.create_schema()))
+        return server
 
     def _behave(self, play: Play) -> bool:
         arguments = ["--format", "rerun", "--outfile", str(self._failed(play))]

@@ -28,12 +28,15 @@ class Markup(str):
 
 
 def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Wait for a condition with a deadline; returns what made it true."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    """Wait for a condition with a deadline; returns what made it true.
+
+    The longer it takes, the rarer it looks: to ask a ledger takes as long as the shortest pause.
+    """
+    begun = time.monotonic()
+    while (waited := time.monotonic() - begun) < seconds:
         if value := what():
             return value
-        time.sleep(0.02)
+        time.sleep(min(0.1, max(0.02, waited / 10)))
     raise AssertionError("it did not happen in time")
 
 

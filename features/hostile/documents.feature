@@ -34,7 +34,7 @@ Feature: A document that would keep the machine busy is refused by its name
 
   @slow
   Scenario: A DOCX that fills the memory is given up
-    Given a document "bomb.docx" that is a DOCX of 120 MB unpacked
+    Given a document "bomb.docx" that is a DOCX of 180 MB of wide text
     When a bounded command estimates a prompt about "bomb.docx"
     Then the bounded command ends with 2 and says
       """

@@ -51,6 +51,12 @@ def _large_docx(size: int) -> bytes:
     return _docx(paragraph * (size // len(paragraph)))
 
 
+def _wide_docx(size: int) -> bytes:
+    # One wide character makes four bytes of each: memory is full long before the time is over.
+    paragraph = f"<w:p><w:r><w:t>{'a' * 8000}\N{GRINNING FACE}</w:t></w:r></w:p>"
+    return _docx(paragraph * (size // len(paragraph)))
+
+
 def _with_part(name: str, size: int) -> bytes:
     out = io.BytesIO()
     with (
@@ -95,7 +101,7 @@ BOMBS: dict[str, Any] = {
     "a PDF of 110000 empty object streams": lambda: _streams(110_000, 0),
     "a PDF of 5000000 brackets": lambda: b"%PDF-1.4\n<</Type /Pages>>" + b"<<>>" * 2_500_000 + _END,
     "a DOCX of 300 MB unpacked": lambda: _large_docx(300_000_000),
-    "a DOCX of 120 MB unpacked": lambda: _large_docx(120_000_000),
+    "a DOCX of 180 MB of wide text": lambda: _wide_docx(180_000_000),
     "a DOCX of 300 KB unpacked": lambda: _large_docx(300_000),
     "a ZIP of 30000 files": lambda: _many_files(30_000),
     "a DOCX of 200000 levels": lambda: _docx("<w:p>" * 200_000 + "</w:p>" * 200_000),

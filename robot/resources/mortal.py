@@ -182,6 +182,11 @@ def fork_programs(breakage: str) -> list[str]:
     for module in pkgutil.walk_packages(claude_batch.__path__, "claude_batch."):
         if module.name.split(".")[1] not in NOT_NEEDED:
             importlib.import_module(module.name)
+    # The list of prices is imported when the first one is asked for, which takes as long as a short
+    # program.
+    importlib.import_module("claude_batch.money.prices").prices_of().tariff(
+        "claude-haiku-4-5", at=time.time()
+    )
     running: set[int] = set()
     while True:
         if select.select([0], [], [], 0.02)[0]:
