@@ -31,6 +31,11 @@ DAY = 86400.0
 
 _EPOCH = date(1970, 1, 1)
 
+_RULES = 2
+"""Version of the rules by which requests are bounded (`claude_batch.wire.bounds`).
+
+With another one, what waits in a ledger since an older version reserves anew."""
+
 
 class Prices:
     """Prices of models. Each model is looked up once. Safe to share between threads."""
@@ -42,10 +47,10 @@ class Prices:
 
     @cached_property
     def digest(self) -> str:
-        """A text that differs for prices that differ."""
+        """A text that differs for prices, and for rules of reservations, that differ."""
         listed = version("genai-prices")
         own = blake2b(repr(sorted(self._own.items())).encode(), digest_size=16)
-        return f"{listed} {own.hexdigest()}"
+        return f"{listed} {own.hexdigest()} {_RULES}"
 
     def charge(self, model: str, usage: Usage, *, batch: bool, at: float) -> Charge | None:
         """Return the cost of an answer; None if the model's price or its tokens are unknown.
