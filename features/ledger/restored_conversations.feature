@@ -148,7 +148,7 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
       {"rules": [{"route": "<route>", "action": {"type": "error", "status": <status>}}]}
       """
     And a command runs: advance
-    Then "journeys.txt" has 1 line
+    Then the file "journeys.txt" has 1 lines
     When the API has no faults any more
     And a command's ledger is replaced by "copy.db"
     And a command waits 0.2 seconds
@@ -157,7 +157,7 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
       """
       ledger recover
       """
-    And "journeys.txt" has 1 line
+    And the file "journeys.txt" has 1 lines
     When a command runs: ledger recover
     And a command runs: run journeys.yaml asks.jsonl -o out.jsonl
     Then the command line has written to "out.jsonl"

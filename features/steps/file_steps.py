@@ -301,11 +301,16 @@ def _(context: Context) -> None:
     context.actor = cb.Actor(configuration, context.provider)
 
 
-@when("somebody deletes the files at the API")
-def _(context: Context) -> None:
+@when("somebody deletes {what} at the API")
+def _(context: Context, what: str) -> None:
     client = anthropic.Anthropic(base_url=context.api.url, api_key=KEY)
-    for each in client.files.list():
-        client.files.delete(each.id)
+    if what == "the files":
+        for each in client.files.list():
+            client.files.delete(each.id)
+        return
+    assert what == "the oldest batch"
+    *_, oldest = client.messages.batches.list()
+    client.messages.batches.delete(oldest.id)
 
 
 @when("a day has passed since the files were last looked for")

@@ -13,7 +13,6 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-import anthropic
 import programs
 from behave import then, when
 from behave.runner import Context
@@ -94,20 +93,6 @@ def _(context: Context) -> None:
         Then the command line exits with 0
         """
     )
-
-
-@when("somebody deletes the oldest batch at the API")
-def _(context: Context) -> None:
-    with anthropic.Anthropic(base_url=context.api.url) as client:
-        *_, oldest = client.messages.batches.list()
-        client.messages.batches.delete(oldest.id)
-
-
-@then('"{name}" has {count:d} line')
-@then('"{name}" has {count:d} lines')
-def _(context: Context, name: str, count: int) -> None:
-    lines = Path(name).read_text("utf-8").splitlines()
-    assert len(lines) == count, lines
 
 
 @when("the ledger was found to be behind an hour ago")

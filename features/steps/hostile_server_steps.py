@@ -14,8 +14,9 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+import parse
 import programs
-from behave import given, then, when
+from behave import given, register_type, then, when
 from behave.runner import Context
 from event_steps import keep_log
 from hostile_server import DEEP, MESSAGES, Answer, HostileServer, Trick, spelled
@@ -72,40 +73,39 @@ LINES: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
-@given("it gives the second of three results {how}")
-def _(context: Context, how: str) -> None:
+@parse.with_pattern("the second of three results|the results of every batch but the first")
+def _which(words: str) -> str:
+    return words
+
+
+register_type(WhichResults=_which)
+
+
+@given("it gives {which:WhichResults} {how}")
+def _(context: Context, which: str, how: str) -> None:
+    is_second = which.startswith("the second")
+    paths: list[str] = []
+
     def trick(answer: Answer) -> None:
-        fails = how.endswith(("details", "nested once"))
+        fails = is_second and how.endswith(("details", "nested once"))
         if answer.kind == "retrieve" and fails and answer.json().get("ended_at"):
             answer.change({**answer.json(), "request_counts": {"succeeded": 2, "errored": 1}})
         if answer.kind != "results" or answer.status != 200:
             return
-        lines = [json.loads(line) for line in answer.body.splitlines()]
-        # By the prompt, which the sandbox repeats: results come in no order.
-        [second] = [line for line in lines if "two" in json.dumps(line)]
-        if how in LINES:
-            LINES[how](second)
-        else:
-            MESSAGES[how](second["result"]["message"])
-        answer.body = b"\n".join(map(spelled, lines))
-
-    context.hostile.trick = trick
-
-
-@given("it gives the results of every batch but the first {how}")
-def _(context: Context, how: str) -> None:
-    paths: list[str] = []
-
-    def trick(answer: Answer) -> None:
-        if answer.kind != "results" or answer.status != 200:
-            return
         if answer.path not in paths:
             paths.append(answer.path)
-        if answer.path != paths[0]:
-            lines = [json.loads(line) for line in answer.body.splitlines()]
-            for line in lines:
+        lines = [json.loads(line) for line in answer.body.splitlines()]
+        if is_second:
+            # By the prompt, which the sandbox repeats: results come in no order.
+            [chosen] = [[line] for line in lines if "two" in json.dumps(line)]
+        else:
+            chosen = [] if answer.path == paths[0] else lines
+        for line in chosen:
+            if how in LINES:
+                LINES[how](line)
+            else:
                 MESSAGES[how](line["result"]["message"])
-            answer.body = b"\n".join(map(spelled, lines))
+        answer.body = b"\n".join(map(spelled, lines))
 
     context.hostile.trick = trick
 
