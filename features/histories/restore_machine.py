@@ -79,6 +79,7 @@ class RestoreVerdict(LiveVerdict):
             setattr(self, name, deepcopy(value))
         self.is_whole = False
         self._had_requests.clear()
+        self._intended.clear()
         self.reopen()
         # An upload that broke before its end was counted nowhere, and its numbers are given again.
         accepted = [i for remote in self._api.remotes if remote.ours for i in remote.ids]

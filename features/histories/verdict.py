@@ -83,6 +83,8 @@ class Verdict:
         """Requests whose callers left before they were sent."""
         self.removed: set[str] = set()
         """Requests of runs that were removed from the ledger. What they have cost stays counted."""
+        self._intended: set[tuple[int, int]] = set()
+        """The POSTs that were intended, or being made, when one was intended last."""
         self._seen: dict[str, tuple[str, int | None]] = {}
         self._stamp = 0
         self.budget = 0
@@ -232,13 +234,17 @@ class Verdict:
 
     def intended(self) -> None:
         """The intent to send is on disk."""
+        found = self.rows(
+            "SELECT b.id, b.posts, b.request_count, w.halted FROM batches b JOIN lanes l "
+            "ON l.id = b.lane_id JOIN workspaces w ON w.id = l.workspace_id "
+            "WHERE b.state = 'submitting'"
+        )
+        # The process of another workspace may be held up in a POST that began before a halt.
+        before, self._intended = self._intended, {(row["id"], row["posts"]) for row in found}
         sizes = [
             row["request_count"]
-            for row in self.rows(
-                "SELECT b.request_count FROM batches b JOIN lanes l ON l.id = b.lane_id JOIN "
-                "workspaces w ON w.id = l.workspace_id WHERE b.state = 'submitting' "
-                "AND w.halted IS NOT NULL"
-            )
+            for row in found
+            if row["halted"] is not None and (row["id"], row["posts"]) not in before
         ]
         if sizes not in ([], [1]):
             self._say(f"a halted workspace was probed with {sizes} requests")
