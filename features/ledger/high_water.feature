@@ -390,12 +390,14 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: run actor.yaml more.jsonl
     And a command's ledger is replaced by "copy.db"
     And the high-water marks are put back
-    And a command runs: ledger recover --even-if-whole
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    When a command runs: ledger recover --even-if-whole
     Then the command line exits with 3 and says
       """
       has the answers to 1 request that this ledger does not have; submit it again
       the last batch may have been sent so recently that the API does not list it yet; wait
       """
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 0.1s
     When a command waits 0.2 seconds
     And a command runs: ledger recover
     Then the command line exits with 0
@@ -536,8 +538,10 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line exits with 0
     When a command's ledger is replaced by "copy.db"
     And the high-water marks are lost
-    And a command runs: ledger recover
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    When a command runs: ledger recover
     Then the command line exits with 3
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 0.1s
     When a command waits 0.2 seconds
     And a command runs: ledger recover
     Then the command line exits with 0 and says

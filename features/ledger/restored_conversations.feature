@@ -163,7 +163,7 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     Then the command line has written to "out.jsonl"
       | id  | ok   | says   |
       | one | <ok> | <says> |
-    And "journeys.txt" has <runs> lines
+    And the file "journeys.txt" has <runs> lines
 
     Examples:
       | fault                            | route  | status | tool    | runs | ok  | says             |
