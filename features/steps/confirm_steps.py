@@ -35,6 +35,8 @@ def _(context: Context, question: str, answer: str, words: str) -> None:
             # Python runs handlers between two of its steps. A signal that comes after the last step
             # before it waits for input is seen with the next signal, as people press it again.
             while not select.select([ours], [], [], 5)[0]:
+                if process.poll() is not None:
+                    raise OSError("another process has the terminal open")
                 if answered and answer == "Ctrl-C":
                     process.send_signal(signal.SIGINT)
             piece = os.read(ours, 4096)
@@ -48,7 +50,7 @@ def _(context: Context, question: str, answer: str, words: str) -> None:
                 else:
                     os.write(ours, _TYPED[answer])
     except OSError:
-        pass  # Linux raises an error once nobody has the terminal open any more
+        pass  # Linux raises it too, once nobody has the terminal open any more
     finally:
         os.close(ours)
     context.code = process.wait(60)
