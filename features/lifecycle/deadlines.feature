@@ -238,6 +238,12 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then 0 results are answers and 3 are errors
     And 0 calls were paid for live, none twice
 
+  Scenario: a look that takes long puts the next one off, but not beyond the margin
+    Given an API
+    And a batch provider with {"drive": false, "deadline": "120s", "deadline_margin": "105s", "fallback": "none"}
+    When a run of 2 prompts is stored without driving
+    Then its deadline is looked at 0 seconds later, slowly, and once more no later than its margin begins
+
   Scenario: a clock that jumps back does not put off what a deadline asks for
     Given an API
     And a batch provider with {"drive": false, "deadline": "120s", "deadline_margin": "10s", "fallback": "none"}

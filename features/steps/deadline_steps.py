@@ -7,6 +7,7 @@ import os
 import time
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from behave import given, then, use_step_matcher, when
 from behave.runner import Context
@@ -24,7 +25,12 @@ from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.schema import batches, runs
 from claude_batch.ledger.store import Leader, Ledger
-from claude_batch.lifecycle.deadline_driver import Deadlines, margin_of, missed_because
+from claude_batch.lifecycle.deadline_driver import (
+    RESTS_PER_LOOK,
+    Deadlines,
+    margin_of,
+    missed_because,
+)
 from claude_batch.lifecycle.live_answers import judge
 from claude_batch.lifecycle.packer import goes_live
 from claude_batch.wire.live_client import LiveAnswer
@@ -235,22 +241,36 @@ def _(never_left: bool, no_credential: bool) -> dict[str, object]:
 # --- the rule of auto -----------------------------------------------------------------------------
 
 
-@then(
-    "its deadline is looked at {seconds:d} seconds later, and once more when the clock has jumped "
-    "back"
-)
-def _(context: Context, seconds: int) -> None:
+@then("its deadline is looked at {seconds:d} seconds later, {and_then}")
+def _(context: Context, seconds: int, and_then: str) -> None:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     with ledger.write() as tx:
         workspace_id: int = tx.execute(select(runs.c.workspace_id)).scalar_one()
         leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
     watched = Deadlines(ledger)
-    changed, rest = watched.look(leader, time.time() + seconds)
-    assert changed, "it was not withdrawn"
-    time.sleep(rest)
-    changed, _rest = watched.look(leader, time.time())
+    now = time.time() + seconds
+    if and_then == "and once more when the clock has jumped back":
+        changed, rest = watched.look(leader, now)
+        assert changed, "it was not withdrawn"
+        time.sleep(rest)
+        changed, _rest = watched.look(leader, time.time())
+        assert changed, "it was not looked at again"
+    else:
+        assert and_then == "slowly, and once more no later than its margin begins"
+        experience = run_deadlines.experience
+
+        def slowly(*of: Any) -> Experience:
+            time.sleep(0.5)
+            return experience(*of)
+
+        with mock.patch.object(run_deadlines, "experience", slowly):
+            _changed, rest = watched.look(leader, now)
+        with ledger.read() as tx:
+            [run] = run_deadlines.open_deadlines(tx, workspace_id)
+        left = run.deadline - run.deadline_margin - now
+        assert left < 0.5 * RESTS_PER_LOOK, "the look was not slow enough"
+        assert rest <= left, (rest, left)
     ledger.close()
-    assert changed, "it was not looked at again"
 
 
 @rule("the margin of a run is")

@@ -10,6 +10,7 @@ billed waits for certainty beyond any deadline, so that nothing is sent both way
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from typing import Protocol
@@ -101,17 +102,23 @@ class Deadlines:
         changed, rest = False, LONGEST_REST
         for run in found:
             begun = time.monotonic()
-            is_over = run.past_margin is None and run.deadline <= now
+            is_over = run.deadline_outcome is None and run.deadline <= now
             if is_over or self._next.get(run.id, begun) <= begun:
-                did, wait = self._look_at(leader, run, now)
+                did, wait, latest = self._look_at(leader, run, now)
                 changed = changed or did
                 # Deadlines use the wall clock, which may jump; pauses use the monotonic clock.
                 took = time.monotonic() - begun
-                self._next[run.id] = begun + max(min(wait, LONGEST_REST), RESTS_PER_LOOK * took)
+                pause = max(min(wait, LONGEST_REST), RESTS_PER_LOOK * took)
+                self._next[run.id] = begun + min(pause, latest)
             rest = min(rest, max(0.0, self._next[run.id] - begun))
         return changed, rest
 
-    def _look_at(self, leader: Leader, run: Record, now: float) -> tuple[bool, float]:
+    def _look_at(self, leader: Leader, run: Record, now: float) -> tuple[bool, float, float]:
+        """Do what one run's deadline requires.
+
+        Returns whether anything has changed, the seconds until the next look, and those until the
+        margin or the deadline, beyond which no look may be put off.
+        """
         with self._ledger.read() as tx:
             unfinished = queries.unfinished(tx, run.id)
             outcome = None if unfinished else outcome_of(tx, run)
@@ -119,15 +126,16 @@ class Deadlines:
         if outcome is not None:
             with self._ledger.write(leader) as tx:
                 self._conclude(tx, run, outcome, closed=now)
-            return True, 0.0
+            return True, 0.0, math.inf
         if run.past_margin is None:
             margin = margin_of(run, unfinished, seen)
             left = run.deadline - margin - now
             if left > 0:
                 # The run may turn out to need more time, or less, so look again before then.
-                return False, min(left, max(PAST_REST, left / 4))
+                return False, min(left, max(PAST_REST, left / 4)), left
             self._withdraw(leader, run, margin, unfinished, now)
-            return True, PAST_REST if now < run.deadline else 0.0
+            left = run.deadline - now
+            return True, PAST_REST if left > 0 else 0.0, left if left > 0 else math.inf
         return self._go_on(leader, run, now)
 
     def _withdraw(
@@ -153,8 +161,11 @@ class Deadlines:
             what,
         )
 
-    def _go_on(self, leader: Leader, run: Record, now: float) -> tuple[bool, float]:
-        """Handle what comes back of a withdrawn run, and report if its deadline has passed."""
+    def _go_on(self, leader: Leader, run: Record, now: float) -> tuple[bool, float, float]:
+        """Handle what comes back of a withdrawn run, and report if its deadline has passed.
+
+        Returns what `_look_at` returns.
+        """
         changed = False
         with self._ledger.read() as tx:
             standing = run_deadlines.standing(tx, run.id)
@@ -174,7 +185,7 @@ class Deadlines:
             with self._ledger.write(leader) as tx:
                 self._conclude(tx, run, f"missed: {reason}")
             changed = True
-        return changed, min(left, PAST_REST) if left > 0 else PAST_REST
+        return changed, PAST_REST, left if left > 0 else math.inf
 
     def _conclude(
         self, tx: Transaction, run: Record, outcome: str, *, closed: float | None = None
