@@ -182,7 +182,6 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       continue with: claude-batch resume RUN
       """
     And the command line does not say: packed of 2; queued
-    And the command line does not say: ; next check
     When a command runs: status RUN
     Then the command line does not print: ; next check
 

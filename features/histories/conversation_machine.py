@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 from unittest.mock import patch
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -159,7 +160,7 @@ class ConversationMachine(LiveMachine):
         tools = REMEMBERED if self.asked % 9 else None
         converses = self.asked % 11 != 10
         judge = self.process.name if converses and self.asked % 2 else None
-        return replace(run, converses=converses, tools=tools, judge=judge)
+        return msgspec.structs.replace(run, converses=converses, tools=tools, judge=judge)
 
     def _ask_for(self, inputs: Sequence[str], mode: BatchProcessingMode) -> None:
         known, process = len(self.runs), self.process
@@ -169,7 +170,7 @@ class ConversationMachine(LiveMachine):
             self.verdict.judges[run_id] = process
 
     def _options(self, mode: BatchProcessingMode) -> CallOptions:
-        return replace(
+        return msgspec.structs.replace(
             super()._options(self._terms(mode)), conversation=ConversationSettings(REMEMBERED)
         )
 
