@@ -30,6 +30,13 @@ def _(context: Context, question: str, answer: str, words: str) -> None:
     os.close(theirs)
     shown = b""
     answered = False
+
+    def press() -> None:
+        if answer == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+        else:
+            os.write(ours, _TYPED[answer])
+
     try:
         while True:
             # Python runs handlers between two of its steps. A signal that comes after the last step
@@ -37,18 +44,15 @@ def _(context: Context, question: str, answer: str, words: str) -> None:
             while not select.select([ours], [], [], 5)[0]:
                 if process.poll() is not None:
                     raise OSError("another process has the terminal open")
-                if answered and answer == "Ctrl-C":
-                    process.send_signal(signal.SIGINT)
+                if answered:
+                    press()
             piece = os.read(ours, 4096)
             if not piece:
                 break
             shown += piece
             if not answered and question.encode() in shown:
                 answered = True
-                if answer == "Ctrl-C":
-                    process.send_signal(signal.SIGINT)
-                else:
-                    os.write(ours, _TYPED[answer])
+                press()
     except OSError:
         pass  # Linux raises it too, once nobody has the terminal open any more
     finally:
