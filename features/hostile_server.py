@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import threading
 import time
 import urllib.error
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["DEEP", "MESSAGES", "Answer", "HostileServer", "Trick", "spelled"]
+__all__ = ["DEEP", "MESSAGES", "Answer", "HostileServer", "QuietServer", "Trick", "spelled"]
 
 DEEP = b"[" * 200_000 + b"]" * 200_000
 
@@ -93,6 +94,16 @@ def spelled(value: Any) -> bytes:
     return json.dumps(value).encode().replace(b'"DEEP"', DEEP).replace(b"NO UTF-8", b"\xff")
 
 
+class QuietServer(ThreadingHTTPServer):
+    """Prints nothing for a caller that has gone: a command's errors are read on the same stream."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class HostileServer:
     """Forwards to ``upstream``, and lets ``trick`` change each answer. Ends with `stop`."""
 
@@ -105,8 +116,7 @@ class HostileServer:
         """Called with each piece of a request's body when it comes."""
         self.stopping = threading.Event()
         handler = type("Handler", (_Handler,), {"hostile": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
+        self._server = QuietServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property

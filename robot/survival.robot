@@ -99,7 +99,7 @@ A Sending That Was Never Taken Is Sent Again When That Is Certain
     Post Fault Plan    {"rules": [{"route": "create", "nth": 1, "action": {"type": "drop_before"}}]}
     Write Prompts    prompts.jsonl    10
     ${waiting} =    Claude Batch Should End With    3    @{COMMAND}    --max-wait    2s
-    Should Contain    ${waiting.stderr}    it is unknown whether the API accepted
+    Wait Until Keyword Succeeds    60s    0s    A Wait Should End With The Sending Unknown
     Calls Of Route Should Be    create    1
     ${run} =    Run Id In    ${waiting.stderr}
     ${status} =    Status Of    ${run}
@@ -244,6 +244,10 @@ Output Should Not Exist
     Should Not Exist    ${folder}/answers.jsonl
     ${parts} =    List Directory    ${folder}    *.partial
     Should Be Empty    ${parts}
+
+A Wait Should End With The Sending Unknown
+    ${waiting} =    Claude Batch Should End With    3    resume    --max-wait    2s
+    Should Contain    ${waiting.stderr}    it is unknown whether the API accepted
 
 A Fault Should Have Fired
     [Documentation]    A call that hangs is in the log only when it has ended.

@@ -140,7 +140,7 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
         return [(state, why if state == "stopped" else "turns_forgotten") for state, why in ends]
 
     def _is_doubtful(self, row: Row) -> bool:
-        """Whether a forgotten sending cannot be told from a later turn."""
+        """Return whether a forgotten sending may have been of a later turn."""
         request, sending = row["id"], row["answered_by"]
         if sending not in self._found[request]:
             return False

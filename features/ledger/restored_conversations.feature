@@ -102,7 +102,7 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
       | one | yes | Still searching (1). |
     And the API has been paid 2 times, never twice for the same
 
-  Scenario: A forgotten turn whose answer was malformed begins its conversation anew on order
+  Scenario: Retrying a malformed answer to a forgotten turn starts its conversation with the first turn
     Given a server that means harm, before an API
     And it gives the results of every batch but the first with a string as content
     And a command's file "asks.jsonl"

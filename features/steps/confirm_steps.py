@@ -39,13 +39,14 @@ def _(context: Context, question: str, answer: str, words: str) -> None:
 
     try:
         while True:
-            # Python runs handlers between two of its steps. A signal that comes after the last step
-            # before it waits for input is seen with the next signal, as people press it again.
-            while not select.select([ours], [], [], 5)[0]:
+            if not select.select([ours], [], [], 5)[0]:
                 if process.poll() is not None:
-                    raise OSError("another process has the terminal open")
+                    break  # another process has the terminal open
+                # Python runs handlers between two of its steps. A signal that comes after the last
+                # step before it waits for input is seen with the next one: people press it again.
                 if answered:
                     press()
+                continue
             piece = os.read(ours, 4096)
             if not piece:
                 break
@@ -54,7 +55,7 @@ def _(context: Context, question: str, answer: str, words: str) -> None:
                 answered = True
                 press()
     except OSError:
-        pass  # Linux raises it too, once nobody has the terminal open any more
+        pass  # Linux raises an error when nobody has the terminal open any more
     finally:
         os.close(ours)
     context.code = process.wait(60)

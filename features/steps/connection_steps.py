@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import anthropic
 import httpx2
 from behave import given, then, when
 from behave.runner import Context
+from hostile_server import QuietServer
 from tables import rule
 
 from claude_batch.core.errors import ActorConfigurationError
@@ -39,7 +40,7 @@ def _(context: Context) -> None:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
+    server = QuietServer(("127.0.0.1", 0), Recorder)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     context.add_cleanup(server.server_close)
     context.add_cleanup(server.shutdown)

@@ -182,12 +182,19 @@ async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended
     """
     ends = {row["call"]: Ended() for row in rows}
     tasks: dict[str, asyncio.Task[None]] = {}
+    awaited: dict[str, asyncio.Task[bool]] = {}
+
+    async def came_to_be(what: str) -> bool:
+        # Those who wait for the same see it at once: the first to leave may change it again.
+        if what not in awaited or awaited[what].done():
+            awaited[what] = asyncio.create_task(_came_to_be(context, what))
+        return await awaited[what]
 
     async def one(row: dict[str, str]) -> None:
         for after in filter(None, row.get("after", "").split(", ")):
             if after in tasks:
                 await asyncio.wait([tasks[after]])
-            elif not await _came_to_be(context, after):
+            elif not await came_to_be(after):
                 await asyncio.sleep(float(after))
         if token := row.get("token"):
             own = {"x-api-key": context.gateway_tokens[token]}
@@ -195,7 +202,7 @@ async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended
         url = context.gateway_url if row.get("at") == "another" else context.gateway.url
         calling = asyncio.create_task(call(url, row, ends[row["call"]]))
         leaves = row.get("leaves", "")
-        if not await _came_to_be(context, leaves):
+        if not await came_to_be(leaves):
             await asyncio.wait([calling], timeout=float(leaves) if leaves else None)
         if calling.done():
             await calling

@@ -268,8 +268,7 @@ def note_forgotten_turn(tx: Connection, seq: int) -> None:
     if at is None:
         return
     _count_turn(tx, at, rejected=at.disposition == Disposition.FINAL)
-    mine = conversations.c.request_seq == seq
-    tx.execute(update(conversations).where(mine).values(stopped=Stop.TURNS_FORGOTTEN))
+    note_doubtful_turn(tx, seq)
 
 
 def note_doubtful_turn(tx: Connection, seq: int) -> None:

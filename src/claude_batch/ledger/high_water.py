@@ -1,8 +1,9 @@
-"""The high-water mark: how many POSTs a ledger has armed, stored outside the reach of a backup.
+"""The high-water mark: what a ledger has armed, counted outside the reach of a backup.
 
-A ledger that was restored, or copied without its log, has forgotten POSTs and would send their
-requests again. The mark is in another directory and only ever rises. If its count exceeds the
-ledger's, the ledger is *behind* and sends nothing.
+It counts POSTs, claims of live calls, and starts of tools that are not repeatable. A ledger that
+was restored, or copied without its log, has forgotten some and would do them again. The mark is in
+another directory and only ever rises. If its count exceeds the ledger's, the ledger is *behind* and
+sends nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def posts_of(tx: Connection) -> int:
 
 
 def count_post(tx: Connection, *, at_least: int = 0) -> int:
-    """Count one more POST in the transaction that arms it; return the new number."""
+    """Count one more POST, claim or start of tools in its transaction; return the new number."""
     posts = max(posts_of(tx) + 1, at_least)
     put_meta(tx, "posts", posts)
     return posts

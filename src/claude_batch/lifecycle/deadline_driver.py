@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.quantities import count_of, format_duration, roughly
@@ -85,6 +85,16 @@ def _why_late(run: _Run) -> str:
     return "no process drove the ledger when it came near"
 
 
+class _Looked(NamedTuple):
+    """What came of a look at one run."""
+
+    changed: bool
+    wait: float
+    """Seconds until the next look, which may be put off."""
+    latest: float = math.inf
+    """Seconds until the margin or the deadline, beyond which it may not be put off."""
+
+
 class Deadlines:
     """The watcher of one workspace's deadlines."""
 
@@ -104,21 +114,17 @@ class Deadlines:
             begun = time.monotonic()
             is_over = run.deadline_outcome is None and run.deadline <= now
             if is_over or self._next.get(run.id, begun) <= begun:
-                did, wait, latest = self._look_at(leader, run, now)
-                changed = changed or did
+                looked = self._look_at(leader, run, now)
+                changed = changed or looked.changed
                 # Deadlines use the wall clock, which may jump; pauses use the monotonic clock.
                 took = time.monotonic() - begun
-                pause = max(min(wait, LONGEST_REST), RESTS_PER_LOOK * took)
-                self._next[run.id] = begun + min(pause, latest)
+                pause = max(min(looked.wait, LONGEST_REST), RESTS_PER_LOOK * took)
+                self._next[run.id] = begun + min(pause, looked.latest)
             rest = min(rest, max(0.0, self._next[run.id] - begun))
         return changed, rest
 
-    def _look_at(self, leader: Leader, run: Record, now: float) -> tuple[bool, float, float]:
-        """Do what one run's deadline requires.
-
-        Returns whether anything has changed, the seconds until the next look, and those until the
-        margin or the deadline, beyond which no look may be put off.
-        """
+    def _look_at(self, leader: Leader, run: Record, now: float) -> _Looked:
+        """Do what one run's deadline requires."""
         with self._ledger.read() as tx:
             unfinished = queries.unfinished(tx, run.id)
             outcome = None if unfinished else outcome_of(tx, run)
@@ -126,16 +132,16 @@ class Deadlines:
         if outcome is not None:
             with self._ledger.write(leader) as tx:
                 self._conclude(tx, run, outcome, closed=now)
-            return True, 0.0, math.inf
+            return _Looked(True, 0.0)
         if run.past_margin is None:
             margin = margin_of(run, unfinished, seen)
             left = run.deadline - margin - now
             if left > 0:
                 # The run may turn out to need more time, or less, so look again before then.
-                return False, min(left, max(PAST_REST, left / 4)), left
+                return _Looked(False, min(left, max(PAST_REST, left / 4)), left)
             self._withdraw(leader, run, margin, unfinished, now)
             left = run.deadline - now
-            return True, PAST_REST if left > 0 else 0.0, left if left > 0 else math.inf
+            return _Looked(True, PAST_REST, left) if left > 0 else _Looked(True, 0.0)
         return self._go_on(leader, run, now)
 
     def _withdraw(
@@ -161,11 +167,8 @@ class Deadlines:
             what,
         )
 
-    def _go_on(self, leader: Leader, run: Record, now: float) -> tuple[bool, float, float]:
-        """Handle what comes back of a withdrawn run, and report if its deadline has passed.
-
-        Returns what `_look_at` returns.
-        """
+    def _go_on(self, leader: Leader, run: Record, now: float) -> _Looked:
+        """Handle what comes back of a withdrawn run, and report if its deadline has passed."""
         changed = False
         with self._ledger.read() as tx:
             standing = run_deadlines.standing(tx, run.id)
@@ -185,7 +188,7 @@ class Deadlines:
             with self._ledger.write(leader) as tx:
                 self._conclude(tx, run, f"missed: {reason}")
             changed = True
-        return changed, PAST_REST, left if left > 0 else math.inf
+        return _Looked(changed, PAST_REST, left if left > 0 else math.inf)
 
     def _conclude(
         self, tx: Transaction, run: Record, outcome: str, *, closed: float | None = None

@@ -31,7 +31,6 @@ from claude_batch.wire.messages import LineError, ResultLine, decode_line, error
 
 LiveRetry = Literal["safe", "always"]
 
-
 NOT_SENT = (Outcome.NOT_SENT, Disposition.RETRY)
 ACCOUNT = (Outcome.NOT_SENT, Disposition.ACCOUNT)
 _LOST = (Outcome.MISSING, Disposition.FINAL)
@@ -79,10 +78,6 @@ class LiveCall(msgspec.Struct, eq=False):
     probed: float | None
     """When the halt began that the call probes; None if there was no halt."""
 
-    def custom_id(self, incarnation: str) -> str:
-        """Return the id of this sending, as a batch of the ledger would name it."""
-        return custom_id(self.request.id, incarnation, self.sending)
-
 
 class Answers:
     """Makes the rows that store how calls ended."""
@@ -94,7 +89,7 @@ class Answers:
 
     def success(self, call: LiveCall, answer: LiveAnswer, now: float) -> NewResult:
         """Return the row of an answer, in the format of a batch's, so that one reader has both."""
-        identifier, malformed = call.custom_id(self._incarnation), answer.malformed
+        identifier, malformed = self._custom_id(call), answer.malformed
         raw = b'{"custom_id":"%b","result":{"type":"succeeded","message":%b}}' % (
             identifier.encode(),
             answer.raw.replace(b"\n", b" "),  # JSON strings hold no raw newline
@@ -118,12 +113,15 @@ class Answers:
         self, call: LiveCall, fault: ApiFault, disposition: Disposition, now: float
     ) -> NewResult:
         """Return the row of an error of the API."""
-        identifier = call.custom_id(self._incarnation)
+        identifier = self._custom_id(call)
         error_type = fault.error_type or f"http_{fault.status}"
         error = LineError(error_type, fault.message, fault.request_id, None)
         line = ResultLine(identifier, "errored", disposition, None, error)
         raw = errored_line(identifier, error_type, fault.message, fault.request_id)
         return self._row(call, line, raw, now)
+
+    def _custom_id(self, call: LiveCall) -> str:
+        return custom_id(call.request.id, self._incarnation, call.sending)
 
     def _row(self, call: LiveCall, line: ResultLine, raw: bytes, now: float) -> NewResult:
         seq, sending = call.request.seq, call.sending

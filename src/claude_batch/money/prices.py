@@ -34,7 +34,7 @@ _EPOCH = date(1970, 1, 1)
 _RULES = 2
 """Version of the rules by which requests are bounded (`claude_batch.wire.bounds`).
 
-With another one, what waits in a ledger since an older version reserves anew."""
+If it has changed since a waiting request was stored, its reservation is computed again."""
 
 
 class Prices:

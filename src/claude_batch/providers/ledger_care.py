@@ -40,7 +40,10 @@ class LedgerFacts:
     batches: dict[str, int]
     """Both by state."""
     posts: int
-    """POSTs that were armed, as far as the ledger records them."""
+    """What the high-water mark counts, as far as the ledger records it.
+
+    POSTs, claims of live calls, and starts of tools that are not repeatable.
+    """
     high_water_mark: str
     """Location of the high-water mark."""
     high_water: str
