@@ -223,6 +223,11 @@ Feature: The command line reads requests from files, and names each fault by its
     When the command line reads "asks.jsonl"
     Then the command line refuses the input: asks.jsonl:2: the line is not UTF-8 text; save the file as UTF-8
 
+  Scenario: JSON lines that end with a carriage return only are refused as a whole
+    Given a command's file "asks.jsonl" of the bytes b'{"prompt": "first"}\r{"prompt": "second"}\r'
+    When the command line reads "asks.jsonl" with {"skip_invalid": true}
+    Then the command line refuses the input: asks.jsonl: its lines end with a carriage return only; save the file with line feeds (LF or CRLF)
+
   Scenario Outline: JSON lines in UTF-16 are refused as a whole: <bytes>
     Given a command's file "asks.jsonl" of the bytes <bytes>
     When the command line reads "asks.jsonl" with {"skip_invalid": true}

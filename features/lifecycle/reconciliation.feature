@@ -69,7 +69,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And nothing of somebody else's is in the ledger
 
   Scenario: Our batch is distinguished from another client's of equal count
-    Given an API
+    Given an API that takes 2 seconds for a batch
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}

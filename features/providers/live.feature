@@ -43,6 +43,14 @@ Feature: An actor without batch_processing is answered live
       {"model": "claude-haiku-4-5", "max_tokens": 7, "temperature": 0.1, "messages": [{"role": "user", "content": "Say hello"}]}
       """
 
+  Scenario: a budget of the environment, which no live provider has, is reported
+    Given a command's environment has CLAUDE_BATCH_BUDGET_USD = 0.01
+    And a command's environment has CLAUDE_BATCH_DAILY_BUDGET_USD = 1
+    And a program that logs
+    And a live provider with {}
+    When the live actor is asked "Say hello"
+    Then the log has 1 line that says "CLAUDE_BATCH_BUDGET_USD and CLAUDE_BATCH_DAILY_BUDGET_USD: not applied to ClaudeProvider"
+
   Scenario Outline: many are answered, with position and key, failures beside successes: <how>
     Then many calls are made live as follows
       | prompts                                    | how   | answered | complete | errors                                                        | keys                                         |

@@ -37,6 +37,8 @@ _JSON_LINES = (".jsonl", ".ndjson")
 _TSV = ".tsv"
 _BOM = b"\xef\xbb\xbf"
 _SAVE = "save the file as UTF-8"
+_VALUES_IN_A_LINE: Final = re.compile(rb'[}"][ \t]*\r[ \t\r]*[{"]')
+_RETURNS = "its lines end with a carriage return only; save the file with line feeds (LF or CRLF)"
 _LONGEST_FIELD = 1 << 30
 """Characters; Python's default CSV field limit of 131,072 is too short for many prompts."""
 _LONGEST_LINE = 1 << 30
@@ -222,6 +224,8 @@ class Inputs:
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     if number == 1 and _is_utf_16(line):
                         raise BadInput(f"{_name(path)}: is UTF-16, not UTF-8; {_SAVE}") from None
+                    if number == 1 and _VALUES_IN_A_LINE.search(written):
+                        raise BadInput(f"{_name(path)}: {_RETURNS}") from None
                     value = InvalidRequestError(_json_fault(written, error))
                 if type(value) is dict:
                     # The last of two equal keys would silently win, also inside of the value.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import importlib
+import logging
 import os
 import threading
 import time
@@ -73,6 +74,8 @@ from claude_batch.wire.retry_policy import LIVE_CALL
 if TYPE_CHECKING:
     from claude_batch.providers.estimation import Estimation
     from claude_batch.wire.live_client import LiveAnswer, LiveClient
+
+_log = logging.getLogger(__name__)
 
 # Provider -----------------------------------------------------------------------------------------
 
@@ -157,6 +160,7 @@ class ClaudeProvider(Closing):
             _own_limit("tokens_per_minute", tokens_per_minute),
         )
         check_environment()
+        _warn_of_budgets()
         self._settings = mode_keywords(settings, LiveKeywords)
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
@@ -569,6 +573,17 @@ class ClaudeProvider(Closing):
             error_type=fault.error_type,
             request_id=fault.request_id,
             may_be_billed=answer.may_be_billed,
+        )
+
+
+def _warn_of_budgets() -> None:
+    """Warn if the environment sets a budget, because a provider without a ledger has none."""
+    set_ones = [name for name in SETTINGS if "budget" in name and from_environment(name)]
+    if set_ones:
+        _log.warning(
+            "%s: not applied to ClaudeProvider, which has no ledger and counts no costs; "
+            "ClaudeBatchProvider makes live calls under a budget with mode=\"live\"",
+            " and ".join(SETTINGS[name].variable for name in set_ones),
         )
 
 
