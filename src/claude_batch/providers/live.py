@@ -582,7 +582,7 @@ def _warn_of_budgets() -> None:
     if set_ones:
         _log.warning(
             "%s: not applied to ClaudeProvider, which has no ledger and counts no costs; "
-            "ClaudeBatchProvider makes live calls under a budget with mode=\"live\"",
+            'ClaudeBatchProvider makes live calls under a budget with mode="live"',
             " and ".join(SETTINGS[name].variable for name in set_ones),
         )
 
