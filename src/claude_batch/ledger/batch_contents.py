@@ -61,39 +61,42 @@ _LINGERING = (
 )
 
 
+# What a driver asks in every pass is built once.
+_OF_WORKSPACE = lanes.c.workspace_id == bindparam("workspace")
+_WAITING = (
+    select(
+        requests.c.lane_id,
+        requests.c.run_id,
+        func.count().label("waiting"),
+        func.sum(requests.c.size).label("params_bytes"),
+        func.min(requests.c.due).label("first_due"),
+        func.max(requests.c.due).label("last_due"),
+    )
+    .where(
+        _QUEUED,
+        requests.c.live.is_(None),
+        requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE)),
+        # A run that is being stored is left out before the sums, which cost more than the rest of
+        # the query. The sums are made before the join, which would otherwise be made for each
+        # request.
+        requests.c.run_id.not_in(select(runs.c.id).where(_UNPACKABLE)),
+    )
+    .group_by(requests.c.lane_id, requests.c.run_id)
+    .subquery()
+)
+_QUEUES = select(_WAITING, ALONE.label("alone"), *_LINGERING).join(
+    runs, runs.c.id == _WAITING.c.run_id
+)
+
+
 def queues(tx: Connection, workspace_id: int) -> dict[tuple[int, str], list[Record]]:
     """Return what waits in each lane, by run: the number of requests, their bytes and due times.
 
     A lane has one entry for its requests without a deadline (run ""), and one for each run with a
     deadline.
     """
-    of_workspace = select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
-    # A run that is being stored is left out before the sums, which cost more than the rest of the
-    # query. The sums are made before the join, which would otherwise be made for each request.
-    unpackable = select(runs.c.id).where(_UNPACKABLE)
-    queued = (
-        select(
-            requests.c.lane_id,
-            requests.c.run_id,
-            func.count().label("waiting"),
-            func.sum(requests.c.size).label("params_bytes"),
-            func.min(requests.c.due).label("first_due"),
-            func.max(requests.c.due).label("last_due"),
-        )
-        .where(
-            _QUEUED,
-            requests.c.live.is_(None),
-            requests.c.lane_id.in_(of_workspace),
-            requests.c.run_id.not_in(unpackable),
-        )
-        .group_by(requests.c.lane_id, requests.c.run_id)
-        .subquery()
-    )
-    rows = tx.execute(
-        select(queued, ALONE.label("alone"), *_LINGERING).join(runs, runs.c.id == queued.c.run_id)
-    )
     found: dict[tuple[int, str], list[Record]] = {}
-    for row in rows:
+    for row in tx.execute(_QUEUES, {"workspace": workspace_id}):
         found.setdefault((row.lane_id, row.alone), []).append(row)
     return found
 
@@ -168,36 +171,34 @@ def queued_primers(tx: Connection, lane_id: int, alone: str = "") -> list[tuple[
     return [(row.seq, row.size, row.run_id) for row in rows]
 
 
+_OF_LANE = and_(_QUEUED, requests.c.live.is_(None), requests.c.lane_id == bindparam("lane"))
+_OF_ALONE = and_(*_PACKABLE, bindparam("alone") == ALONE)
+_QUEUE_TOTALS = select(
+    func.count(),
+    func.coalesce(func.sum(requests.c.size), 0),
+    func.coalesce(func.max(requests.c.seq), 0),
+    # Not joined to the runs, which would look one up for each request.
+).where(_OF_LANE, requests.c.run_id.in_(select(runs.c.id).where(_OF_ALONE)))
+_POLICIES = select(runs).where(
+    _OF_ALONE,
+    # One pass over the queue. A correlated EXISTS would read all of it for every run that has
+    # nothing in it, and most runs have ended.
+    runs.c.id.in_(select(requests.c.run_id).where(_OF_LANE)),
+)
+
+
 def queue_totals(tx: Connection, lane_id: int, alone: str = "") -> tuple[int, int, int]:
     """Return the number of a lane's queued requests, their bytes, and the last row number.
 
     The bytes are those of their params.
     """
-    # Not joined to the runs, which would look one up for each request.
-    count, size, last = tx.execute(
-        select(
-            func.count(),
-            func.coalesce(func.sum(requests.c.size), 0),
-            func.coalesce(func.max(requests.c.seq), 0),
-        ).where(
-            _QUEUED,
-            requests.c.live.is_(None),
-            requests.c.lane_id == lane_id,
-            requests.c.run_id.in_(select(runs.c.id).where(*_PACKABLE, alone == ALONE)),
-        )
-    ).one()
+    count, size, last = tx.execute(_QUEUE_TOTALS, {"lane": lane_id, "alone": alone}).one()
     return count, size, last
 
 
 def policies(tx: Connection, lane_id: int, alone: str = "") -> dict[str, Record]:
     """Return the runs that have queued requests in a lane, with their policies, by run id."""
-    # One pass over the queue. A correlated EXISTS would read all of it for every run that has
-    # nothing in it, and most runs have ended.
-    queued = select(requests.c.run_id).where(
-        _QUEUED, requests.c.live.is_(None), requests.c.lane_id == lane_id
-    )
-    rows = tx.execute(select(runs).where(*_PACKABLE, alone == ALONE, runs.c.id.in_(queued)))
-    return {row.id: row for row in rows}
+    return {row.id: row for row in tx.execute(_POLICIES, {"lane": lane_id, "alone": alone})}
 
 
 def retry_on(tx: Connection, batch_ids: Sequence[int]) -> dict[str, str]:
@@ -293,18 +294,17 @@ def _insert_batch(
     now: float,
     day: int | None,
 ) -> int:
-    result = tx.execute(
-        insert(batches).values(
-            lane_id=lane_id,
-            state=BatchState.PACKED,
-            request_count=count,
-            params_bytes=params_bytes,
-            poll_interval=poll_interval,
-            max_poll_interval=max_poll_interval,
-            created=now,
-            day=day,
-        )
-    )
+    columns: dict[str, Any] = {
+        "lane_id": lane_id,
+        "state": BatchState.PACKED,
+        "request_count": count,
+        "params_bytes": params_bytes,
+        "poll_interval": poll_interval,
+        "max_poll_interval": max_poll_interval,
+        "created": now,
+        "day": day,
+    }
+    result = tx.execute(insert(batches), columns)
     key: Any = result.inserted_primary_key
     return int(key[0])
 
@@ -327,14 +327,24 @@ def _note_runs(tx: Connection, batch_id: int) -> None:
     charges.reserve(tx, batch_id)
 
 
-def _packed_of(workspace_id: int) -> Any:
-    return (
-        select(batches.c.id)
-        .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(
-            batches.c.state == BatchState.PACKED, lanes.c.workspace_id == workspace_id, _SENDABLE
-        )
-    )
+_PACKED = (
+    select(batches.c.id)
+    .join(lanes, lanes.c.id == batches.c.lane_id)
+    .where(batches.c.state == BatchState.PACKED, _OF_WORKSPACE, _SENDABLE)
+)
+_NEXT_PACKED = _PACKED.where(batches.c.refusal.is_(None)).order_by(batches.c.id).limit(1)
+_SMALLEST_PACKED = _PACKED.order_by(
+    batches.c.refusal.is_not(None), batches.c.params_bytes, batches.c.id
+).limit(1)
+
+_other = batches.alias("other")
+_REFUSED_HALVES = (
+    select(batches, _other.c.state.label("other_state"), _other.c.refusal.label("other_refusal"))
+    .join(lanes, lanes.c.id == batches.c.lane_id)
+    .outerjoin(_other, and_(_other.c.half_of == batches.c.half_of, _other.c.id != batches.c.id))
+    .where(batches.c.state == BatchState.PACKED, batches.c.refusal.is_not(None), _OF_WORKSPACE)
+    .order_by(batches.c.id)
+)
 
 
 def next_packed(tx: Connection, workspace_id: int) -> int | None:
@@ -342,9 +352,7 @@ def next_packed(tx: Connection, workspace_id: int) -> int | None:
 
     A refused half waits until the outcome of its other half shows whether the API accepts anything.
     """
-    return tx.scalar(
-        _packed_of(workspace_id).where(batches.c.refusal.is_(None)).order_by(batches.c.id).limit(1)
-    )
+    return tx.scalar(_NEXT_PACKED, {"workspace": workspace_id})
 
 
 def refused_halves(tx: Connection, workspace_id: int) -> list[Record]:
@@ -352,26 +360,7 @@ def refused_halves(tx: Connection, workspace_id: int) -> list[Record]:
 
     The other half's state and refusal are ``other_state`` and ``other_refusal``.
     """
-    other = batches.alias("other")
-    return list(
-        tx.execute(
-            select(
-                batches,
-                other.c.state.label("other_state"),
-                other.c.refusal.label("other_refusal"),
-            )
-            .join(lanes, lanes.c.id == batches.c.lane_id)
-            .outerjoin(
-                other, and_(other.c.half_of == batches.c.half_of, other.c.id != batches.c.id)
-            )
-            .where(
-                batches.c.state == BatchState.PACKED,
-                batches.c.refusal.is_not(None),
-                lanes.c.workspace_id == workspace_id,
-            )
-            .order_by(batches.c.id)
-        )
-    )
+    return list(tx.execute(_REFUSED_HALVES, {"workspace": workspace_id}))
 
 
 def other_half(tx: Connection, batch_id: int) -> Record | None:
@@ -399,11 +388,7 @@ def probe(tx: Connection, workspace_id: int, now: float) -> int | None:
 
     A request that shares a batch moves to a new one. Requests that were refused before come last.
     """
-    batch_id: int | None = tx.scalar(
-        _packed_of(workspace_id)
-        .order_by(batches.c.refusal.is_not(None), batches.c.params_bytes, batches.c.id)
-        .limit(1)
-    )
+    batch_id: int | None = tx.scalar(_SMALLEST_PACKED, {"workspace": workspace_id})
     if batch_id is None:
         return None
     smallest = tx.execute(

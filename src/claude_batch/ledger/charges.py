@@ -85,9 +85,12 @@ _OWN_RESULT = results.c.sending > 0
 _DAY_OF_BATCH = func.coalesce(batches.c.day, cast(batches.c.created / DAY, Integer))
 
 
+_ANY_BUDGET = select(budgets.c.scope).limit(1)
+
+
 def any_budget(tx: Connection) -> bool:
     """Return whether the ledger has any budget. Most have none, and then nothing is charged."""
-    return tx.scalar(select(budgets.c.scope).limit(1)) is not None
+    return tx.scalar(_ANY_BUDGET) is not None
 
 
 def any_charge(tx: Connection) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Float,
     and_,
     bindparam,
     case,
@@ -57,49 +58,66 @@ class Gap(NamedTuple):
     """Time after which results that are still missing count as lost."""
 
 
-def _of_workspace(workspace_id: int) -> Any:
-    return and_(lanes.c.id == batches.c.lane_id, lanes.c.workspace_id == workspace_id)
+# What follows is asked in every pass of a driver, so the statements are built once.
+_IN_LANE = and_(lanes.c.id == batches.c.lane_id, lanes.c.workspace_id == bindparam("workspace"))
+_NOW: ColumnElement[float] = bindparam("now", type_=Float)
+_IS_DUE = or_(
+    batches.c.next_check.is_(None),
+    batches.c.next_check <= _NOW,
+    # Planned before the clock jumped back.
+    batches.c.next_check > _NOW + batches.c.max_poll_interval + 1,
+)
+"""The next check, fetch or cancellation of a batch is due."""
+
+_AT_THE_API = (
+    select(batches)
+    .join(lanes, _IN_LANE)
+    .where(batches.c.state.in_(OPEN_AT_API))
+    .order_by(batches.c.id)
+)
+_ANY_CHECK_DUE = (
+    select(batches.c.id)
+    .join(lanes, _IN_LANE)
+    .where(batches.c.state.in_(OPEN_AT_API), _IS_DUE)
+    .limit(1)
+)
+_ENDED = (
+    select(batches.c.id)
+    .join(lanes, _IN_LANE)
+    .where(batches.c.state == BatchState.ENDED, _IS_DUE)
+    .order_by(batches.c.id)
+)
+_NEXT_CHECK = (
+    select(func.min(case((_IS_DUE, 0.0), else_=batches.c.next_check)))
+    .join(lanes, _IN_LANE)
+    .where(batches.c.state.in_((*AT_API, BatchState.UNKNOWN)))
+)
+_TO_CANCEL = (
+    select(batches)
+    .join(lanes, _IN_LANE)
+    .where(
+        batches.c.state == BatchState.IN_PROGRESS,
+        batches.c.cancel_requested.is_not(None),
+        # A batch adopted without proof may belong to another client.
+        func.coalesce(batches.c.adopted, "") != "assumed",
+        _IS_DUE,
+    )
+)
 
 
 def at_the_api(tx: Connection, workspace_id: int) -> list[Record]:
     """Return the batches that the API has accepted and, as far as known, not yet ended."""
-    return list(
-        tx.execute(
-            select(batches)
-            .join(lanes, _of_workspace(workspace_id))
-            .where(batches.c.state.in_(OPEN_AT_API))
-            .order_by(batches.c.id)
-        )
-    )
+    return list(tx.execute(_AT_THE_API, {"workspace": workspace_id}))
 
 
 def any_check_due(tx: Connection, workspace_id: int, now: float) -> bool:
     """Return whether a batch of `at_the_api` is due for a check, without reading them all."""
-    due = (
-        select(batches.c.id)
-        .join(lanes, _of_workspace(workspace_id))
-        .where(batches.c.state.in_(OPEN_AT_API), _is_due(now))
-    )
-    return tx.scalar(due.limit(1)) is not None
-
-
-def _is_due(now: float) -> ColumnElement[bool]:
-    """Return the condition for batches whose next check, fetch or cancellation is due."""
-    check = batches.c.next_check
-    # The last case was planned before the clock jumped back.
-    return or_(check.is_(None), check <= now, check > now + batches.c.max_poll_interval + 1)
+    return tx.scalar(_ANY_CHECK_DUE, {"workspace": workspace_id, "now": now}) is not None
 
 
 def ended_batches(tx: Connection, workspace_id: int, now: float) -> list[int]:
     """Return the ended batches whose results are due to be fetched."""
-    return list(
-        tx.scalars(
-            select(batches.c.id)
-            .join(lanes, _of_workspace(workspace_id))
-            .where(batches.c.state == BatchState.ENDED, _is_due(now))
-            .order_by(batches.c.id)
-        )
-    )
+    return list(tx.scalars(_ENDED, {"workspace": workspace_id, "now": now}))
 
 
 def next_check_of(tx: Connection, workspace_id: int, now: float) -> float | None:
@@ -107,28 +125,12 @@ def next_check_of(tx: Connection, workspace_id: int, now: float) -> float | None
 
     None if no batch does. A time that is over is at most ``now``.
     """
-    return tx.scalar(
-        select(func.min(case((_is_due(now), 0.0), else_=batches.c.next_check)))
-        .join(lanes, _of_workspace(workspace_id))
-        .where(batches.c.state.in_((*AT_API, BatchState.UNKNOWN)))
-    )
+    return tx.scalar(_NEXT_CHECK, {"workspace": workspace_id, "now": now})
 
 
 def to_cancel(tx: Connection, workspace_id: int, now: float) -> list[Record]:
     """Return the batches in progress whose cancellation is due."""
-    return list(
-        tx.execute(
-            select(batches)
-            .join(lanes, _of_workspace(workspace_id))
-            .where(
-                batches.c.state == BatchState.IN_PROGRESS,
-                batches.c.cancel_requested.is_not(None),
-                # A batch adopted without proof may belong to another client.
-                func.coalesce(batches.c.adopted, "") != "assumed",
-                _is_due(now),
-            )
-        )
-    )
+    return list(tx.execute(_TO_CANCEL, {"workspace": workspace_id, "now": now}))
 
 
 def checked(

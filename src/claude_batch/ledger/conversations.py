@@ -99,18 +99,20 @@ def of_this_turn(answer: Any = results) -> Any:
 # Conversations between two turns ------------------------------------------------------------------
 
 
+_CONTINUING = (
+    select(requests.c.seq)
+    .join(lanes, lanes.c.id == requests.c.lane_id)
+    .where(
+        requests.c.state == RequestState.CONTINUING,
+        lanes.c.workspace_id == bindparam("workspace"),
+    )
+    .limit(1)
+)
+
+
 def is_continuing(tx: Connection, workspace_id: int) -> bool:
     """Return whether any request of a workspace is between two turns."""
-    return bool(
-        tx.scalar(
-            select(requests.c.seq)
-            .join(lanes, lanes.c.id == requests.c.lane_id)
-            .where(
-                requests.c.state == RequestState.CONTINUING, lanes.c.workspace_id == workspace_id
-            )
-            .limit(1)
-        )
-    )
+    return bool(tx.scalar(_CONTINUING, {"workspace": workspace_id}))
 
 
 def continuing(

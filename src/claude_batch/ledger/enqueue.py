@@ -10,6 +10,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     and_,
+    bindparam,
     case,
     delete,
     false,
@@ -139,32 +140,31 @@ def ensure_lane(
 def begin_run(tx: Connection, run: NewRun) -> str:
     """Create a run; return its id. A run of kind ``calls`` can be packed from the start."""
     run_id = new_run_id()
-    tx.execute(
-        insert(runs).values(
-            id=run_id,
-            kind=run.kind,
-            actor=run.actor,
-            workspace_id=present_workspace(tx, run.workspace_id),
-            label=run.label,
-            output=run.output,
-            **run.forms._asdict(),
-            process=run.process,
-            converses=run.converses,
-            tools=run.tools,
-            trace=run.trace,
-            created=run.created,
-            stored=run.created if run.kind == "calls" else None,
-            request_count=0,
-            preparation=_preparation(run.mode).decode(),
-            **{
-                name: value
-                for name, value in run.mode.model_dump(mode="python").items()
-                if name in runs.c and name != "deadline"
-            },
-            deadline=run.mode.deadline_after(run.created),
-            live=run.created if run.mode.mode == "live" else None,
-        )
-    )
+    columns: dict[str, Any] = {
+        "id": run_id,
+        "kind": run.kind,
+        "actor": run.actor,
+        "workspace_id": present_workspace(tx, run.workspace_id),
+        "label": run.label,
+        "output": run.output,
+        **run.forms._asdict(),
+        "process": run.process,
+        "converses": run.converses,
+        "tools": run.tools,
+        "trace": run.trace,
+        "created": run.created,
+        "stored": run.created if run.kind == "calls" else None,
+        "request_count": 0,
+        "preparation": _preparation(run.mode).decode(),
+        **{
+            name: value
+            for name, value in run.mode.model_dump(mode="python").items()
+            if name in runs.c and name != "deadline"
+        },
+        "deadline": run.mode.deadline_after(run.created),
+        "live": run.created if run.mode.mode == "live" else None,
+    }
+    tx.execute(insert(runs), columns)
     if run.judge is not None:
         add_judge(tx, run_id, run.judge, workspace_id=run.workspace_id, now=run.created)
     declare_budgets(tx, run_id, run)
@@ -402,17 +402,20 @@ def move_contexts(tx: Connection, source: str, target: str) -> None:
     )
 
 
+_BY_DIGEST = (
+    select(runs)
+    .where(runs.c.digest == bindparam("digest"), runs.c.stored.is_not(None))
+    .order_by(runs.c.cancelled.is_not(None), runs.c.created.desc())
+    .limit(1)
+)
+
+
 def run_by_digest(tx: Connection, digest: str) -> Any | None:
     """Return the newest fully stored run with that digest; None if there is none.
 
     A cancelled run is returned only if no other run has that digest.
     """
-    return tx.execute(
-        select(runs)
-        .where(runs.c.digest == digest, runs.c.stored.is_not(None))
-        .order_by(runs.c.cancelled.is_not(None), runs.c.created.desc())
-        .limit(1)
-    ).first()
+    return tx.execute(_BY_DIGEST, {"digest": digest}).first()
 
 
 def finish_storing(

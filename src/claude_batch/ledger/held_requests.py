@@ -319,10 +319,18 @@ def is_held() -> Any:
     return requests.c.state == literal_column("'held'")
 
 
+def _of(workspace: Any) -> Any:
+    return requests.c.lane_id.in_(
+        select(lanes.c.id).where(lanes.c.workspace_id == workspace).scalar_subquery()
+    )
+
+
+_ANY_HELD = select(requests.c.seq).where(is_held(), _of(bindparam("workspace"))).limit(1)
+
+
 def any_held(tx: Connection, workspace_id: int) -> bool:
     """Return whether a workspace has held requests; almost free if it has none."""
-    held = select(requests.c.seq).where(is_held(), _of(workspace_id))
-    return tx.scalar(held.limit(1)) is not None
+    return tx.scalar(_ANY_HELD, {"workspace": workspace_id}) is not None
 
 
 def stamp_of(tx: Connection) -> tuple[int, int]:
@@ -331,12 +339,6 @@ def stamp_of(tx: Connection) -> tuple[int, int]:
     They change when a request becomes final or unknown.
     """
     return meta_number(tx, "stamp"), count_rows(tx, batches, batches.c.state == BatchState.UNKNOWN)
-
-
-def _of(workspace_id: int) -> Any:
-    return requests.c.lane_id.in_(
-        select(lanes.c.id).where(lanes.c.workspace_id == workspace_id).scalar_subquery()
-    )
 
 
 def hold_doubles(ledger: Ledger, pairs: Iterable[Pair]) -> int:

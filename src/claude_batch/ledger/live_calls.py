@@ -100,6 +100,15 @@ _LIVE_RUNS = select(runs.c.id).where(
     runs.c.live.is_not(None), runs.c.stored.is_not(None), runs.c.cancelled.is_(None)
 )
 _ANY_RUN = _LIVE_RUNS.limit(1)
+_WAITING = (
+    select(requests.c.seq, requests.c.run_id)
+    .where(_QUEUED, requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE)))
+    .order_by(requests.c.seq)
+    .limit(bindparam("most"))
+)
+# Built once, because a driver asks for them in every pass.
+_LIVE = _WAITING.where(requests.c.live == 1)
+_LIVE_OR_OF_RUN = _WAITING.where(or_(requests.c.live == 1, requests.c.run_id.in_(_LIVE_RUNS)))
 
 
 def waiting(
@@ -115,25 +124,16 @@ def waiting(
     ``room`` maps runs with a budget to their remaining amount, in nano-dollars. Of those runs, only
     requests that are known to fit are returned. None is returned of the runs in ``without``.
     """
-    of_lanes = requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE))
-    chosen = requests.c.live == 1
-    if tx.scalar(_ANY_RUN) is not None:
-        chosen = or_(chosen, requests.c.run_id.in_(_LIVE_RUNS))
+    chosen = _LIVE if tx.scalar(_ANY_RUN) is None else _LIVE_OR_OF_RUN
     if room:
         fits = [
             and_(requests.c.run_id == run_id, requests.c.reserve.between(0, left))
             for run_id, left in room.items()
         ]
-        chosen = and_(chosen, or_(requests.c.run_id.not_in(room), *fits))
+        chosen = chosen.where(or_(requests.c.run_id.not_in(room), *fits))
     if without:
-        chosen = and_(chosen, requests.c.run_id.not_in(without))
-    rows = tx.execute(
-        select(requests.c.seq, requests.c.run_id)
-        .where(_QUEUED, of_lanes, chosen)
-        .order_by(requests.c.seq)
-        .limit(limit),
-        {"workspace": workspace_id},
-    )
+        chosen = chosen.where(requests.c.run_id.not_in(without))
+    rows = tx.execute(chosen, {"workspace": workspace_id, "most": limit})
     return [(row[0], row[1]) for row in rows]
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     FromClause,
+    bindparam,
     delete,
     func,
     select,
@@ -55,9 +56,12 @@ def in_chunks(values: Iterable[_T], size: int = 500) -> Iterator[list[_T]]:
 # Metadata -----------------------------------------------------------------------------------------
 
 
+_META = select(meta.c.value).where(meta.c.name == bindparam("name"))
+
+
 def meta_value(tx: Connection, name: str) -> str | None:
     """Return a value of the ledger's metadata; None if it is not set."""
-    return tx.scalar(select(meta.c.value).where(meta.c.name == name))
+    return tx.scalar(_META, {"name": name})
 
 
 def meta_number(tx: Connection, name: str) -> int:
@@ -65,10 +69,17 @@ def meta_number(tx: Connection, name: str) -> int:
     return int(meta_value(tx, name) or 0)
 
 
+_VALUE = bindparam("value")
+_PUT_META = (
+    upsert(meta)
+    .values(name=bindparam("name"), value=_VALUE)
+    .on_conflict_do_update(index_elements=["name"], set_={"value": _VALUE})
+)
+
+
 def put_meta(tx: Connection, name: str, value: str | int) -> None:
     """Set a value of the ledger's metadata."""
-    row = upsert(meta).values(name=name, value=str(value))
-    tx.execute(row.on_conflict_do_update(index_elements=["name"], set_={"value": str(value)}))
+    tx.execute(_PUT_META, {"name": name, "value": str(value)})
 
 
 def drop_meta(tx: Connection, name: str) -> None:

@@ -426,9 +426,12 @@ def known_batches(tx: Connection, remote_ids: Collection[str]) -> set[str]:
     return found
 
 
+_RUN = select(runs).where(runs.c.id == bindparam("run"))
+
+
 def run_row(tx: Connection, run_id: str) -> Record:
     """Return a run that is known to exist."""
-    return tx.execute(select(runs).where(runs.c.id == run_id)).one()
+    return tx.execute(_RUN, {"run": run_id}).one()
 
 
 def is_stored(tx: Connection, run_id: str) -> bool | None:
@@ -655,18 +658,29 @@ def unfinished(tx: Connection, run_id: str) -> int:
     return int(total) - finished
 
 
+_UNSENT = (
+    select(func.count())
+    .select_from(requests)
+    .where(
+        requests.c.run_id == bindparam("run"),
+        or_(
+            requests.c.state == RequestState.QUEUED,
+            and_(
+                requests.c.state == RequestState.PACKED,
+                requests.c.batch_id.in_(
+                    select(batches.c.id).where(
+                        batches.c.state.in_((BatchState.PACKED, BatchState.SUBMITTING))
+                    )
+                ),
+            ),
+        ),
+    )
+)
+
+
 def unsent(tx: Connection, run_id: str) -> int:
     """Return how many of a run's requests are queued, or in a batch that is not submitted yet."""
-    waiting = select(batches.c.id).where(
-        batches.c.state.in_((BatchState.PACKED, BatchState.SUBMITTING))
-    )
-    packed = and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(waiting))
-    return count_rows(
-        tx,
-        requests,
-        requests.c.run_id == run_id,
-        or_(requests.c.state == RequestState.QUEUED, packed),
-    )
+    return tx.scalar(_UNSENT, {"run": run_id}) or 0
 
 
 def metadata_of(tx: Connection) -> dict[str, str]:

@@ -7,6 +7,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     and_,
+    bindparam,
     case,
     exists,
     false,
@@ -47,21 +48,22 @@ class Experience(msgspec.Struct, frozen=True):
     """
 
 
+_OPEN = (
+    select(runs)
+    .where(
+        runs.c.deadline.is_not(None),
+        runs.c.deadline_closed.is_(None),
+        runs.c.workspace_id == bindparam("workspace"),
+        runs.c.stored.is_not(None),
+        runs.c.cancelled.is_(None),
+    )
+    .order_by(runs.c.deadline)
+)
+
+
 def open_deadlines(tx: Connection, workspace_id: int) -> list[Record]:
     """Return the stored runs of a workspace with a deadline that are not known to have ended."""
-    return list(
-        tx.execute(
-            select(runs)
-            .where(
-                runs.c.deadline.is_not(None),
-                runs.c.deadline_closed.is_(None),
-                runs.c.workspace_id == workspace_id,
-                runs.c.stored.is_not(None),
-                runs.c.cancelled.is_(None),
-            )
-            .order_by(runs.c.deadline)
-        )
-    )
+    return list(tx.execute(_OPEN, {"workspace": workspace_id}))
 
 
 def is_over(tx: Connection, batch_id: int, now: float) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Insert, insert, select
+from sqlalchemy import Connection, Insert, bindparam, insert, select
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_incarnation
@@ -90,6 +90,15 @@ class Deposed(Exception):
 
 class ServerChanged(Deposed):
     """Another server has the data now, and may lack what the leader has committed."""
+
+
+_EPOCH = (
+    select(workspaces.c.epoch)
+    .where(workspaces.c.id == bindparam("workspace"))
+    # Locked where rows can be: read plainly, an epoch would not exclude a transaction that raises
+    # it meanwhile.
+    .with_for_update(read=True)
+)
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -273,13 +282,7 @@ class Ledger:
                 # First, because a server that has forgotten the leader has another epoch, too.
                 if not anywhere:
                     self.check_server(connection)
-                # Locked where rows can be: read plainly, an epoch would not exclude a transaction
-                # that raises it meanwhile.
-                epoch = connection.scalar(
-                    select(workspaces.c.epoch)
-                    .where(workspaces.c.id == leader.workspace_id)
-                    .with_for_update(read=True)
-                )
+                epoch = connection.scalar(_EPOCH, {"workspace": leader.workspace_id})
                 if epoch != leader.epoch:
                     raise Deposed
             yield connection

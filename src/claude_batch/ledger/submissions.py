@@ -84,6 +84,25 @@ def mark_armed(tx: Connection, batch_id: int, now: float) -> None:
     )
 
 
+_other, _mine, _here, _there = (
+    *(batches.alias(name) for name in ("other", "mine")),
+    *(lanes.alias(name) for name in ("here", "there")),
+)
+_TAKEN = (
+    select(_other.c.id)
+    .join(_there, _there.c.id == _other.c.lane_id)
+    .join(_here, _here.c.workspace_id == _there.c.workspace_id)
+    .join(_mine, _mine.c.lane_id == _here.c.id)
+    .where(
+        _mine.c.id == bindparam("batch"),
+        _other.c.remote_id == bindparam("remote"),
+        _other.c.id != _mine.c.id,
+    )
+    .limit(1)
+)
+"""Another batch of the workspace that has an id of the API."""
+
+
 def mark_submitted(
     tx: Connection, batch_id: int, remote_id: str, *, now: float, next_check: float
 ) -> bool:
@@ -92,17 +111,7 @@ def mark_submitted(
     Returns False, and changes nothing, if another batch of the workspace has that id already. If
     the batch has it, an earlier try was stored, and the batch may have been collected since.
     """
-    other, mine = batches.alias("other"), batches.alias("mine")
-    here, there = lanes.alias("here"), lanes.alias("there")
-    taken = tx.scalar(
-        select(other.c.id)
-        .join(there, there.c.id == other.c.lane_id)
-        .join(here, here.c.workspace_id == there.c.workspace_id)
-        .join(mine, mine.c.lane_id == here.c.id)
-        .where(mine.c.id == batch_id, other.c.remote_id == remote_id, other.c.id != batch_id)
-        .limit(1)
-    )
-    if taken is not None:
+    if tx.scalar(_TAKEN, {"batch": batch_id, "remote": remote_id}) is not None:
         return False
     tx.execute(
         update(batches)

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     Select,
     and_,
+    bindparam,
     case,
     delete,
     exists,
@@ -50,9 +51,12 @@ from claude_batch.ledger.store import Record
 # Late answers -------------------------------------------------------------------------------------
 
 
+_ANY_FORMER = select(former_members.c.request_seq).limit(1)
+
+
 def any_former(tx: Connection) -> bool:
     """Return whether any request has ever left a batch undecided. Usually none has."""
-    return tx.scalar(select(former_members.c.request_seq).limit(1)) is not None
+    return tx.scalar(_ANY_FORMER) is not None
 
 
 def remember_former(tx: Connection, left: Select[Any, Any, Any]) -> None:
@@ -272,16 +276,17 @@ def take_earlier_answers(tx: Connection, batch_id: int) -> int:
 # Unknown batches ----------------------------------------------------------------------------------
 
 
+_UNKNOWN = (
+    select(batches)
+    .join(lanes, lanes.c.id == batches.c.lane_id)
+    .where(batches.c.state == BatchState.UNKNOWN, lanes.c.workspace_id == bindparam("workspace"))
+    .order_by(batches.c.id)
+)
+
+
 def unknown_batches(tx: Connection, workspace_id: int) -> list[Record]:
     """Return the unknown batches of a workspace, oldest first."""
-    return list(
-        tx.execute(
-            select(batches)
-            .join(lanes, lanes.c.id == batches.c.lane_id)
-            .where(batches.c.state == BatchState.UNKNOWN, lanes.c.workspace_id == workspace_id)
-            .order_by(batches.c.id)
-        )
-    )
+    return list(tx.execute(_UNKNOWN, {"workspace": workspace_id}))
 
 
 def is_unknown(tx: Connection, batch_id: int) -> bool:

@@ -9,18 +9,32 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, case, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from claude_batch.core.states import BatchState
-from claude_batch.ledger.portable_sql import drop_meta, put_meta
+from claude_batch.ledger.portable_sql import drop_meta, meta_value, put_meta
 from claude_batch.ledger.schema import batches, credentials, lanes, meta, requests, runs, workspaces
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.uploaded_files import move_files
 
+_ROW = select(workspaces).where(workspaces.c.id == bindparam("id"))
+
 
 def workspace_row(tx: Connection, workspace_id: int) -> Record:
     """Return a workspace: base URL, name, epoch, halt and wait columns."""
-    return tx.execute(select(workspaces).where(workspaces.c.id == workspace_id)).one()
+    return tx.execute(_ROW, {"id": workspace_id}).one()
 
 
 def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
@@ -51,7 +65,7 @@ def present_workspace(tx: Connection, workspace_id: int) -> int:
     that no process drives.
     """
     while True:
-        value = tx.scalar(select(meta.c.value).where(meta.c.name == _merged(workspace_id)))
+        value = meta_value(tx, _merged(workspace_id))
         if value is None:
             return workspace_id
         workspace_id = int(value)
@@ -294,13 +308,16 @@ def accept_unexplained(tx: Connection, workspace_id: int) -> None:
         )
 
 
+_WAIT = (
+    update(workspaces)
+    .where(workspaces.c.id == bindparam("workspace"))
+    .values(wait_until=bindparam("until"), wait_reason=bindparam("reason"))
+)
+
+
 def wait_until(tx: Connection, workspace_id: int, until: float | None, reason: str | None) -> None:
     """Block uploads for a workspace until a time; None lifts the block."""
-    tx.execute(
-        update(workspaces)
-        .where(workspaces.c.id == workspace_id)
-        .values(wait_until=until, wait_reason=reason)
-    )
+    tx.execute(_WAIT, {"workspace": workspace_id, "until": until, "reason": reason})
 
 
 # The user's own limits ---------------------------------------------------------------------------
@@ -333,9 +350,14 @@ def declare_limits(tx: Connection, limits: Mapping[str, int | None]) -> None:
         )
 
 
+_LIMITS = select(meta.c.name, meta.c.value).where(
+    meta.c.name.in_([literal(name) for name in Limits._fields])
+)
+
+
 def limits_of(tx: Connection) -> Limits:
     """Return the ledger's limits."""
-    rows = tx.execute(select(meta.c.name, meta.c.value).where(meta.c.name.in_(Limits._fields)))
+    rows = tx.execute(_LIMITS)
     return Limits(**{name: int(value) or None for name, value in rows})
 
 
