@@ -71,6 +71,9 @@ Feature: Random histories keep the promises
       | forgets the answers to what is answered already   |
       | leaves the answers to what it does not know       |
       | asks live again what it may have forgotten |
+      | takes a forgotten turn for the first one                  |
+      | does not count the tools that it starts                   |
+      | gives the number of a forgotten sending again             |
       | sends a batch after its deadline                          |
       | sends live what a batch may have answered                 |
       | sees no budget but that of the actor                      |

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from sqlalchemy import Connection, and_, delete, select, true, update
+from sqlalchemy import Connection, and_, delete, select, update
 
-from claude_batch.core.states import FAILED, OPEN_AT_API, RequestState
+from claude_batch.core.states import FAILED, OPEN_AT_API, BatchState, RequestState
 from claude_batch.ledger import (
     batch_contents,
     budgets,
@@ -30,10 +30,11 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.retries import ON_ORDER
-from claude_batch.ledger.schema import batches, calls, requests, workspaces
+from claude_batch.ledger.schema import batches, calls, lanes, requests, workspaces
 from claude_batch.ledger.store import Ledger, next_stamp
 from claude_batch.lifecycle import (
     collection,
+    conversation_driver,
     leader_lock,
     live_driver,
     packer,
@@ -52,6 +53,8 @@ __all__ = ["MUTANTS"]
 
 LIVE, RESTORED, TALKS = "live calls", "restored copies", "conversations"
 AGAIN, EQUAL = "runs that are asked again", "equal requests"
+TALKS_RESTORED = "conversations in restored copies"
+AGAIN_RESTORED = "runs that are asked again in restored copies"
 
 
 def _hasty() -> AbstractContextManager[object]:
@@ -115,7 +118,17 @@ def _stubborn() -> Generator[None]:
 
 
 def _crowding() -> AbstractContextManager[object]:
-    return patch.object(batch_contents, "_SENDABLE", true())
+    packed = (
+        select(batches.c.id)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(batches.c.state == BatchState.PACKED, batches.c.refusal.is_(None))
+        .order_by(batches.c.id)
+    )
+
+    def next_packed(tx: Connection, workspace_id: int) -> int | None:
+        return tx.scalar(packed.where(lanes.c.workspace_id == workspace_id))
+
+    return patch.object(batch_contents, "next_packed", next_packed)
 
 
 def _careless() -> AbstractContextManager[object]:
@@ -216,6 +229,26 @@ def _unconvinced() -> AbstractContextManager[object]:
 
 def _ungrateful() -> AbstractContextManager[object]:
     return patch.object(retries, "give_known_answers", lambda *_: 0)
+
+
+# Conversations, and runs that are asked again, in restored copies -----------------------------
+
+
+@contextmanager
+def _confused() -> Generator[None]:
+    with (
+        patch.object(conversations, "note_forgotten_turn", lambda *_: None),
+        patch.object(conversations, "note_doubtful_turn", lambda *_: None),
+    ):
+        yield
+
+
+def _uncounting() -> AbstractContextManager[object]:
+    return patch.object(conversation_driver, "count_post", lambda _: 0)
+
+
+def _ambiguous() -> AbstractContextManager[object]:
+    return patch.object(transitions, "pass_over", lambda *_: None)
 
 
 # Deadlines, budgets and runs that are asked again ---------------------------------------------
@@ -334,6 +367,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "forgets the answers to what is answered already": Mutant(_unmindful, 10, family=RESTORED),
     "leaves the answers to what it does not know": Mutant(_xenophobic, 10, family=RESTORED),
     "asks live again what it may have forgotten": Mutant(_dauntless, 2, family=RESTORED),
+    "takes a forgotten turn for the first one": Mutant(_confused, 3, family=TALKS_RESTORED),
+    "does not count the tools that it starts": Mutant(_uncounting, 4, family=TALKS_RESTORED),
+    "gives the number of a forgotten sending again": Mutant(_ambiguous, 8, family=AGAIN_RESTORED),
     "sends a batch after its deadline": Mutant(_timeless, 7, family=AGAIN),
     "sends live what a batch may have answered": Mutant(_hurried, 4, family=AGAIN),
     "sees no budget but that of the actor": Mutant(_short_sighted, 3, family=AGAIN),
