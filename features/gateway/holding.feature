@@ -87,11 +87,11 @@ Feature: The gateway keeps a call alive until its batch has ended
 
   Scenario: The gateway ends while calls wait, and loses nothing
     Given a gateway over the sandbox with {"latency": 4, "hold": 1.5}
-    When the gateway ends after 2 seconds of these calls
-      | call | prompt | stream | after |
-      | A    | one    | no     |       |
-      | B    | two    | yes    |       |
-      | C    | three  | no     | 1.5   |
+    When the gateway ends once 3 of these calls wait
+      | call | prompt | stream | after   |
+      | A    | one    | no     |         |
+      | B    | two    | yes    |         |
+      | C    | three  | no     | 2 begun |
     Then the calls have ended with
       | call | status | end     | error     | retry-after | x-should-retry |
       | A    | 200    | aborted |           |             |                |

@@ -113,10 +113,13 @@ class RestoreVerdict(LiveVerdict):
         self._had_requests.setdefault(workspace, stored)
 
     def recovered(self) -> None:
-        """The ledger is said to be recovered, for all keys."""
-        if not self.is_whole:
-            self.is_whole = True
-            self._allowed = self.sent_cost()
+        """The ledger is said to be recovered, for all keys.
+
+        Also one that is recovered on order, although it is whole, may lose live calls, which may
+        have been paid for.
+        """
+        self.is_whole = True
+        self._allowed = self.sent_cost()
 
     def workspaces(self) -> int:
         return len(self.rows("SELECT id FROM workspaces"))

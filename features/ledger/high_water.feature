@@ -796,6 +796,33 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       """
     And the API has taken 1 batches, and processed no request twice
 
+  Scenario: A newer backup than the one whose recovery has not ended is behind, although that one came with its mark
+    Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
+    When a command runs: run actor.yaml asks.jsonl
+    And a command runs: ledger backup first.db
+    And the high-water marks are kept aside
+    Given the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml more.jsonl
+    And a command runs: ledger backup second.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: run actor.yaml more.jsonl
+    And a command's ledger is replaced by "first.db"
+    And the high-water marks are put back
+    And a command runs: ledger recover --even-if-whole
+    Then the command line exits with 3
+    When a command's ledger is replaced by "second.db"
+    And a command's ledger may send at once
+    And a command runs: run actor.yaml more.jsonl
+    Then the command line exits with 4 and says
+      """
+      ledger recover
+      """
+    And the API has taken 2 batches, and processed no request twice
+
   Scenario: A backup from within a recovery, restored together with its mark, finds what was sent after it
     Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
     And the API has the faults

@@ -191,7 +191,7 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
 
   Scenario: A call that times out cancels its request, if `on_timeout` is cancel
     Given an API that takes 3600 seconds for a batch
-    And a batch provider with {"max_wait": 3, "on_timeout": "cancel"}
+    And a batch provider with {"max_wait": 8, "on_timeout": "cancel"}
     When 1 prompts are asked at once
     Then every call fails with BatchTimeoutError
     And the API receives a cancellation of the batch

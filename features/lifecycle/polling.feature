@@ -28,7 +28,7 @@ Feature: Polling looks as often as it is worth
     When a run of 4 prompts is submitted
     And the results are read in order
     Then there are 4 results in the order of the prompts
-    And the API was called at least 6 times by GET /v1/messages/batches
+    And the API was called at least 5 times by GET /v1/messages/batches
 
   Scenario: Counts that move while a batch is in progress are not its end
     Given an API with {"latency": 1.5, "counts": "live"}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import groupby
@@ -154,7 +155,7 @@ async def call(url: str, row: dict[str, str], ended: Ended) -> None:
                 ended.status, ended.headers = response.status_code, dict(response.headers)
                 async for piece in response.aiter_raw():
                     ended.body += piece
-                    if row.get("reads") == "a part":
+                    if row.get("reads") == "a part" and ended.body.strip():
                         return
             ended.end = "whole"
         except httpx2.RemoteProtocolError:
@@ -163,22 +164,25 @@ async def call(url: str, row: dict[str, str], ended: Ended) -> None:
             ended.seconds = time.monotonic() - begun
 
 
-async def _came_to_be(context: Context, what: str) -> bool:
+async def _came_to_be(context: Context, what: str, ends: Iterable[Ended] = ()) -> bool:
     """Wait for what a table names, such as `3 held`; return False if it names no condition."""
     count, _, state = what.rpartition(" ")
+    if state == "begun":
+        await asyncio.to_thread(until, lambda: sum(bool(e.status) for e in ends) >= int(count))
     if state == "sent":
         await asyncio.to_thread(until, partial(is_sent, int(count or 1)))
     elif state == "held":
         gateway = context.gateway.gateway
         await asyncio.to_thread(until, lambda: len(gateway.calls) == int(count))
-    return state in ("sent", "held")
+    return state in ("begun", "sent", "held")
 
 
 async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended]:
     """Make the calls of a table; `after` and `leaves` say when a caller comes and goes away.
 
-    After seconds; once a call has ended (its name); once the API has a batch (`sent`), or some
-    requests in batches (`3 sent`); once so many calls wait at the gateway (`3 held`).
+    After seconds; once a call has ended (its name); once so many answers have begun, if only with a
+    sign of life (`2 begun`); once the API has a batch (`sent`), or some requests in batches
+    (`3 sent`); once so many calls wait at the gateway (`3 held`).
     """
     ends = {row["call"]: Ended() for row in rows}
     tasks: dict[str, asyncio.Task[None]] = {}
@@ -187,7 +191,7 @@ async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended
     async def came_to_be(what: str) -> bool:
         # Those who wait for the same see it at once: the first to leave may change it again.
         if what not in awaited or awaited[what].done():
-            awaited[what] = asyncio.create_task(_came_to_be(context, what))
+            awaited[what] = asyncio.create_task(_came_to_be(context, what, ends.values()))
         return await awaited[what]
 
     async def one(row: dict[str, str]) -> None:
@@ -225,12 +229,15 @@ def _(context: Context) -> None:
 
 
 @when("the gateway ends after {seconds:g} seconds of these calls")
-def _(context: Context, seconds: float) -> None:
+@when("the gateway ends once {count:d} of these calls wait")
+def _(context: Context, seconds: float = 0.0, count: int = 0) -> None:
     rows = [row.as_dict() for row in context.table]
 
     async def play() -> dict[str, Ended]:
         playing = asyncio.create_task(_play(context, rows))
         await asyncio.sleep(seconds)
+        if count:
+            await _came_to_be(context, f"{count} held")
         context.gateway_ended = await asyncio.to_thread(stop_timed, context)
         return await playing
 

@@ -230,7 +230,7 @@ def _(context: Context) -> None:
 
 @when("three batched clients of one process ask {count:d} prompts each at once")
 def _(context: Context, count: int) -> None:
-    settings = {**QUICK, "linger": 1.5}
+    settings = {**QUICK, "linger": 4}
     clients = [cb.client(**settings), cb.client_sync(**settings), cb.client(**settings)]
 
     async def ask() -> list[Any]:

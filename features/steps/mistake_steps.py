@@ -87,7 +87,7 @@ def _(context: Context, by: str, awaits: bool) -> dict[str, str]:
             answer = await inner.respond(prompt) if awaits else inner.respond_sync(prompt)
         return answer.text
 
-    @cb.tool(timeout=5)
+    @cb.tool(timeout=20)
     async def look(city: str) -> str:
         """Ask another actor."""
         return await ask()

@@ -634,7 +634,8 @@ def _(context: Context, requests: int, left: int, given: int, told: int, told_le
         )
         for name in ("requests", "input-tokens", "output-tokens")
     }
-    assert seen["requests"] == (requests, left), seen
+    # One comes back each second, and more than a second may pass.
+    assert seen["requests"][0] == requests and left <= seen["requests"][1] < left + 10, seen
     assert seen["output-tokens"] == (told, told_left), seen
     assert seen["input-tokens"][0] == given and given - 200 < seen["input-tokens"][1] < given, seen
     assert answer.headers["anthropic-ratelimit-requests-reset"].endswith("Z")

@@ -372,7 +372,7 @@ class Ledger:
         Every process that has the ledger open must open it again. This process calls `reopen` after
         the transaction has ended.
         """
-        put_meta(tx, "former_incarnations", " ".join(sorted(self.incarnations)))
+        self._note_former(tx, self.incarnation)
         put_meta(tx, "incarnation", new_incarnation())
 
     def add_incarnation(self, tx: Connection, incarnation: str) -> None:
@@ -381,8 +381,11 @@ class Ledger:
         This process calls `reopen` after the transaction has ended.
         """
         if incarnation not in self.incarnations:
-            former = self.incarnations - {self.incarnation} | {incarnation}
-            put_meta(tx, "former_incarnations", " ".join(sorted(former)))
+            self._note_former(tx, incarnation)
+
+    def _note_former(self, tx: Connection, incarnation: str) -> None:
+        former = (meta_value(tx, "former_incarnations") or "").split()
+        put_meta(tx, "former_incarnations", " ".join(sorted({*former, incarnation})))
 
     def has_moved(self, tx: Connection) -> bool:
         """Return whether another server holds the data than at the last call, and note it.

@@ -209,19 +209,23 @@ class _Recovery:
             # Without a mark, a copy of a file that was already behind may have been restored. A
             # server shows that by itself, and its next process may have no mark.
             anew = moved or (mark is None and not on_server(ledger.location))
-            if anew or not is_known_to_be_behind or not is_counted:
+            begins = anew or not is_known_to_be_behind or not is_counted
+            if begins:
                 # This ends with a new mark, which no longer shows what the other workspaces have
                 # forgotten. Those that are not behind after that were recovered before this one.
                 note_behind(tx, at, anew=anew)
-                if is_counted:
-                    # Without this count, the mark would not show that a copy restored during this
-                    # recovery is behind.
-                    count_post(tx)
-            posts = posts_of(tx)
             if mark is not None:
                 # A backup from before a recovery lacks the incarnation that the recovery gave the
                 # ledger.
                 ledger.add_incarnation(tx, mark.incarnation)
+            # A mark that does not show what was forgotten may be as old as a copy, or newly
+            # created. Another copy may have as many POSTs as it counts, or as it would count after
+            # one more, and would not be found to be behind. Only this ledger knows a new
+            # incarnation.
+            is_doubted = is_copy or (begins and is_counted)
+            if is_doubted:
+                ledger.renew_incarnation(tx)
+            posts = posts_of(tx)
             self._behind = recovered_batches.begin(tx, workspace_id, at)
             self._begins = self._behind == at
             self._leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
@@ -231,7 +235,9 @@ class _Recovery:
                 tx, workspace_id, now=self._ledger.now(), note="the ledger was restored"
             )
         ledger.reopen()
-        if is_counted:
+        if is_doubted:
+            self._high_water.renew(posts, at)
+        elif is_counted:
             self._high_water.raise_to(posts, at=at)
         self._collection = Collection(DriverContext.of(ledger, client, settings))
         self._prices = prices_of(settings.prices)
