@@ -214,16 +214,17 @@ class _Recovery:
                 # This ends with a new mark, which no longer shows what the other workspaces have
                 # forgotten. Those that are not behind after that were recovered before this one.
                 note_behind(tx, at, anew=anew)
-            if mark is not None:
-                # A backup from before a recovery lacks the incarnation that the recovery gave the
-                # ledger.
-                ledger.add_incarnation(tx, mark.incarnation)
             # A mark that does not show what was forgotten may be as old as a copy, or newly
-            # created. Another copy may have as many POSTs as it counts, or as it would count after
-            # one more, and would not be found to be behind. Only this ledger knows a new
-            # incarnation.
+            # created.
             is_doubted = is_copy or (begins and is_counted)
-            if is_doubted:
+            # A backup from before a recovery lacks the incarnation that the recovery gave the
+            # ledger.
+            is_older = mark is not None and mark.incarnation not in ledger.incarnations
+            if mark is not None and is_older:
+                ledger.add_incarnation(tx, mark.incarnation)
+            if is_doubted or is_older:
+                # Otherwise the mark would count under an incarnation of other copies, too. One that
+                # has as many POSTs would not be found to be behind.
                 ledger.renew_incarnation(tx)
             posts = posts_of(tx)
             self._behind = recovered_batches.begin(tx, workspace_id, at)
