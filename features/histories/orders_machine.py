@@ -89,6 +89,8 @@ class OrdersVerdict(LiveVerdict):
         self._live_bills: list[tuple[str, str, int]] = []
         self._again: set[tuple[str, int]] = set()
         """Sendings after which the user ordered to send again what had failed."""
+        self._late: set[str] = set()
+        """Requests that may have expired unsent, by the deadline that their run had."""
 
     # Orders --------------------------------------------------------------------------------
 
@@ -127,16 +129,17 @@ class OrdersVerdict(LiveVerdict):
 
     def intended(self) -> None:
         super().intended()
-        now = self._api.clock.time()
         for row in self.rows(
-            "SELECT b.id AS batch, b.day, u.id, u.actor, u.deadline, u.past_margin, "
+            "SELECT b.id AS batch, b.day, b.intended, u.id, u.actor, u.deadline, u.past_margin, "
             "u.deadline_closed FROM batches b JOIN batch_runs m ON m.batch_id = b.id JOIN runs u "
             "ON u.id = m.run_id WHERE b.state = 'submitting' AND b.armed IS NULL"
         ):
+            # Another process may have died after its intent, long ago.
+            now = row["intended"]
             is_due = row["deadline"] is not None and row["deadline_closed"] is None
             if row["past_margin"] is not None or (is_due and now > row["deadline"]):
                 self._say(f"{row['id']} goes into a batch {now - row['deadline']} s after its time")
-            if row["day"] not in (now // DAY, (now - 60.0) // DAY):
+            if row["day"] != now // DAY:
                 self._say(f"batch {row['batch']} is sent, and counts on the day {row['day']}")
             self._judge_counted(row["id"], row["actor"], row["day"])
 
@@ -308,7 +311,10 @@ class OrdersVerdict(LiveVerdict):
             "AND u.past_margin IS NOT NULL AND u.fallback = 'none'",
             request,
         )
-        return bool(late)
+        if late:
+            self._late.add(request)
+        # A retry of other requests takes the deadline from their run, and this one stays expired.
+        return request in self._late
 
 
 class OrdersMachine(LiveMachine):

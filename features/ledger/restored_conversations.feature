@@ -149,6 +149,7 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
       """
     And a command runs: advance
     Then the file "journeys.txt" has 1 lines
+    And the high-water mark has the API's time
     When the API has no faults any more
     And a command's ledger is replaced by "copy.db"
     And a command waits 0.2 seconds

@@ -21,7 +21,7 @@ from filelock import FileLock
 from sqlalchemy import insert, update
 
 from claude_batch.core.errors import LedgerError
-from claude_batch.ledger.high_water import HighWater, count_post
+from claude_batch.ledger.high_water import HighWater, count_post, read_mark
 from claude_batch.ledger.schema import params, workspaces
 from claude_batch.ledger.store import Ledger
 
@@ -142,6 +142,13 @@ def _(context: Context, what: str) -> None:
         else:
             assert what == "overwritten", what
             mark.write_text("a letter")
+
+
+@then("the high-water mark has the API's time")
+def _(context: Context) -> None:
+    # The machine's clock may be set later, and then does not tell how long ago that was.
+    [mark] = map(read_mark, marks())
+    assert mark is not None and mark.at is not None, mark
 
 
 @then("of two copies that count a POST at the same moment the second is refused")

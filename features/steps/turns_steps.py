@@ -485,7 +485,9 @@ def _continuing(context: Context) -> tuple[Engine, Leader]:
 @then("a driver starts its tool only once it has found the retried conversation")
 def _(context: Context) -> None:
     engine, leader = _continuing(context)
-    driver = Conversations(engine.ledger, engine.workbench, lambda: None)
+    driver = Conversations(
+        engine.ledger, engine.workbench, lambda: None, server_now=engine.ledger.now
+    )
     workspace = leader.workspace_id
     engine.workbench.most_running = 0
     driver.look(workspace, leader, patient=False)
@@ -506,7 +508,10 @@ def _(context: Context) -> None:
 def _(context: Context) -> None:
     engine, leader = _continuing(context)
     ledger, workspace = engine.ledger, leader.workspace_id
-    first, other = (Conversations(ledger, engine.workbench, lambda: None) for _ in range(2))
+    first, other = (
+        Conversations(ledger, engine.workbench, lambda: None, server_now=ledger.now)
+        for _ in range(2)
+    )
     first.look(workspace, leader, starting=False)
     assert other.look(workspace, None) and other.running == 1
     first.look(workspace, leader)

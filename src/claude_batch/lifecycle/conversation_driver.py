@@ -103,9 +103,20 @@ _Ends = list[tuple[Record, End]]
 class Conversations:
     """The conversations of one workspace, driven from each turn to the next."""
 
-    def __init__(self, ledger: Ledger, workbench: Workbench, wake: Callable[[], None]) -> None:
-        """Set up the driver; ``wake`` is called on the tool's own thread when a tool has ended."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        workbench: Workbench,
+        wake: Callable[[], None],
+        *,
+        server_now: Callable[[], float],
+    ) -> None:
+        """Set up the driver; ``wake`` is called on the tool's own thread when a tool has ended.
+
+        ``server_now`` returns the API's time.
+        """
         self._ledger = ledger
+        self._server_now = server_now
         self._workbench = workbench
         self._process = workbench.process
         self._high_water = HighWater(ledger)
@@ -377,7 +388,8 @@ class Conversations:
                         standing.state = "elsewhere"
                 if any(self._runs_once(call, use) for call, use in started):
                     number = count_post(tx)
-            is_counted = not number or self._high_water.raise_to(number, sending=True)
+            at = self._server_now()
+            is_counted = not number or self._high_water.raise_to(number, sending=True, at=at)
         except BaseException:
             self._start_later(chosen, started)
             raise
@@ -385,7 +397,7 @@ class Conversations:
             self._start_later(chosen, started)
             _log.warning("no tool was started, because another copy of this ledger was used")
             with self._ledger.write(leader) as tx:
-                note_behind(tx, self._ledger.now())
+                note_behind(tx, at)
             return
         reach(CrashPoint.AFTER_TOOL_STARTED)
         self._not_begun -= {call for call, _, _ in chosen}
@@ -586,10 +598,14 @@ class ConversationLoop:
         workbench: Workbench | None,
         *,
         workspace: Callable[[], int],
+        server_now: Callable[[], float],
         stopping: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
-        """Set up with the tools in ``workbench``; ``changed`` is called after each look."""
+        """Set up with the tools in ``workbench``; ``changed`` is called after each look.
+
+        ``server_now`` returns the API's time.
+        """
         self._workbench = workbench or Workbench()
         self._workspace = workspace
         self._stopping = stopping
@@ -597,7 +613,9 @@ class ConversationLoop:
         self._wake = asyncio.Event()
         self._has_left = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._conversations = Conversations(ledger, self._workbench, self._tool_has_ended)
+        self._conversations = Conversations(
+            ledger, self._workbench, self._tool_has_ended, server_now=server_now
+        )
         self._conversations.judges.is_stopping = stopping
 
     def wake(self) -> None:
