@@ -12,6 +12,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     FromClause,
+    String,
     bindparam,
     delete,
     func,
@@ -69,7 +70,7 @@ def meta_number(tx: Connection, name: str) -> int:
     return int(meta_value(tx, name) or 0)
 
 
-_VALUE = bindparam("value")
+_VALUE = bindparam("value", type_=String)
 _PUT_META = (
     upsert(meta)
     .values(name=bindparam("name"), value=_VALUE)
