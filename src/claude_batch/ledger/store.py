@@ -277,6 +277,9 @@ class Ledger:
             if driver.execute(_FACTS).fetchall() != self._expected:
                 facts = connection.execute(select(meta))
                 self._check_place({row.name: row.value for row in facts})
+                if leader is not None and not anywhere:
+                    # A server that has forgotten that this process began a recovery.
+                    self.check_server(connection)
                 raise self._changed("migrated or recovered", "written")
             if leader is not None:
                 # First, because a server that has forgotten the leader has another epoch, too.
