@@ -529,7 +529,7 @@ Feature: A ledger on PostgreSQL
 
   Scenario Outline: A call is taken over although the COMMIT of an earlier take-over had no answer: <fault>
     Given a proxy before the PostgreSQL server
-    And an API
+    And an API that takes 2 seconds for a batch
     And a batch provider
     When "hello" is asked in the background
     Then in the ledger the states of the batches come to be ["in_progress"]
