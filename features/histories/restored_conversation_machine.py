@@ -132,10 +132,10 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
         self, row: Row, last: Sent, counts: tuple[int, int, int]
     ) -> list[tuple[str, str | None]]:
         ends = super()._ends(row, last, counts)
-        if row["stopped"] != "turns_forgotten":
+        if row["stopped"] != "turns_forgotten" or not self._is_doubtful(row):
             return ends
         if row["state"] == "stopped":
-            return [*ends, ("stopped", "turns_forgotten")] if self._is_doubtful(row) else ends
+            return [*ends, ("stopped", "turns_forgotten")]
         # It is kept with an answer that ends the conversation, and then means nothing.
         return [(state, why if state == "stopped" else "turns_forgotten") for state, why in ends]
 
