@@ -169,7 +169,7 @@ async def _came_to_be(context: Context, what: str, ends: Iterable[Ended] = ()) -
     count, _, state = what.rpartition(" ")
     if state == "begun":
         await asyncio.to_thread(until, lambda: sum(bool(e.status) for e in ends) >= int(count))
-    if state == "sent":
+    elif state == "sent":
         await asyncio.to_thread(until, partial(is_sent, int(count or 1)))
     elif state == "held":
         gateway = context.gateway.gateway

@@ -146,7 +146,7 @@ def _(context: Context, what: str) -> None:
 
 @then("the high-water mark has the API's time")
 def _(context: Context) -> None:
-    # The machine's clock may be set later, and then does not tell how long ago that was.
+    # The time of the machine does not tell how long ago that was, if its clock is set meanwhile.
     [mark] = map(read_mark, marks())
     assert mark is not None and mark.at is not None, mark
 

@@ -173,11 +173,11 @@ def queued_primers(tx: Connection, lane_id: int, alone: str = "") -> list[tuple[
 
 _OF_LANE = and_(_QUEUED, requests.c.live.is_(None), requests.c.lane_id == bindparam("lane"))
 _OF_ALONE = and_(*_PACKABLE, bindparam("alone") == ALONE)
+# Not joined to the runs, which would look one up for each request.
 _QUEUE_TOTALS = select(
     func.count(),
     func.coalesce(func.sum(requests.c.size), 0),
     func.coalesce(func.max(requests.c.seq), 0),
-    # Not joined to the runs, which would look one up for each request.
 ).where(_OF_LANE, requests.c.run_id.in_(select(runs.c.id).where(_OF_ALONE)))
 _POLICIES = select(runs).where(
     _OF_ALONE,

@@ -84,10 +84,8 @@ def mark_armed(tx: Connection, batch_id: int, now: float) -> None:
     )
 
 
-_other, _mine, _here, _there = (
-    *(batches.alias(name) for name in ("other", "mine")),
-    *(lanes.alias(name) for name in ("here", "there")),
-)
+_other, _mine = batches.alias("other"), batches.alias("mine")
+_here, _there = lanes.alias("here"), lanes.alias("there")
 _TAKEN = (
     select(_other.c.id)
     .join(_there, _there.c.id == _other.c.lane_id)

@@ -192,7 +192,7 @@ class Driver:
             ledger,
             workbench,
             workspace=lambda: self.workspace_id,
-            server_now=lambda: self._client.server_now(),
+            server_now=client.server_now,
             stopping=lambda: self._stopping,
             changed=self._turns_changed,
         )

@@ -209,22 +209,21 @@ class _Recovery:
             # Without a mark, a copy of a file that was already behind may have been restored. A
             # server shows that by itself, and its next process may have no mark.
             anew = moved or (mark is None and not on_server(ledger.location))
-            begins = anew or not is_known_to_be_behind or not is_counted
-            if begins:
+            is_first = anew or not is_known_to_be_behind or not is_counted
+            if is_first:
                 # This ends with a new mark, which no longer shows what the other workspaces have
                 # forgotten. Those that are not behind after that were recovered before this one.
                 note_behind(tx, at, anew=anew)
-            # A mark that does not show what was forgotten may be as old as a copy, or newly
-            # created.
-            is_doubted = is_copy or (begins and is_counted)
-            # A backup from before a recovery lacks the incarnation that the recovery gave the
-            # ledger.
+            # A mark that does not show what was forgotten may be as old as a copy, or new.
+            is_doubted = is_copy or (is_first and is_counted)
             is_older = mark is not None and mark.incarnation not in ledger.incarnations
-            if mark is not None and is_older:
+            if mark is not None:
+                # A backup from before a recovery lacks the incarnation that the recovery gave the
+                # ledger.
                 ledger.add_incarnation(tx, mark.incarnation)
             if is_doubted or is_older:
-                # Otherwise the mark would count under an incarnation of other copies, too. One that
-                # has as many POSTs would not be found to be behind.
+                # Other copies have this incarnation, too. One with as many POSTs as a mark of this
+                # recovery counts would not be found to be behind.
                 ledger.renew_incarnation(tx)
             posts = posts_of(tx)
             self._behind = recovered_batches.begin(tx, workspace_id, at)
