@@ -65,6 +65,8 @@ class RestoreVerdict(LiveVerdict):
         """Whether something was stored in a workspace when it was recovered, by workspace.
 
         If not, the answers to what was forgotten are only reported."""
+        self._reported: set[str] = set()
+        """Batches that were only reported. No later recovery looks so far back."""
         self._allowed: int | None = 0
         """What was accounted for when the ledger was whole again, which no budget can prevent. None
         if it is not known yet."""
@@ -111,6 +113,9 @@ class RestoreVerdict(LiveVerdict):
         named = "SELECT name FROM workspaces w JOIN lanes l ON l.workspace_id = w.id"
         stored = workspace in {row["name"] for row in self.rows(named)}
         self._had_requests.setdefault(workspace, stored)
+        if not self._had_requests[workspace]:
+            there = [remote.id for remote in self.forgotten() if remote.workspace == workspace]
+            self._reported.update(there)
 
     def recovered(self) -> None:
         """The ledger is said to be recovered, for all keys.
@@ -183,7 +188,8 @@ class RestoreVerdict(LiveVerdict):
             is_readable = not remote.deleted and self._had_requests.get(remote.workspace)
             # One that was given after the copy, and that no mark has, names nobody's ledger.
             is_ours = any(parts[1] in known for parts in map(parse_custom_id, remote.ids) if parts)
-            if requests & self._strangers and is_readable and is_ours:
+            is_expected = is_readable and is_ours and remote.id not in self._reported
+            if requests & self._strangers and is_expected:
                 self._say(f"{remote.id} was not found, which answers {requests}")
         super().conclude()
 

@@ -111,6 +111,31 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has taken 2 batches, and processed no request twice
 
+  Scenario: A failure beside answers to what the backup does not know is sent again
+    Given a command's file "busy.jsonl"
+      """
+      {"id": "one", "prompt": "Busy [[sandbox:errored:overloaded_error:once]]"}
+      """
+    When a command runs: submit actor.yaml busy.jsonl -o out.jsonl --budget 0.00001
+    Then the command line exits with 3
+    When a command runs: budget RUN 1
+    And a command runs: ledger backup copy.db
+    And a command runs: submit actor.yaml more.jsonl
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      was adopted, with 1 request of this ledger
+      has the answers to 1 request that this ledger does not have
+      """
+    When a command runs: resume
+    Then the command line exits with 0 and says
+      """
+      1 succeeded
+      """
+    And the API has been paid 2 times, never twice for the same
+
   Scenario: The budget of a day counts the answers to what the backup does not know
     When a command runs: run actor.yaml asks.jsonl --daily-budget 1
     And a command runs: ledger backup copy.db

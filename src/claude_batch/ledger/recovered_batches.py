@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -116,7 +118,8 @@ def adopt_forgotten(
     costs: Mapping[str, int | None],
     *,
     answered: Mapping[str, bool],
-    counts: str,
+    outcomes: Mapping[str, str],
+    counts: Mapping[str, int],
     created: float,
     ended: float,
 ) -> Claim | None:
@@ -129,7 +132,8 @@ def adopt_forgotten(
     later turn than the ledger has does not go on from it. ``costs`` are those of the answers that
     were billed, None for an unknown one; what requests that are not in the ledger have cost is
     charged to the day of the batch. ``answered``: the ids of the requests that succeeded, and
-    whether their answers ask for another turn.
+    whether their answers ask for another turn. ``counts`` are the API's, by outcome; those of
+    requests that are not in the ledger, whose ``outcomes`` are known, are not stored.
     Returns None if the workspace has no lane, and so no request.
     """
     lane_id = tx.scalar(
@@ -159,7 +163,6 @@ def adopt_forgotten(
             day=int(created // charges.DAY),
             submitted=created,
             ended=ended,
-            counts=counts,
             note="found at the API by `claude-batch ledger recover`",
         )
     )
@@ -178,14 +181,22 @@ def adopt_forgotten(
         recount(tx, source)
     recount(tx, batch_id)
     known = len(waiting) + len(others)
+    strange = sendings.keys() - waiting.keys() - others.keys()
+    # Otherwise their successes would be missing, and any failure could be one of them.
+    own = Counter(counts)
+    own.subtract(outcomes[identifier] for identifier in strange)
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
-        .values(state=BatchState.ENDED, request_count=known)
+        .values(
+            state=BatchState.ENDED,
+            request_count=known,
+            counts=json.dumps({outcome: max(0, count) for outcome, count in own.items()}),
+        )
     )
     charges.reserve(tx, batch_id)
-    strange = costs.keys() - waiting.keys() - others.keys()
-    charges.keep_strange(tx, batch_id, [costs[identifier] for identifier in strange])
+    billed = strange & costs.keys()
+    charges.keep_strange(tx, batch_id, [costs[identifier] for identifier in billed])
     return Claim(batch_id, known, len(sendings) - known)
 
 

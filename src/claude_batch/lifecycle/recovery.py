@@ -105,6 +105,7 @@ class _Lines(msgspec.Struct):
     """The lines of one batch's results, as far as they are the ledger's, by request id."""
 
     sendings: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    outcomes: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     costs: dict[str, int | None] = msgspec.field(default_factory=dict[str, "int | None"])
     """Nano-dollars of the answers that were billed, None for an unknown price."""
     answered: dict[str, bool] = msgspec.field(default_factory=dict[str, bool])
@@ -411,6 +412,7 @@ class _Recovery:
                     parts = parse_custom_id(line.custom_id)
                     if parts is not None and self._is_ours(parts[0], parts[1]):
                         found.sendings[parts[0]] = parts[2]
+                        found.outcomes[parts[0]] = line.outcome
                         row = result_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
                         if line.outcome == "succeeded":
                             found.answered[parts[0]] = row.disposition in _ASKING
@@ -439,7 +441,7 @@ class _Recovery:
     async def _adopt(self, remote: RemoteBatch, lines: _Lines) -> None:
         now = self._ledger.now()
         created, ended = remote.created or now, remote.ended or now
-        counts = json.dumps(msgspec.to_builtins(remote.counts))
+        counts: dict[str, int] = msgspec.to_builtins(remote.counts)
         with self._ledger.write(self._leader) as tx:
             owner = recovered_batches.unknown_owner(tx, lines.sendings)
             if owner is not None:
@@ -447,7 +449,7 @@ class _Recovery:
                 unknown_batches.adopt(
                     tx, owner, remote.id, how="proved", submitted=created, now=now
                 )
-                collected_batches.mark_ended(tx, [(owner, counts, ended)])
+                collected_batches.mark_ended(tx, [(owner, json.dumps(counts), ended)])
                 claim = recovered_batches.Claim(owner, len(lines.sendings), 0)
             else:
                 claim = recovered_batches.adopt_forgotten(
@@ -457,6 +459,7 @@ class _Recovery:
                     lines.sendings,
                     lines.costs,
                     answered=lines.answered,
+                    outcomes=lines.outcomes,
                     counts=counts,
                     created=created,
                     ended=ended,
