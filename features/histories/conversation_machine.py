@@ -415,6 +415,7 @@ class ConversationMachine(LiveMachine):
         with self.process.ledger.write() as tx:
             cancel_run(tx, run_id, self.clock.time())
         self.verdict.cancelled_runs.add(run_id)
+        self.verdict.note_cancelled()
         self._converse()
         if again:
             self._retry(run_id, FAILED)

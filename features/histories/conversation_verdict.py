@@ -315,12 +315,15 @@ class ConversationVerdict(LiveVerdict):
 
     # In the end ----------------------------------------------------------------------------
 
-    def check(self) -> None:
+    def note_cancelled(self) -> None:
         cancelled = self.rows(
             "SELECT r.id FROM requests r JOIN runs u ON u.id = r.run_id "
             "WHERE r.cancelled OR u.cancelled IS NOT NULL"
         )
         self._ever_cancelled.update(row["id"] for row in cancelled)
+
+    def check(self) -> None:
+        self.note_cancelled()
         self._check_judged()
         super().check()
 

@@ -140,9 +140,11 @@ class RestoreVerdict(LiveVerdict):
 
     def _create(self, ids: list[str]) -> None:
         super()._create(ids)
+        # The copy may have a batch of another workspace in this state.
         behind = self.rows(
-            "SELECT w.id FROM workspaces w JOIN lanes l ON l.workspace_id = w.id JOIN batches b "
-            "ON b.lane_id = l.id WHERE b.state = 'submitting' AND w.behind IS NOT NULL"
+            "SELECT w.id FROM workspaces w JOIN lanes l ON l.workspace_id = w.id JOIN requests r "
+            "ON r.lane_id = l.id WHERE r.id = ? AND w.behind IS NOT NULL",
+            ids[0][:32],
         )
         if behind:
             self._say(f"{ids} were sent before the ledger was recovered")

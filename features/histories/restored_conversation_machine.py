@@ -47,9 +47,13 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
         self._found: defaultdict[str, set[int]] = defaultdict(set)
         """Those of the turn that the ledger has, of which it had forgotten that they were sent."""
 
+        self._twins: dict[tuple[str, int], Sent] = {}
+        """What was sent under the number of one that the ledger has, from another restored copy."""
+
     def restore(self, known: dict[str, Any]) -> None:
         super().restore(known)
         self._later = {}
+        self._twins = {}
         for row in self.rows(
             "SELECT r.id, p.body FROM requests r JOIN params p ON p.request_seq = r.seq "
             "JOIN runs u ON u.id = r.run_id WHERE u.stored IS NOT NULL"
@@ -65,7 +69,9 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
         for sending, turn in self._turns[request].items():
             if turn.sent.params == present:
                 # A copy of before another restored one may have another answer of this number.
-                if sending not in self._sent[request]:
+                if sending in self._sent[request]:
+                    self._twins[request, sending] = turn.sent
+                else:
                     self._found[request].add(sending)
                     self._sent[request][sending] = turn.sent
             elif len(turn.sent.params["messages"]) >= length:
@@ -86,6 +92,8 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
                 request, _, sending = parts
                 sent = self._sent[request][sending]
                 self._turns[request][sending] = _Turn(sent, list(self._chain[request]))
+                # A forgotten sending may have had this number, in another incarnation.
+                self._later.get(request, {}).pop(sending, None)
 
     def _is_accounted(self, request: str, sending: int, remote: Remote) -> bool:
         if sending not in self._later.get(request, {}):
@@ -97,7 +105,11 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
         return remote.outcomes.get(identifier) not in (None, "succeeded")
 
     def _conclude_one(self, row: Row) -> None:
-        turn = self._later.get(row["id"], {}).get(row["answered_by"])
+        request, sending = row["id"], row["answered_by"]
+        twin = self._twins.get((request, sending))
+        if twin is not None and row["raw"] and _content(row) == twin.message["content"]:
+            self._sent[request][sending] = twin
+        turn = self._later.get(request, {}).get(sending)
         if turn is None:
             super()._conclude_one(row)
         else:
@@ -114,7 +126,7 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
             self._say(f"{request} has turns, rejected answers and cost {found}, not {wanted}")
         if row["state"] not in ("succeeded", "stopped", "refused"):
             return
-        content = _json(row["raw"])["result"].get("message", {}).get("content")
+        content = _content(row)
         if content != turn.sent.message["content"]:
             self._say(f"{request} is answered {content} by {row['answered_by']}, {turn.sent}")
             return
@@ -204,6 +216,10 @@ class RestoredConversationMachine(RestoreMachine, ConversationMachine):
             assert isinstance(parked, ConversationProcess)
             parked.finder.offer()
         super()._finish()
+
+
+def _content(row: Row) -> object:
+    return _json(row["raw"])["result"].get("message", {}).get("content")
 
 
 def _json(body: bytes) -> dict[str, Any]:

@@ -42,6 +42,82 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
       | goes on | no | turns_forgotten |
     And the API has been paid 2 times, never twice for the same
 
+  Scenario: A later turn that has failed is not passed over before the first one is found
+    Given a command's file "asks.jsonl"
+      """
+      {"id": "goes on", "prompt": "Search more [[sandbox:pause:2]]"}
+      """
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And the API has the faults
+      """
+      {"requests": [{"contains": "Search", "outcome": "errored", "error": {"type": "overloaded_error"}}]}
+      """
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command's ledger is replaced by "copy.db"
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1], "action": {"type": "error", "status": 404}}]}
+      """
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      its results cannot be read
+      a batch before it, which is not known yet, may hold earlier turns
+      """
+    When a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line has written to "out.jsonl"
+      | id      | ok | says            |
+      | goes on | no | turns_forgotten |
+    And the API has been paid 2 times, never twice for the same
+
+  Scenario: No turn follows from an answer after a failure of which it is not known what it answers
+    Given a command's file "asks.jsonl"
+      """
+      {"id": "goes on", "prompt": "Search more [[sandbox:pause:2]]"}
+      """
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And the API has the faults
+      """
+      {"requests": [{"contains": "Search", "outcome": "errored", "error": {"type": "overloaded_error"}}]}
+      """
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command's ledger is replaced by "copy.db"
+    And somebody deletes the oldest batch at the API
+    And the API has no faults any more
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line has written to "out.jsonl"
+      | id      | ok | says            |
+      | goes on | no | turns_forgotten |
+    And the API has been paid 2 times, never twice for the same
+
   Scenario: No turn follows from an answer of which it is not known what it answers
     Given a command's file "asks.jsonl"
       """
@@ -94,6 +170,34 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
       its requests were sent before in msgbatch_
       """
     When a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written to "out.jsonl"
+      | id  | ok  | says                 |
+      | one | yes | Still searching (1). |
+    And the API has been paid 2 times, never twice for the same
+
+  Scenario: An answer that another line hides is not passed over
+    Given a server that means harm, before an API
+    And it gives the results of every batch but the first with an error nested once
+    And a command's file "asks.jsonl"
+      """
+      {"id": "one", "prompt": "Search [[sandbox:pause:1]]"}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And a command's ledger is replaced by "copy.db"
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      1 of its successes are missing
+      """
+    When the server means no harm any more
+    And a command runs: ledger recover
     Then the command line exits with 0
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.outcome import Disposition
-from claude_batch.core.states import RequestState, Stop
+from claude_batch.core.states import FAILED, RequestState, Stop
 from claude_batch.ledger import transitions
 from claude_batch.ledger.portable_sql import count_rows, upsert
 from claude_batch.ledger.schema import (
@@ -279,6 +279,21 @@ def note_doubtful_turn(tx: Connection, seq: int) -> None:
     It can end the conversation, but no further turn can follow from it.
     """
     _note_stop(tx, seq, {"stopped": Stop.TURNS_FORGOTTEN})
+
+
+def forget_doubts(tx: Connection, workspace_id: int) -> None:
+    """Let conversations be continued that wait, or have failed: their next turn is known.
+
+    A recovery notes a doubt where a later turn may have failed, and ends with this.
+    """
+    waiting = select(requests.c.seq).where(
+        requests.c.lane_id.in_(select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)),
+        requests.c.state.in_((RequestState.QUEUED, *FAILED)),
+    )
+    doubtful = and_(
+        conversations.c.stopped == Stop.TURNS_FORGOTTEN, conversations.c.request_seq.in_(waiting)
+    )
+    tx.execute(update(conversations).where(doubtful).values(stopped=None))
 
 
 def begin_anew(tx: Connection, which: Any) -> None:

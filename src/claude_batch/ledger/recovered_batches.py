@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, case, func, insert, or_, select, update
 
-from claude_batch.core.states import AT_API, BatchState, RequestState
+from claude_batch.core.states import AT_API, FAILED, BatchState, RequestState
 from claude_batch.ledger import charges, conversations, transitions
 from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.high_water import Mark, count_post
@@ -208,7 +208,8 @@ class _Members(NamedTuple):
     conversing: list[int]
     """Those of them whose answer is to a later turn than the ledger has."""
     doubtful: list[int]
-    """Conversations whose answer may be to a later turn than the ledger has."""
+    """Conversations whose answer may be to a later turn than the ledger has; or one that is found
+    later, because what has failed here may have been of a later turn too."""
     others: dict[str, int]
     sources: set[int]
     """Batches that lose some of their requests to it."""
@@ -238,7 +239,9 @@ def _sorted_out(
         mine[row.id] = row.seq
         if conversing:
             found.conversing.append(row.seq)
-        elif is_answered and _may_be_later(row, sending, answered[row.id]):
+        elif _may_be_later(row, sending, answered.get(row.id)) and (
+            is_answered or row.id in found.waiting or row.state in FAILED
+        ):
             found.doubtful.append(row.seq)
         if waits and row.batch_id is not None:
             found.sources.add(row.batch_id)
@@ -285,16 +288,16 @@ def _standings(tx: Connection, ids: Iterable[str]) -> Iterator[Any]:
         yield from tx.execute(query.where(requests.c.id.in_(some))).all()
 
 
-def _may_be_later(row: Any, sending: int, asks: bool) -> bool:
+def _may_be_later(row: Any, sending: int, asks: bool | None) -> bool:
     """Return whether a sending may be of a later turn than the ledger has of a conversation.
 
     The sendings before it are unknown, so one of them may have been answered. ``asks``: its answer
-    asks for another turn.
+    asks for another turn; None if it has failed, and so tells nothing.
     """
-    takes_turns = asks or row.may_take_turns or row.state == RequestState.CONTINUING
+    takes_turns = asks is not False or row.may_take_turns or row.state == RequestState.CONTINUING
     if not row.converses or not takes_turns:
         return False
-    if row.waits or row.state == RequestState.CONTINUING:
+    if row.waits or row.state in (RequestState.CONTINUING, *FAILED):
         return bool(sending > row.last + 1)
     return bool((row.is_unknown or row.state == RequestState.LOST) and sending > row.last)
 
@@ -314,14 +317,11 @@ def earlier_sendings(
     """Return what has to be known before a batch with these sendings of requests is adopted.
 
     Of a request that was sent again, the earlier sending has ended, and decides what the later one
-    was. ``answered`` is as in `adopt_forgotten`.
+    was, also if that has failed. ``answered`` is as in `adopt_forgotten`.
     """
     rows = [(row, sendings[row.id]) for row in _standings(tx, sendings)]
     held = {row.remote_id for row, sending in rows if row.is_at_api and sending > row.last}
-    doubtful = (
-        row.id in answered and _may_be_later(row, sending, answered[row.id])
-        for row, sending in rows
-    )
+    doubtful = (_may_be_later(row, sending, answered.get(row.id)) for row, sending in rows)
     return Earlier(sorted(held), any(doubtful))
 
 

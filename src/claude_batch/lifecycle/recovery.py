@@ -381,6 +381,11 @@ class _Recovery:
         if missing > 0 or not lines.sendings:
             self.found.open[remote.id] = f"{missing} of its results are missing"
             return
+        # Such a line hides an answer, from which a conversation may have gone on.
+        hidden = counts.succeeded - len(lines.answered)
+        if hidden > 0:
+            self.found.open[remote.id] = f"{hidden} of its successes are missing"
+            return
         reason = "" if force else self._waits_for(lines)
         if reason:
             self.found.open[remote.id] = reason
@@ -412,7 +417,8 @@ class _Recovery:
                     parts = parse_custom_id(line.custom_id)
                     if parts is not None and self._is_ours(parts[0], parts[1]):
                         found.sendings[parts[0]] = parts[2]
-                        found.outcomes[parts[0]] = line.outcome
+                        if found.outcomes.get(parts[0]) != "succeeded":
+                            found.outcomes[parts[0]] = line.outcome
                         row = result_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
                         if line.outcome == "succeeded":
                             found.answered[parts[0]] = row.disposition in _ASKING
@@ -500,6 +506,7 @@ class _Recovery:
                 self.found.lost = live_calls.forgotten(
                     tx, self._leader.workspace_id, self._ledger.now()
                 )
+            conversations.forget_doubts(tx, self._leader.workspace_id)
             posts = recovered_batches.end(tx, self._leader.workspace_id, mark)
             if (
                 workspaces.workspace_row(tx, self._leader.workspace_id).halt_reason
