@@ -61,6 +61,11 @@ class RestoreVerdict(LiveVerdict):
         """Requests that were stored after the copy was made, and sent."""
         self._ever_strangers: set[str] = set()
         """Those of all copies so far, of which a later copy does not know that it lacks them."""
+        self._canceled_before: set[str] = set()
+        """The requests that were canceled when the copy was made."""
+        self._given_up: set[str] = set()
+        """Those that were cancelled since, before the ledger could know that they had been asked
+        live."""
         self._had_requests: dict[str, bool] = {}
         """Whether something was stored in a workspace when it was recovered, by workspace.
 
@@ -95,6 +100,7 @@ class RestoreVerdict(LiveVerdict):
             self.ordered.update((request, n) for n, remote in sent.items() if remote.deleted)
         stored = {row["id"] for row in self.rows("SELECT id FROM requests")}
         asked = self.sendings.keys() | self.bills.keys()
+        self._canceled_before = self._canceled()
         self._strangers = asked - stored - (self.removed - self._ever_strangers)
         self._ever_strangers |= self._strangers
         self.removed |= self._strangers
@@ -102,11 +108,16 @@ class RestoreVerdict(LiveVerdict):
 
     def recovering(self) -> None:
         """The ledger loses what it may have forgotten to have asked live."""
+        if not self.is_whole:
+            self._given_up |= self._canceled() - self._canceled_before
         rows = self.rows(
             "SELECT r.id FROM requests r JOIN runs u ON u.id = r.run_id "
             "WHERE r.finished IS NULL AND u.live IS NOT NULL"
         )
         self.interrupted.update(row["id"] for row in rows)
+
+    def _canceled(self) -> set[str]:
+        return {row["id"] for row in self.rows("SELECT id FROM requests WHERE state = 'canceled'")}
 
     def recovered_one(self, workspace: str) -> None:
         """The workspace of one key is said to be recovered."""
@@ -158,10 +169,17 @@ class RestoreVerdict(LiveVerdict):
         super()._accept(remote)
 
     def _check_budget(self) -> None:
+        # What lost calls may have cost can leave no room for what is packed; it is not sent then.
+        if self.rows("SELECT 1 FROM charges WHERE doubt > 0"):
+            self.is_lowered = True
         if self._allowed is None:
             self._allowed = self.sent_cost()
         if self.is_whole and self._allowed is not None:
             super()._check_budget()
+
+    def account_anew(self) -> None:
+        """A budget begins, or changes; what was sent before may be more than it allows."""
+        self._allowed = None
 
     def allowed(self) -> int:
         return max(super().allowed(), self._allowed or 0)
@@ -170,7 +188,7 @@ class RestoreVerdict(LiveVerdict):
         # What strangers have cost counts for the day alone: their actor is not known. What was
         # deleted after the copy was made can be found nowhere.
         gone = {remote.id for remote in self.forgotten() if remote.deleted}
-        live = sum(self.bills[request] for request in self._strangers)
+        live = sum(self.bills[request] for request in self._strangers | self._given_up)
         batches = COST * sum(
             outcome == "succeeded" and (remote.id in gone or identifier[:32] in self._strangers)
             for remote in self._api.remotes
@@ -226,6 +244,10 @@ class RestoreMachine(LiveMachine):
             process.die()
         self.retired.clear()
         self.parked = None
+
+    def _set_budget(self, amount: int) -> None:
+        super()._set_budget(amount)
+        self.verdict.account_anew()
 
     @property
     def _mark(self) -> Path:

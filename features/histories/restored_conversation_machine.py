@@ -77,14 +77,6 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
             elif len(turn.sent.params["messages"]) >= length:
                 self._later.setdefault(request, {})[sending] = turn
 
-    def _check_budget(self) -> None:
-        # What a lost conversation may have cost is more than any budget, so that what is packed
-        # does not fit any more.
-        [(doubt,)] = self.rows("SELECT coalesce(sum(doubt), 0) FROM charges")
-        if doubt > self.budget:
-            self.is_lowered = True
-        super()._check_budget()
-
     def _accept(self, remote: Remote) -> None:
         super()._accept(remote)
         for identifier in remote.ids:
@@ -156,10 +148,18 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
         request, sending = row["id"], row["answered_by"]
         if sending not in self._found[request]:
             return False
-        found, before = self.sendings[request][sending], self.sendings[request].get(sending - 1)
-        if before is None or before.deleted or before.archived:
-            return True
-        return before.created > found.created  # so it was found after it
+        found = self.sendings[request][sending]
+        for number in range(sending - 1, 0, -1):
+            before = self.sendings[request].get(number)
+            if before is None or before.deleted or before.archived:
+                return True
+            if before.created > found.created:
+                return True  # so it was found after it
+            [identifier] = [i for i in before.ids if i.startswith(request)]
+            if before.outcomes.get(identifier) == "succeeded":
+                return False
+            # What has failed tells nothing of its turn.
+        return False
 
     def _may_waste(self, request: str, state: str) -> bool:
         # A conversation between two live turns: the next one may have been asked.
@@ -191,6 +191,7 @@ class RestoredConversationMachine(RestoreMachine, ConversationMachine):
         """Turns are sent after a copy was made, and forgotten; a batch of them may be gone."""
         self.talk(data)
         if copies:
+            self.verdict.check()  # else the copy's judge would not know what has just ended
             self.back_up()
         self.talk(data)
         if destroy is not None:
