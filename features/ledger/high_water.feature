@@ -513,6 +513,64 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: run actor.yaml asks.jsonl more.jsonl
     Then the command line exits with 0
 
+  Scenario: What may have been sent with a key that was refused when the backup was made is not sent with another
+    Given the API has the faults
+      """
+      {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4
+    When a command runs: ledger backup copy.db
+    And the API has the faults
+      """
+      {"workspaces": {"sk-ant-marked-for-the-search-0123456789": "wrkspc_A", "sk-ant-other-key": "wrkspc_B"}}
+      """
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command's environment has ANTHROPIC_API_KEY = sk-ant-other-key
+    And a command runs: run actor.yaml more.jsonl -o more.out
+    Then the command line exits with 4 and says
+      """
+      claude-batch ledger recover
+      """
+    When a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      the workspaces of other keys still have to be recovered, at
+      """
+    When a command runs: run actor.yaml more.jsonl -o more.out
+    Then the command line exits with 0
+    When a command's environment has ANTHROPIC_API_KEY = sk-ant-marked-for-the-search-0123456789
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      was adopted, with 3 requests of this ledger
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the API has been paid 4 times, never twice for the same
+
+  Scenario: If the key that was refused when the backup was made is gone, another sends its requests on order
+    Given the API has the faults
+      """
+      {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command runs: run actor.yaml more.jsonl -o more.out
+    And a command's ledger is replaced by "copy.db"
+    And a command's environment has ANTHROPIC_API_KEY = sk-ant-other-key
+    And a command runs: ledger recover --force
+    Then the command line exits with 0
+    When a command runs: resume
+    Then the command line exits with 0 and says
+      """
+      3 succeeded
+      """
+
   Scenario: A workspace that is recovered goes on, and is not recovered again with those of other keys
     Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
     And the API has the faults

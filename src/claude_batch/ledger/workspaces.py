@@ -112,11 +112,13 @@ def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: st
     return other
 
 
-def adopt_refused(tx: Connection, workspace_id: int) -> None:
+def adopt_refused(tx: Connection, workspace_id: int, *, even_if_behind: bool = False) -> None:
     """Move what was stored under keys that the API never accepted to this workspace.
 
     A key that is refused from the start never learns its workspace, so its requests wait in a
-    separate row. None of them was ever sent, so the first key that works may send them.
+    separate row. None of them was ever sent, so the first key that works may send them. A ledger
+    that is behind may have forgotten that the key was accepted since, in another workspace, so
+    its requests stay there, unless ``even_if_behind``.
     """
     here = workspace_row(tx, workspace_id)
     untouched = ("packed", "rejected")
@@ -125,21 +127,22 @@ def adopt_refused(tx: Connection, workspace_id: int) -> None:
         .join(lanes, lanes.c.id == batches.c.lane_id)
         .where(lanes.c.workspace_id == workspaces.c.id, batches.c.state.not_in(untouched))
     )
-    refused = tx.scalars(
+    refused = workspaces.c.halt_reason == "credentials"
+    is_behind = workspaces.c.behind.is_not(None)
+    sources = tx.scalars(
         select(workspaces.c.id).where(
             workspaces.c.id != workspace_id,
             workspaces.c.base_url == here.base_url,
             workspaces.c.name.is_(None),
-            workspaces.c.halt_reason == "credentials",
+            or_(refused, is_behind) if even_if_behind else and_(refused, ~is_behind),
             ~touched.exists(),
         )
     ).all()
-    for source in refused:
+    for source in sources:
         _move_lanes(tx, source, workspace_id)
         # Deposes a driver that still holds the leader lock with the refused key.
-        tx.execute(
-            update(workspaces).where(workspaces.c.id == source).values(epoch=workspaces.c.epoch + 1)
-        )
+        deposed = {"epoch": workspaces.c.epoch + 1, "behind": None}
+        tx.execute(update(workspaces).where(workspaces.c.id == source).values(deposed))
 
 
 def join_workspaces(tx: Connection, *, source: int, target: int, name: str | None) -> None:

@@ -30,7 +30,7 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.high_water import HighWater
+from claude_batch.ledger.high_water import HighWater, is_known, posts_of
 from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.conversation_driver import LAST_LOOK, ConversationLoop
@@ -394,12 +394,14 @@ class Driver:
         except Unreachable as error:
             return self._no_contact(self._unreachable(error.reason))
         here = self.workspace_id
+        mark = self._high_water.read()
         with self._ledger.write() as tx:
             if self._client.workspace is not None:
                 here = workspaces.name_workspace(
                     tx, here, self._fingerprint, self._client.workspace
                 )
-            workspaces.adopt_refused(tx, here)
+            if is_known(mark, self._ledger.incarnations, posts_of(tx)):
+                workspaces.adopt_refused(tx, here)
             if workspaces.workspace_row(tx, here).halt_reason == "credentials":
                 # The halt is about another key of this workspace; this driver's key was just
                 # accepted.

@@ -506,6 +506,8 @@ class _Recovery:
                 self.found.lost = live_calls.forgotten(
                     tx, self._leader.workspace_id, self._ledger.now()
                 )
+            else:
+                workspaces.adopt_refused(tx, self._leader.workspace_id, even_if_behind=True)
             conversations.forget_doubts(tx, self._leader.workspace_id)
             posts = recovered_batches.end(tx, self._leader.workspace_id, mark)
             if (
