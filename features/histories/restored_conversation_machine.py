@@ -10,10 +10,11 @@ from typing import Any, ClassVar, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.wire.encoding import parse_custom_id
 from histories.api import Remote, SimulatedApi
-from histories.conversation_machine import ConversationMachine, ConversationProcess
+from histories.conversation_machine import PLANS, ConversationMachine, ConversationProcess
 from histories.conversation_verdict import ConversationVerdict, Sent
 from histories.ledger_rows import Row
 from histories.machine import PICK
@@ -210,6 +211,25 @@ class RestoredConversationMachine(RestoreMachine, ConversationMachine):
     forget_turns_once = rule(**FORGETTING)(forget_turns)
     forget_turns_again = rule(**FORGETTING)(forget_turns)
     forget_more_turns = rule(**FORGETTING)(forget_turns)
+
+    @rule(kind=st.sampled_from(["look", "write", "both"]), plans=PLANS, mark=RestoreMachine.MARKS)
+    def forget_tools(self, kind: str, plans: list[str], mark: str) -> None:
+        """Tools start after a copy was made, in a process that dies then."""
+        self.verdict.spoken = [kind, "final"]
+        self._store_run(2, BatchProcessingMode(linger=0.0))
+        self.api.plans.clear()
+        self._act(self.process.send)
+        for remote in self._there("in_progress", "canceling"):
+            self.api.end(remote, ["succeeded"])
+        self.clock.advance(61.0)
+        self._act(self.process.poll)
+        self.verdict.check()
+        self.back_up()
+        self.tool_plans.clear()
+        self.tool_plans.extend(plans)
+        self._converse()
+        self._restore(-1, mark)
+        self._converse()
 
     def _finish(self) -> None:
         if self.parked is not None:
