@@ -16,6 +16,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    delete,
     func,
     insert,
     or_,
@@ -293,6 +294,10 @@ def forget_doubts(tx: Connection, workspace_id: int) -> None:
     doubtful = and_(
         conversations.c.stopped == Stop.TURNS_FORGOTTEN, conversations.c.request_seq.in_(waiting)
     )
+    # A row says that there were turns, so one with nothing else than the doubt goes.
+    columns = ("turns", "rejected", "consumed", "cost")
+    is_empty = and_(*(conversations.c[name] == 0 for name in columns))
+    tx.execute(delete(conversations).where(doubtful, is_empty))
     tx.execute(update(conversations).where(doubtful).values(stopped=None))
 
 

@@ -144,10 +144,10 @@ async def recover(
     """Find what the ledger has forgotten in this key's workspace.
 
     ``force`` lets the ledger send again even if something could not be judged, which may then be
-    billed twice. A workspace that was recovered before those of other keys is left alone, unless
-    ``even_if_whole``. Raises `LedgerError` if a process drives the ledger, `AccountHaltedError` if
-    the key is refused, and `EngineStoppedError` if the API cannot be reached. Earlier findings stay
-    stored.
+    billed twice, and sends what had waited for a refused key with this one. A workspace that was
+    recovered before those of other keys is left alone, unless ``even_if_whole``. Raises
+    `LedgerError` if a process drives the ledger, `AccountHaltedError` if the key is refused, and
+    `EngineStoppedError` if the API cannot be reached. Earlier findings stay stored.
     """
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
