@@ -279,14 +279,18 @@ early in clients that split lines as `str.splitlines` does.
 
 _uncut = re.compile(
     rb"""(?:
-        [^\\]++
+        [^\\]+
       | \\[^u]
       | \\u(?![dD][89abAB])....
       | \\u[dD][89abAB]..(?:\\u....|(?=[^\\]|\\[^u]))
-    )*+""",
+    )*""",
     re.VERBOSE | re.DOTALL,
 )
-"""The longest start of a JSON text that ends neither in an escape nor in a surrogate pair."""
+"""The longest start of a JSON text that ends neither in an escape nor in a surrogate pair.
+
+Not with possessive quantifiers: Python before 3.11.5 matches half of an alternative with them
+(CPython issue 106052).
+"""
 
 
 def events_of(message: bytes) -> Iterator[bytes]:
