@@ -230,6 +230,11 @@ class Driver:
         self._closing = True
         self._leave()
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether `stop` was called."""
+        return self._closing
+
     def _leave(self) -> None:
         self._stopping = True
         self.wake()
@@ -493,12 +498,21 @@ class Driver:
             )
 
     async def _drive(self, leader: Leader) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a driver runs in a task"
+        cancelling = task.cancelling()
         try:
             async with asyncio.TaskGroup() as group:
                 self._send_task = group.create_task(self._end_all_at_fault(self._send_loop, leader))
                 self._poll_task = group.create_task(self._end_all_at_fault(self._poll_loop, leader))
                 group.create_task(self._end_all_at_fault(self._live.run, leader))
                 group.create_task(self._end_all_at_fault(self._conversations.run, leader))
+        except BaseExceptionGroup:
+            # A group that has failed leaves its own request to cancel this task (CPython issue
+            # 116720). Before Python 3.11.4, the next time-out would then end the driver.
+            while task.cancelling() > cancelling:
+                task.uncancel()
+            raise
         finally:
             fault, self._fault = self._fault, None
             self._stopping = self._closing

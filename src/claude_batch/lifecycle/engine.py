@@ -210,7 +210,7 @@ class Engine:
                 workspaces.ask_probe(tx, session.workspace_id)
             # Before a caller asks what holds its run: it may be a price that was not known then.
             price_by(self.ledger, None, prices_of(self.settings.prices))
-            session.task = asyncio.create_task(self._guard(session.driver.run()))
+            session.task = asyncio.create_task(self._guard(session.driver))
         return session
 
     @contextlib.contextmanager
@@ -232,13 +232,13 @@ class Engine:
         """Remove one user of a session; its driver runs until the engine ends."""
         session.users -= 1
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a driver's loop, and fail all callers if it raises an unexpected error."""
+    async def _guard(self, driver: Driver) -> None:
+        """Run a driver's loop, and fail all callers if it ends unexpectedly."""
         try:
-            await work
-        except asyncio.CancelledError:
-            raise
+            await driver.run()
         except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and driver.is_closing:
+                raise
             cause = first_cause(error)
             if not isinstance(cause, LedgerError):
                 _log.error("the engine stopped", exc_info=cause)
