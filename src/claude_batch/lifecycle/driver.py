@@ -509,7 +509,7 @@ class Driver:
                 group.create_task(self._end_all_at_fault(self._conversations.run, leader))
         except BaseExceptionGroup:
             # A group that has failed leaves its own request to cancel this task (CPython issue
-            # 116720). Before Python 3.11.4, the next time-out would then end the driver.
+            # 116720). Before Python 3.11.3, the next time-out would then end the driver.
             while task.cancelling() > cancelling:
                 task.uncancel()
             raise
