@@ -33,6 +33,7 @@ from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches, requests, runs
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.leader_lock import sweep
+from claude_batch.sandbox.fault_plan import FaultPlan
 
 WORKSPACE = 1
 
@@ -142,7 +143,7 @@ def _(context: Context, seconds: int) -> None:
 
 @when("another process takes the leader lock during the POST: {words}")
 def _(context: Context, words: str) -> None:
-    _run_and_depose(context, words, "batches WHERE armed IS NOT NULL")
+    _run_and_depose(context, words)
 
 
 @when("another process takes the leader lock while the API answers slowly: {words}")
@@ -151,27 +152,28 @@ def _(context: Context, words: str) -> None:
     # The first list makes contact with the API, before the leader lock is taken.
     slow = [{"route": "list", "nth": [2], "action": delay}, {"route": "retrieve", "action": delay}]
     context.api.set_faults({"rules": slow})
+    _run_and_depose(context, words)
 
-    _run_and_depose(context, words, "seats")
 
+def _run_and_depose(context: Context, words: str) -> None:
+    """Run a command; another process drives from its first slow call on, once it drives itself."""
+    begun = threading.Event()
+    action = FaultPlan.action
 
-def _run_and_depose(context: Context, words: str, once: str) -> None:
-    """Run a command; another process drives from one second after a row is in a table."""
-
-    def is_there() -> bool:
-        try:
-            return bool(context.postgres.execute(f"SELECT 1 FROM claude_batch.{once}"))
-        except psycopg.errors.UndefinedTable:
-            return False
+    def noticed(plan: FaultPlan, route: str, key: str | None = None) -> Any:
+        found = action(plan, route, key)
+        if found is not None and context.postgres.execute("SELECT 1 FROM claude_batch.seats"):
+            begun.set()
+        return found
 
     def depose() -> None:
-        until(is_there)
-        time.sleep(1)
-        context.postgres.execute("UPDATE claude_batch.workspaces SET epoch = epoch + 1")
+        if begun.wait(60):
+            context.postgres.execute("UPDATE claude_batch.workspaces SET epoch = epoch + 1")
 
     thread = threading.Thread(target=depose)
     thread.start()
-    command(context, words)
+    with patch.object(FaultPlan, "action", noticed):
+        command(context, words)
     thread.join()
 
 
