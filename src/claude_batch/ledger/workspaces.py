@@ -127,18 +127,16 @@ def adopt_refused(tx: Connection, workspace_id: int, *, even_if_behind: bool = F
         .join(lanes, lanes.c.id == batches.c.lane_id)
         .where(lanes.c.workspace_id == workspaces.c.id, batches.c.state.not_in(untouched))
     )
-    refused = workspaces.c.halt_reason == "credentials"
-    is_behind = workspaces.c.behind.is_not(None)
-    sources = tx.scalars(
-        select(workspaces.c.id).where(
-            workspaces.c.id != workspace_id,
-            workspaces.c.base_url == here.base_url,
-            workspaces.c.name.is_(None),
-            or_(refused, is_behind) if even_if_behind else and_(refused, ~is_behind),
-            ~touched.exists(),
-        )
-    ).all()
-    for source in sources:
+    refused = select(workspaces.c.id).where(
+        workspaces.c.id != workspace_id,
+        workspaces.c.base_url == here.base_url,
+        workspaces.c.name.is_(None),
+        workspaces.c.halt_reason == "credentials",
+        ~touched.exists(),
+    )
+    if not even_if_behind:
+        refused = refused.where(workspaces.c.behind.is_(None))
+    for source in tx.scalars(refused).all():
         _move_lanes(tx, source, workspace_id)
         # Deposes a driver that still holds the leader lock with the refused key.
         deposed = {"epoch": workspaces.c.epoch + 1, "behind": None}

@@ -381,7 +381,7 @@ class _Recovery:
         if missing > 0 or not lines.sendings:
             self.found.open[remote.id] = f"{missing} of its results are missing"
             return
-        # Such a line hides an answer, from which a conversation may have gone on.
+        # A line of failure hides an answer, from which a conversation may have gone on.
         hidden = counts.succeeded - len(lines.answered)
         if hidden > 0:
             self.found.open[remote.id] = f"{hidden} of its successes are missing"
