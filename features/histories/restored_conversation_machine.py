@@ -159,7 +159,7 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
             [identifier] = [i for i in before.ids if i.startswith(request)]
             if before.outcomes.get(identifier) == "succeeded":
                 return False
-            # What has failed tells nothing of its turn.
+            # A failed sending does not show which turn it was.
         return False
 
     def _may_waste(self, request: str, state: str) -> bool:

@@ -192,7 +192,7 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     And a command runs: ledger recover
     Then the command line exits with 3 and says
       """
-      1 of its successes are missing
+      the API does not send 1 of its successes
       """
     When the server means no harm any more
     And a command runs: ledger recover

@@ -156,7 +156,7 @@ def _(context: Context, words: str) -> None:
 
 
 def _run_and_depose(context: Context, words: str) -> None:
-    """Run a command; another process drives from its first slow call on, once it drives itself."""
+    """Run a command; another process takes over at its first slow call while it drives."""
     begun = threading.Event()
     action = FaultPlan.action
 

@@ -239,6 +239,7 @@ def _sorted_out(
         mine[row.id] = row.seq
         if conversing:
             found.conversing.append(row.seq)
+        # After a failure, a conversation between two turns goes on with the turn that it has.
         elif _may_be_later(row, sending, answered.get(row.id)) and (
             is_answered or row.id in found.waiting or row.state in FAILED
         ):
@@ -292,7 +293,7 @@ def _may_be_later(row: Any, sending: int, asks: bool | None) -> bool:
     """Return whether a sending may be of a later turn than the ledger has of a conversation.
 
     The sendings before it are unknown, so one of them may have been answered. ``asks``: its answer
-    asks for another turn; None if it has failed, and so tells nothing.
+    asks for another turn; None if the sending failed, which does not show it.
     """
     takes_turns = asks is not False or row.may_take_turns or row.state == RequestState.CONTINUING
     if not row.converses or not takes_turns:

@@ -379,12 +379,12 @@ class _Recovery:
             return
         missing = counts.finished - len(lines.sendings)
         if missing > 0 or not lines.sendings:
-            self.found.open[remote.id] = f"{missing} of its results are missing"
+            self.found.open[remote.id] = f"the API does not send {missing} of its results"
             return
         # A line of failure hides an answer, from which a conversation may have gone on.
         hidden = counts.succeeded - len(lines.answered)
         if hidden > 0:
-            self.found.open[remote.id] = f"{hidden} of its successes are missing"
+            self.found.open[remote.id] = f"the API does not send {hidden} of its successes"
             return
         reason = "" if force else self._waits_for(lines)
         if reason:
