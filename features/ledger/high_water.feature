@@ -261,8 +261,8 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       | stray                                 | code | words                                       |
       | {"type": "foreign_lines", "count": 2} | 0    | was adopted, with 3 requests of this ledger |
       | {"type": "garbage_line", "count": 2}  | 0    | was adopted, with 3 requests of this ledger |
-      | {"type": "missing_lines", "count": 1} | 3    | the API does not send 1 of its results   |
-      | {"type": "missing_lines", "count": 3} | 3    | the API does not send 3 of its results   |
+      | {"type": "missing_lines", "count": 1} | 3    | the API does not send 1 of its results      |
+      | {"type": "missing_lines", "count": 3} | 3    | the API does not send 3 of its results      |
 
   Scenario Outline: A batch that was being sent when the backup was made is found too: <how far>
     When a command's process dies at <point>: submit actor.yaml asks.jsonl -o out.jsonl
