@@ -344,13 +344,14 @@ class ConversationMachine(LiveMachine):
     @rule(pick=PICK, plans=PLANS)
     def help(self, pick: int, plans: list[str]) -> None:
         """A process that does not drive runs tools."""
-        self.crash_at = None
         self.tool_plans.clear()
         self.tool_plans.extend(plans)
         self._help(self.retired[pick % len(self.retired)])
 
     def _help(self, process: Process) -> None:
         assert isinstance(process, ConversationProcess)
+        # A planned crash is of the process that drives.
+        self.crash_at = None
         process.driver._conversations._workbench.helps = True
         process.was_deposed = False
         self.verdict.begin_judging()

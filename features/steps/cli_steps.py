@@ -132,7 +132,11 @@ def _(context: Context, inputs: str, options: str = "{}") -> None:
     with mock.patch("sys.stdin", stdin):
         try:
             context.inputs = Inputs(inputs.split(), **given)
-            context.requests.extend(context.inputs)
+            for given_request in context.inputs:
+                try:
+                    context.requests.append(cb.ActorRequest.of(given_request))
+                except cb.InvalidRequestError as error:
+                    context.inputs.refuse(error)
         except BadInput as error:
             context.refusal = str(error)
 

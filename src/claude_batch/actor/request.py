@@ -220,8 +220,6 @@ class ActorRequest:
 
     @classmethod
     def _of_mapping(cls, value: Mapping[str, Any]) -> ActorRequest:
-        if len(value) == 2 and type(name := value.get("id")) is str and "prompt" in value:
-            return cls(value["prompt"], key=name)  # the form of most lines of an input file
         fields = dict(value)
         keys = [fields.pop(name) for name in ("id", "key") if fields.get(name) is not None]
         if len(keys) == 2 and keys[0] != keys[1]:
@@ -255,6 +253,24 @@ class ActorRequest:
             output_format=fields.get("response_format"),
             context=fields.get("context"),
         )
+
+
+# Frozen data classes with many fields are slow to make, and a large run is made of these.
+class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
+    """A valid `ActorRequest` that has only a prompt and a key."""
+
+    prompt: str
+    key: str
+
+    @classmethod
+    def of(cls, value: object) -> KeyedPrompt | None:
+        """Convert a mapping of ``id`` and ``prompt``; None for anything else, valid or not."""
+        if type(value) is not dict or len(fields := cast("dict[str, Any]", value)) != 2:
+            return None
+        key, prompt = fields.get("id"), fields.get("prompt")
+        if type(key) is not str or type(prompt) is not str or not _is_plain(key):
+            return None
+        return None if not prompt or prompt.isspace() else cls(prompt, key)
 
 
 RequestLike: TypeAlias = str | ActorRequest | Mapping[str, Any]
@@ -446,12 +462,21 @@ class RequestEncoder:
         """Return whether the request has documents of its own or the actor's, to be read."""
         return bool(request.documents or self._documents)
 
-    def encode(self, request: RequestLike, placing: Placing | None = None) -> EncodedRequest:
+    def encode(
+        self, request: RequestLike | KeyedPrompt, placing: Placing | None = None
+    ) -> EncodedRequest:
         """Return the request as bytes, with its lane's headers. Raises `InvalidRequestError`.
 
         ``placing`` is called for each document that is large enough to be uploaded.
         """
-        if not isinstance(request, str | ActorRequest):
+        if isinstance(request, KeyedPrompt):
+            if self._prompts is not None:
+                try:
+                    return self._prompts.encode(request.prompt)
+                except InvalidRequestError as error:
+                    raise InvalidRequestError(str(error), key=request.key) from None
+            request = ActorRequest(request.prompt, key=request.key)
+        elif not isinstance(request, str | ActorRequest):
             request = ActorRequest.of(request)
         try:
             if isinstance(request, str):

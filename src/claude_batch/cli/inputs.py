@@ -19,12 +19,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, cast
+from typing import IO, Any, Final, cast
 
 import msgspec
 
 from claude_batch.actor.documents import Document, documents_of, with_documents
-from claude_batch.actor.request import ActorRequest, is_unicode
+from claude_batch.actor.request import ActorRequest, RequestLike, is_unicode
 from claude_batch.cli.user_messages import BadInput
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.quantities import count_of
@@ -105,18 +105,23 @@ class Inputs:
         """The files that are read: inputs, and documents for every item."""
         return [*self._files, *(str(each.source) for each in self._documents if each.is_path)]
 
-    def __iter__(self) -> Iterator[ActorRequest]:
-        """Yield the requests. Raises `BadInput`."""
+    def __iter__(self) -> Iterator[RequestLike]:
+        """Yield the requests, each as `ActorRequest.of` takes it. Raises `BadInput`."""
+        common = bool(self._documents or self._citations)
         for path in self._files:
             name = _name(path)
             self._at = (name, None)
             for item in self._items(path):
+                value = item.value
                 self._at = (name, item.line)
                 self.count += 1
+                if item.key is None and not common and _is_whole(value):
+                    yield value
+                    continue
                 try:
-                    if isinstance(item.value, InvalidRequestError):
-                        raise item.value
-                    request = self._with_documents(ActorRequest.of(item.value, key=item.key), path)
+                    if isinstance(value, InvalidRequestError):
+                        raise value
+                    request = self._with_documents(ActorRequest.of(value, key=item.key), path)
                 except InvalidRequestError as error:
                     self.refuse(error)
                     continue
@@ -337,10 +342,12 @@ _KEY_END: Final = re.compile(rb'"[ \t\r]*:')
 def _doubled_key(line: bytes, value: dict[str, Any]) -> str | None:
     """Return a key that an object of a line has twice, if there is one.
 
-    A line is only decoded again if it has more ends of keys than keys, which is rare; most lines do
-    not even have a colon more than keys.
+    A line is only decoded again if it has more ends of keys than keys, which is rare.
     """
-    if line.count(b":") <= len(value) or len(_KEY_END.findall(line)) <= _keys_in(value):
+    if line.count(b":") <= len(value):
+        return None
+    ends = len(_KEY_END.findall(line))
+    if ends <= len(value) or ends <= _keys_in(value):
         return None
     doubled: list[str] = []
 
@@ -390,13 +397,13 @@ def _form_of_requests(data: bytes) -> str | None:
 _ASKING = frozenset(("prompt", "messages", "params"))
 
 
-class _Item(NamedTuple):
+class _Item(msgspec.Struct, gc=False):
     """One item of an input, as it was read."""
 
     line: int | None
     """The line where it begins; None if the whole file is one item."""
     key: str | None
-    """Its default key; None if it has a key of its own."""
+    """Its default key; None if it has a key of its own, or is an error."""
     value: Any
     """What `ActorRequest.of` accepts, or the error of an invalid item."""
 
@@ -469,6 +476,11 @@ def _has_key(value: Any) -> bool:
         cast("dict[str, Any]", value).get("id") is not None
         or cast("dict[str, Any]", value).get("key") is not None
     )
+
+
+def _is_whole(value: Any) -> bool:
+    """Return whether an item needs nothing from its file: a mapping that names no documents."""
+    return type(value) is dict and "documents" not in value
 
 
 def _name(path: str) -> str:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from claude_batch.actor.configuration import ActorConfiguration
-    from claude_batch.actor.request import ActorRequest
+    from claude_batch.actor.request import RequestLike
     from claude_batch.cli.inputs import Inputs
     from claude_batch.ledger.deliveries import Displaced, Forms
     from claude_batch.providers.batch import ClaudeBatchProvider
@@ -609,14 +609,16 @@ def storing() -> Generator[Callable[[int], None]]:
 
 
 def _without_output(
-    requests: Iterable[ActorRequest], output: str | None, folder: str | None
-) -> Iterator[ActorRequest]:
+    requests: Iterable[RequestLike], output: str | None, folder: str | None
+) -> Iterator[RequestLike]:
     """Yield requests; raise `BadOutput` if a document that one of them names would be replaced."""
     from claude_batch.actor.documents import documents_of
+    from claude_batch.actor.request import ActorRequest
     from claude_batch.cli.run_delivery import check_sources
 
     for request in requests:
-        if request.documents:  # most have none, and each look at the disk takes time
+        # Most have none, and each look at the disk takes time.
+        if isinstance(request, ActorRequest) and request.documents:
             documents = documents_of(request.documents)
             check_sources(output, folder, (str(each.source) for each in documents if each.is_path))
         yield request

@@ -21,6 +21,7 @@ import msgspec
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.request import (
     ActorRequest,
+    KeyedPrompt,
     RequestEncoders,
     RequestLike,
     Requests,
@@ -232,7 +233,7 @@ class RunStorage:
 
     async def _prepared(
         self, actor: ActorConfiguration, requests: Requests
-    ) -> AsyncGenerator[str | Prepared]:
+    ) -> AsyncGenerator[str | KeyedPrompt | Prepared]:
         """Yield requests as the middleware returns them, or the error of each that fails."""
         runner = self._middleware_runner
         waiting: list[RequestLike] = []
@@ -251,7 +252,7 @@ class RunStorage:
 
     def _prepared_sync(
         self, actor: ActorConfiguration, requests: Iterable[RequestLike]
-    ) -> Iterator[str | Prepared]:
+    ) -> Iterator[str | KeyedPrompt | Prepared]:
         runner = self._middleware_runner
         if runner is not None:
             return runner.before_all_sync(actor.name, requests)
@@ -299,15 +300,17 @@ async def _each(requests: Requests) -> AsyncIterator[RequestLike]:
             yield given
 
 
-def _request_of(given: RequestLike) -> str | Prepared:
+def _request_of(given: RequestLike) -> str | KeyedPrompt | Prepared:
     """Return a request to encode, or the error that prevents it."""
     try:
-        return given if isinstance(given, str) else ActorRequest.of(given)
+        return given if isinstance(given, str) else KeyedPrompt.of(given) or ActorRequest.of(given)
     except InvalidRequestError as error:
         return error
 
 
-def _blocks(actor: ActorConfiguration, writer: RunWriter, prepared: str | Prepared) -> bool:
+def _blocks(
+    actor: ActorConfiguration, writer: RunWriter, prepared: str | KeyedPrompt | Prepared
+) -> bool:
     """Return whether adding a request reads files, or bounds documents for a budget."""
     if actor.documents:
         return True
@@ -316,7 +319,7 @@ def _blocks(actor: ActorConfiguration, writer: RunWriter, prepared: str | Prepar
     )
 
 
-def _add(writer: RunWriter, prepared: str | Prepared, options: StoreOptions) -> None:
+def _add(writer: RunWriter, prepared: str | KeyedPrompt | Prepared, options: StoreOptions) -> None:
     """Add a request to a run, or refuse it."""
     try:
         if isinstance(prepared, Refusal):

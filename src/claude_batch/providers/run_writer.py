@@ -18,7 +18,7 @@ import msgspec
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import OutputFormat
-from claude_batch.actor.request import ActorRequest, json_context
+from claude_batch.actor.request import ActorRequest, KeyedPrompt, json_context
 from claude_batch.actor.response import ActorResult, judge_of
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope, InvalidRequestError
@@ -123,7 +123,7 @@ def _warn_of_margin(mode: BatchProcessingMode, now: float) -> None:
     )
 
 
-def _are_own(headers: LaneHeaders, request: str | ActorRequest) -> bool:
+def _are_own(headers: LaneHeaders, request: str | KeyedPrompt | ActorRequest) -> bool:
     """Return whether a request's headers belong to its run's identity.
 
     The identity already has the actor's user profile, and earlier runs are found without it here.
@@ -156,7 +156,7 @@ class RunWriter:
     def __init__(
         self,
         ledger: Ledger,
-        encode: Callable[[str | ActorRequest], EncodedRequest],
+        encode: Callable[[str | KeyedPrompt | ActorRequest], EncodedRequest],
         asked: NewRun,
         *,
         identity: bytes,
@@ -256,7 +256,7 @@ class RunWriter:
         """The 0-based position of the request that is added next."""
         return self._count + len(self._refused or ())
 
-    def add(self, request: str | ActorRequest) -> None:
+    def add(self, request: str | KeyedPrompt | ActorRequest) -> None:
         """Encode a request and keep it for the next `flush`.
 
         Raises `InvalidRequestError` for a request that the API would reject, and for a duplicate
@@ -264,9 +264,12 @@ class RunWriter:
         """
         encoded = self._encode(request)
         # A plain prompt is by far the most frequent kind.
-        key, own = (
-            (None, request) if isinstance(request, str) else (request.key, request.own_prompt)
-        )
+        if isinstance(request, KeyedPrompt):
+            key, own = request.key, request.prompt
+        elif isinstance(request, str):
+            key, own = None, request
+        else:
+            key, own = request.key, request.own_prompt
         reserve = None if self._prices is None else self._most_cost(encoded, key)
         self._ids.check(key)
         if self._preflight is not None:
