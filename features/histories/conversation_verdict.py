@@ -133,15 +133,17 @@ class ConversationVerdict(LiveVerdict):
             if len(params["messages"]) != 1:
                 self._say(f"{request} begins with {params}")
             return
-        problems = {
-            self._problem(request, sent, params): sent for sent in self._sent[request].values()
-        }
+        problems = {self._problem(request, sent, params): sent for sent in self._asked(request)}
         if None in problems:
             self._chain[request].append(problems[None])
             self._sent[request] = {}
             self.calls.pop(request, None)
         else:
             self._say(f"{request} does not continue its conversation: {list(problems)}, {params}")
+
+    def _asked(self, request: str) -> list[Sent]:
+        """Return what was sent of the present turn."""
+        return list(self._sent[request].values())
 
     def _problem(self, request: str, sent: Sent, params: dict[str, Any]) -> str | None:
         """Return why params do not continue from an answer to a turn."""
@@ -321,6 +323,10 @@ class ConversationVerdict(LiveVerdict):
             "WHERE r.cancelled OR u.cancelled IS NOT NULL"
         )
         self._ever_cancelled.update(row["id"] for row in cancelled)
+
+    def _may_waste(self, request: str, state: str) -> bool:
+        # Its run was cancelled between two turns, and goes on since with others of its requests.
+        return state == "canceled" and request in self._ever_cancelled
 
     def check(self) -> None:
         self.note_cancelled()

@@ -27,7 +27,7 @@ from histories.api import COST, Remote, SimulatedApi
 from histories.live_api import LIVE_COST, LivePlan
 from histories.live_machine import LiveMachine, LiveVerdict
 from histories.machine import ALL_MONEY, PICK, RESERVED, STEPS
-from histories.verdict import Violation
+from histories.verdict import Row, Violation
 
 __all__ = ["OrdersMachine"]
 
@@ -316,6 +316,18 @@ class OrdersVerdict(LiveVerdict):
         # A retry of other requests takes the deadline from their run, and this one stays expired.
         return request in self._late
 
+    def _may_be_lost(self, row: Row) -> bool:
+        if super()._may_be_lost(row):
+            return True
+        # It would have expired, but an earlier sending of it may have been accepted.
+        undecided = self.rows(
+            "SELECT 1 FROM former_members f JOIN requests r ON r.seq = f.request_seq "
+            "LEFT JOIN results s ON s.request_seq = f.request_seq AND s.sending = f.sending "
+            "WHERE r.id = ? AND s.raw IS NULL",
+            row["id"],
+        )
+        return bool(undecided) and self.may_expire(row["id"])
+
 
 class OrdersMachine(LiveMachine):
     """A history of runs with deadlines and budgets, which are asked for again."""
@@ -344,7 +356,8 @@ class OrdersMachine(LiveMachine):
         run_id = self._known_of(inputs)
         if run_id is not None:
             self.verdict.declare("run", run_id, mode.budget)
-            self.verdict.declare("actor", self._actor_of(inputs), mode.actor_budget)
+        # Also of a run that was never whole: its first transaction declares it.
+        self.verdict.declare("actor", self._actor_of(inputs), mode.actor_budget)
         stored = {row["id"] for row in self.verdict.rows("SELECT id FROM runs")}
         self.runs = [run_id for run_id in self.runs if run_id in stored]
 

@@ -64,6 +64,16 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
                 self._follow(request, _json(row["body"]))
                 self._sort_out(request)
 
+    def _asked(self, request: str) -> list[Sent]:
+        twins = [sent for (twin, _), sent in self._twins.items() if twin == request]
+        return [*super()._asked(request), *twins]
+
+    def _follow(self, request: str, params: dict[str, Any]) -> None:
+        before = self._turn.get(request)
+        super()._follow(request, params)
+        if before != params:
+            self._twins = {of: sent for of, sent in self._twins.items() if of[0] != request}
+
     def _sort_out(self, request: str) -> None:
         present = self._turn[request]
         length = len(present["messages"])
@@ -164,7 +174,8 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
 
     def _may_waste(self, request: str, state: str) -> bool:
         # A conversation between two live turns: the next one may have been asked.
-        return state == "lost" and request in self.interrupted
+        unsure = state == "lost" and request in self.interrupted
+        return unsure or super()._may_waste(request, state)
 
 
 class RestoredConversationMachine(RestoreMachine, ConversationMachine):
