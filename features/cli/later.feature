@@ -975,7 +975,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: retry RUN --ledger my.db --only canceled
     Then the command line exits with 2 and says
       """
-      RUN is being cancelled, and its batches have not ended. Nothing was sent again. Wait for them with: `claude-batch resume RUN --ledger my.db`
+      RUN is being cancelled, and its requests have not ended. Nothing was sent again. Wait for them with: `claude-batch resume RUN --ledger my.db`
       """
 
   Scenario: advance needs no key if nothing is due

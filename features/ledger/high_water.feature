@@ -93,6 +93,44 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line exits with 0
     And what each lost call can cost live is kept, and nothing is reserved
 
+  Scenario: What may have been sent live since the backup is not canceled before the ledger is recovered
+    Given the API has the faults
+      """
+      {"rules": [{"route": "messages", "action": {"type": "error", "status": 402}}]}
+      """
+    And a command's environment has CLAUDE_BATCH_MODE = live
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4
+    When a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 4 and says
+      """
+      sending is halted (ledger_behind)
+      """
+    When a command runs: cancel RUN
+    Then the command line exits with 0 and says
+      """
+      its requests end when the ledger is recovered: `claude-batch ledger recover`
+      """
+    When a command runs: retry RUN --only canceled
+    Then the command line exits with 2 and says
+      """
+      is being cancelled, and its requests have not ended
+      """
+    When a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      3 requests may have been sent live since
+      """
+    When a command runs: retry RUN --only canceled
+    Then the command line exits with 1
+    And the API has been paid 3 times, never twice for the same
+
   Scenario: Answers to what the backup does not know are reported and kept
     When a command runs: run actor.yaml asks.jsonl
     And a command runs: ledger backup copy.db

@@ -111,7 +111,7 @@ Feature: What failed in a run is asked again on order, and nothing else
     And a command runs: retry RUN --only canceled
     Then the command line exits with 2 and says
       """
-      RUN is being cancelled, and its batches have not ended
+      RUN is being cancelled, and its requests have not ended
       """
     When the API's clock goes 1 hours on
     And a command runs: resume RUN

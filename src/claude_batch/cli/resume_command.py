@@ -66,7 +66,11 @@ def cancel_command(run_id: str, options: ProviderOptions) -> None:
         code = Exit.OK if run.status().finished else _forward_cancel(provider, run, options)
         if code is Exit.OK:
             say(f"{run.id} is cancelled; the results so far are kept")
-            if not run.status().finished:
+            status = run.status()
+            if status.halt is not None and status.halt.reason == "ledger_behind":
+                end = "its requests end when the ledger is recovered: `claude-batch ledger recover`"
+                say(options.completed(end))
+            elif not status.finished:
                 wait = options.command("resume", run.id)
                 say(f"its batches end soon. Wait for them with: {wait}")
     raise SystemExit(code)

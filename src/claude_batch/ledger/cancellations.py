@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     and_,
     case,
     exists,
     func,
+    or_,
     select,
     update,
 )
@@ -20,8 +22,10 @@ from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
+    lanes,
     requests,
     runs,
+    workspaces,
 )
 
 
@@ -29,17 +33,23 @@ def cancel_run(tx: Connection, run_id: str, now: float) -> None:
     """Cancel a run.
 
     Unsent requests end as ``canceled`` at once, also those of batches that wait to be sent. The
-    others end with their batch.
+    others end with their batch. What a restored ledger may have sent live ends when it is
+    recovered.
     """
     tx.execute(
         update(runs).where(runs.c.id == run_id, runs.c.cancelled.is_(None)).values(cancelled=now)
     )
-    unsent = requests.c.state.in_((RequestState.QUEUED, RequestState.HELD))
-    transitions.cancel(tx, and_(requests.c.run_id == run_id, unsent))
+    unsent = and_(
+        requests.c.run_id == run_id,
+        requests.c.state.in_((RequestState.QUEUED, RequestState.HELD, RequestState.PACKED)),
+    )
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
-    packed = and_(batches.c.id.in_(mine), batches.c.state == BatchState.PACKED)
-    for batch_id in list(tx.scalars(select(batches.c.id).where(packed))):
-        batch_contents.withdraw_cancelled(tx, batch_id)
+    # Canceled means that nothing was sent, so that a retry would send it.
+    if not _may_be_forgotten(tx, unsent):
+        transitions.cancel(tx, and_(unsent, requests.c.state != RequestState.PACKED))
+        packed = and_(batches.c.id.in_(mine), batches.c.state == BatchState.PACKED)
+        for batch_id in list(tx.scalars(select(batches.c.id).where(packed))):
+            batch_contents.withdraw_cancelled(tx, batch_id)
     request_cancels(tx, mine, now)
 
 
@@ -47,8 +57,31 @@ def cancel_request(tx: Connection, seq: int, now: float) -> None:
     """Cancel a single call that has not ended, as `cancel_run` does for a run."""
     mine = and_(requests.c.seq == seq, requests.c.finished.is_(None))
     transitions.mark_cancelled(tx, mine)
-    transitions.cancel(tx, and_(mine, requests.c.state == RequestState.QUEUED))
+    if not _may_be_forgotten(tx, mine):
+        transitions.cancel(tx, and_(mine, requests.c.state == RequestState.QUEUED))
     request_cancels(tx, select(requests.c.batch_id).where(mine), now)
+
+
+def may_be_live() -> ColumnElement[bool]:
+    """Return the condition for a run whose requests are, or may soon be, sent live."""
+    near = and_(runs.c.deadline.is_not(None), runs.c.fallback == "live")
+    return or_(runs.c.mode != "batch", runs.c.live.is_not(None), near)
+
+
+def _may_be_forgotten(tx: Connection, which: ColumnElement[bool]) -> bool:
+    """Return whether a ledger that is not recovered may have sent some of these requests live.
+
+    The recovery ends them as lost. Until then, nobody knows that they were not sent.
+    """
+    found = (
+        select(requests.c.seq)
+        .join(runs, runs.c.id == requests.c.run_id)
+        .join(lanes, lanes.c.id == requests.c.lane_id)
+        .join(workspaces, workspaces.c.id == lanes.c.workspace_id)
+        .where(which, workspaces.c.behind.is_not(None), may_be_live())
+        .limit(1)
+    )
+    return tx.scalar(found) is not None
 
 
 def request_cancels(tx: Connection, of: Any, now: float) -> None:

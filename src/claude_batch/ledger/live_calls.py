@@ -29,6 +29,7 @@ from claude_batch.core.outcome import Next
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import recount
+from claude_batch.ledger.cancellations import may_be_live
 from claude_batch.ledger.charges import DAY, any_budget
 from claude_batch.ledger.cost_sums import BEGINNING
 from claude_batch.ledger.held_requests import is_held
@@ -383,10 +384,6 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
     of_lanes = requests.c.lane_id.in_(
         select(lanes.c.id).where(lanes.c.workspace_id == workspace_id)
     )
-    near = and_(runs.c.deadline.is_not(None), runs.c.fallback == "live")
-    may_be_live = select(runs.c.id).where(
-        or_(runs.c.mode != "batch", runs.c.live.is_not(None), near)
-    )
     # The next turn of a conversation between two turns may have been sent.
     between = requests.c.state == RequestState.CONTINUING
     unsent = list(
@@ -402,7 +399,7 @@ def forgotten(tx: Connection, workspace_id: int, now: float) -> int:
         and_(is_held(), ~is_double()),
         and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
     )
-    gone = and_(of_lanes, waits, requests.c.run_id.in_(may_be_live))
+    gone = and_(of_lanes, waits, requests.c.run_id.in_(select(runs.c.id).where(may_be_live())))
     found = tx.execute(
         select(requests.c.run_id, requests.c.lane_id, func.count())
         .where(gone)

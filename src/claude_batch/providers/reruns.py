@@ -184,7 +184,7 @@ def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Ref
     except retries.StillCancelling:
         wait = naming_ledger(f"`claude-batch resume {run_id}`", ledger.location)
         raise InvalidRequestError(
-            f"{run_id} is being cancelled, and its batches have not ended. Nothing was sent "
+            f"{run_id} is being cancelled, and its requests have not ended. Nothing was sent "
             f"again. Wait for them with: {wait}"
         ) from None
     return retried._replace(
