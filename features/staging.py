@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import httpx2
 import programs
 from behave.runner import Context
 from sqlalchemy import Select, select
@@ -114,6 +115,14 @@ def is_sent(count: int = 1) -> bool:
         at_api = select(batches.c.request_count).where(batches.c.remote_id.is_not(None))
         return sum(ledger_values(at_api)) >= count
     return False
+
+
+def newest_batch(api_url: str) -> str | None:
+    """The id of the API's newest batch, whoever made it."""
+    headers = {"x-api-key": "sk-looks", "anthropic-version": "2023-06-01"}
+    url = f"{api_url}/v1/messages/batches?limit=1"
+    data = httpx2.get(url, headers=headers, trust_env=False).raise_for_status().json()["data"]
+    return data[0]["id"] if data else None
 
 
 def ledger_values(query: Select[Any]) -> list[Any]:

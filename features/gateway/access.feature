@@ -94,6 +94,54 @@ Feature: Who may call the gateway, and how much
       | C    | 404    | not_found_error |
       | D    | 404    | not_found_error |
 
+  Scenario: While it is not known what a sending has become, another token sees no new batch
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0}
+    And the gateway has tokens for ann and bob
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": 1, "action": {"type": "hang", "seconds": 3, "processed": true}}]}
+      """
+    When the gateway is called as follows
+      | call | prompt | token | after | method | path                                 |
+      | A    | one    | ann   |       |        |                                      |
+      | B    |        | bob   | there | GET    | /v1/messages/batches                 |
+      | C    |        | bob   | there | GET    | /v1/messages/batches/{batch}         |
+      | D    |        | bob   | there | GET    | /v1/messages/batches/{batch}/results |
+      | E    |        | bob   | D     | DELETE | /v1/messages/batches/{batch}         |
+      | F    |        | bob   | A     | GET    | /v1/messages/batches/{batch}         |
+      | G    |        | bob   | A     | GET    | /v1/messages/batches                 |
+    Then the calls have ended with
+      | call | status | error           | batches | answered |
+      | A    | 200    |                 |         | yes      |
+      | B    | 200    |                 | 0       | no       |
+      | C    | 503    | api_error       |         | no       |
+      | D    | 503    | api_error       |         | no       |
+      | E    | 503    | api_error       |         | no       |
+      | F    | 404    | not_found_error |         | no       |
+      | G    | 200    |                 | 0       | no       |
+    And the API has been sent 1 request
+
+  Scenario: A caller's own batch stays there while it is not known what a sending has become
+    Given a gateway over the sandbox with {"hold": 30, "latency": 60}
+    And the gateway has tokens for ann and bob
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": 1, "action": {"type": "hang", "seconds": 3, "processed": false}}]}
+      """
+    When the gateway is called as follows
+      | call | prompt | token | after  | leaves | method | path                         | body                                                                                                                                            |
+      | A    | one    | ann   |        | 8      |        |                              |                                                                                                                                                 |
+      | B    |        | bob   | 1      |        | POST   | /v1/messages/batches         | {"requests": [{"custom_id": "x", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "two"}]}}]} |
+      | C    |        | bob   | B      |        | GET    | /v1/messages/batches/{batch} |                                                                                                                                                 |
+      | D    |        | bob   | B, 4   |        | GET    | /v1/messages/batches/{batch} |                                                                                                                                                 |
+      | E    |        | bob   | B, 4   |        | GET    | /v1/messages/batches         |                                                                                                                                                 |
+    Then the calls have ended with
+      | call | status | batches |
+      | B    | 200    |         |
+      | C    | 200    |         |
+      | D    | 200    |         |
+      | E    | 200    | 1       |
+
   Scenario: Bodies have a limit each, and one together
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05, "largest_body": 2000000, "largest_bodies": 3000000}
     Then the gateway's responses to bodies are as follows

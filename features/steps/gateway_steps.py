@@ -23,7 +23,7 @@ from behave.runner import Context
 from cli_steps import command
 from integration_steps import MODEL
 from sqlalchemy import func, select
-from staging import QUICK, is_sent, ledger_values, start_api, until
+from staging import QUICK, is_sent, ledger_values, newest_batch, start_api, until
 
 import claude_batch as cb
 from claude_batch.gateway import GatewaySettings
@@ -146,7 +146,8 @@ async def call(url: str, row: dict[str, str], ended: Ended) -> None:
     headers = json.loads(row.get("headers") or "{}")
     path = row.get("path") or "/v1/messages"
     method = row.get("method") or "POST"
-    content = body_of(row["prompt"], row.get("stream") == "yes") if method == "POST" else None
+    own = row.get("body", "").encode() or body_of(row["prompt"], row.get("stream") == "yes")
+    content = own if method == "POST" else None
     begun = time.monotonic()
     async with httpx2.AsyncClient(base_url=url, timeout=LONG, trust_env=False) as http:
         try:
@@ -171,18 +172,21 @@ async def _came_to_be(context: Context, what: str, ends: Iterable[Ended] = ()) -
         await asyncio.to_thread(until, lambda: sum(bool(e.status) for e in ends) >= int(count))
     elif state == "sent":
         await asyncio.to_thread(until, partial(is_sent, int(count or 1)))
+    elif state == "there":
+        await asyncio.to_thread(until, partial(newest_batch, context.api.url))
     elif state == "held":
         gateway = context.gateway.gateway
         await asyncio.to_thread(until, lambda: len(gateway.calls) == int(count))
-    return state in ("begun", "sent", "held")
+    return state in ("begun", "sent", "there", "held")
 
 
 async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended]:
     """Make the calls of a table; `after` and `leaves` say when a caller comes and goes away.
 
     After seconds; once a call has ended (its name); once so many answers have begun, if only with a
-    sign of life (`2 begun`); once the API has a batch (`sent`), or some requests in batches
-    (`3 sent`); once so many calls wait at the gateway (`3 held`).
+    sign of life (`2 begun`); once the ledger has a batch at the API (`sent`), or some requests in
+    such batches (`3 sent`); once the API has a batch (`there`); once so many calls wait at the
+    gateway (`3 held`). `{batch}` in a path is the API's newest batch.
     """
     ends = {row["call"]: Ended() for row in rows}
     tasks: dict[str, asyncio.Task[None]] = {}
@@ -203,6 +207,9 @@ async def _play(context: Context, rows: list[dict[str, str]]) -> dict[str, Ended
         if token := row.get("token"):
             own = {"x-api-key": context.gateway_tokens[token]}
             row = {**row, "headers": json.dumps({**json.loads(row.get("headers") or "{}"), **own})}
+        if "{batch}" in row.get("path", ""):
+            newest = await asyncio.to_thread(newest_batch, context.api.url)
+            row = {**row, "path": row["path"].replace("{batch}", str(newest))}
         url = context.gateway_url if row.get("at") == "another" else context.gateway.url
         calling = asyncio.create_task(call(url, row, ends[row["call"]]))
         leaves = row.get("leaves", "")
@@ -269,6 +276,9 @@ def _(context: Context) -> None:
                 cells.append(str(getattr(ended, name)))
             elif name == "answered":
                 cells.append("yes" if ended.text else "no")
+            elif name == "batches":
+                listed = json.loads(ended.body) if ended.body.startswith(b"{") else {}
+                cells.append(str(len(listed["data"])) if "data" in listed else "")
             else:
                 cells.append(ended.headers.get(name, ""))
         found.append(cells)

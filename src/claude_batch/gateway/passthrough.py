@@ -22,7 +22,9 @@ from claude_batch.gateway.access import Caller, Refusal
 from claude_batch.gateway.asgi import headers_of, receive_body
 from claude_batch.gateway.exchanges import Aborted, HeldCall
 from claude_batch.gateway.gateway_state import Gateway
+from claude_batch.lifecycle.polling import CLOCKS_APART
 from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
+from claude_batch.wire.inbound import iso_time
 
 BATCHES: Final = "/v1/messages/batches"
 _COUNT: Final = "/v1/messages/count_tokens"
@@ -59,6 +61,8 @@ _SENT: Final = (
 )
 """Headers of a call that are passed to the API."""
 
+_OF_BODY: Final = ("content-length", "content-type")
+
 _RETURNED: Final = (
     "cache-control",
     "content-disposition",
@@ -79,6 +83,9 @@ _USUAL_PAGE: Final = 20
 _LARGEST_PAGE: Final = 1000
 """Batches in a page of the API's list: without a `limit`, and at most."""
 
+_MOST_CREATED: Final = 10_000
+"""Ids that are remembered of batches that callers have made; the API's queue holds fewer."""
+
 _MOST_PAGES: Final = 100
 """Pages that are read for one call, if all their batches are the ledger's."""
 
@@ -89,6 +96,8 @@ class Passthrough:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._connection: Connection | None = None
+        self._created: dict[str, None] = {}
+        """Ids of the batches that callers have made here, the oldest first."""
 
     async def aclose(self) -> None:
         """Close the connections to the API."""
@@ -116,8 +125,10 @@ class Passthrough:
             )
         caller: Caller = scope["state"]["caller"]
         if caller.name and (batch := _BATCH.match(path)) is not None:
-            await self._check_batch(batch[1])
+            await self._check_batch(batch[1], headers, receive)
         response = await self._send(scope, path, headers, receive)
+        if creates:
+            self._note_created(response)
         if caller.name and path == BATCHES and scope["method"] == "GET":
             response = await self._without_ours(scope, headers, receive, response)
         try:
@@ -126,11 +137,39 @@ class Passthrough:
         finally:
             await response.aclose()
 
-    async def _check_batch(self, batch_id: str) -> None:
-        """Refuse a batch of the ledger: it has the calls of all names."""
-        known = await asyncio.to_thread(self._gateway.provider.known_batches, [batch_id])
-        if known:
+    def _note_created(self, response: httpx2.Response) -> None:
+        """Remember that a caller made a batch, so that it is no sending of the ledger."""
+        if not response.is_success:
+            return
+        try:
+            made = _created.decode(response.content).id
+        except (msgspec.DecodeError, RecursionError):
+            return
+        self._created[made] = None
+        while len(self._created) > _MOST_CREATED:
+            del self._created[next(iter(self._created))]
+
+    async def _check_batch(
+        self, batch_id: str, headers: Mapping[str, str], receive: Receive
+    ) -> None:
+        """Refuse a batch that is, or may be, the ledger's: it has the calls of all names."""
+        if batch_id in self._created:
+            return
+        own = await asyncio.to_thread(self._gateway.provider.own_batches, [batch_id])
+        if batch_id in own.known:
             raise Refusal(404, "not_found_error", f"there is no batch {batch_id!r}")
+        is_open = batch_id in own.possible
+        if not is_open and own.open_since is not None:
+            path = f"{BATCHES}/{batch_id}"
+            found = await self._send({"method": "GET"}, path, headers, receive)
+            is_open = found.is_success and _may_be_sent_since(found.content, own.open_since)
+        if is_open:
+            raise Refusal(
+                503,
+                "api_error",
+                f"it is not known yet whether {batch_id!r} has calls of this gateway; try again",
+                {"retry-after": "5", "x-should-retry": "true"},
+            )
 
     async def _send(
         self, scope: Scope, path: str, headers: Mapping[str, str], receive: Receive
@@ -138,12 +177,18 @@ class Passthrough:
         """Return the API's response; its body is unread if it may be large."""
         method: str = scope["method"]
         query: str = scope.get("query_string", b"").decode("latin-1")
+        # The API's other calls have no body, and a length without one breaks the connection.
+        has_body = method == "POST"
         try:
             response = await self._connect().send(
                 method,
                 f"{path}?{query}" if query else path,
-                content=_upload(receive) if method == "POST" else None,
-                headers={name: headers[name] for name in _SENT if name in headers},
+                content=_upload(receive) if has_body else None,
+                headers={
+                    name: headers[name]
+                    for name in _SENT
+                    if name in headers and (has_body or name not in _OF_BODY)
+                },
                 stream=path.endswith(_LARGE),
             )
         except CredentialFault as error:
@@ -248,10 +293,39 @@ class Passthrough:
             has_more = msgspec.json.decode(found.get("has_more", _FALSE), type=bool)
         except (msgspec.DecodeError, RecursionError, KeyError):
             raise Refusal(502, "api_error", "the API sent an unreadable list of batches") from None
-        known = self._gateway.provider.known_batches(ids)
-        left = [(name, each) for each, name in zip(listed, ids, strict=True) if name not in known]
+        own = self._gateway.provider.own_batches(ids)
+        since = own.open_since
+        hidden = own.known | own.possible
+        left = [
+            (name, each)
+            for each, name in zip(listed, ids, strict=True)
+            if name in self._created
+            or (name not in hidden and (since is None or not _is_new(each, since)))
+        ]
         first, last = (ids[0], ids[-1]) if ids else (None, None)
         return _Page(found, left, has_more, first, last)
+
+
+class _Created(msgspec.Struct):
+    id: str
+
+
+_created: Final = msgspec.json.Decoder(_Created)
+
+
+def _may_be_sent_since(body: bytes, since: float) -> bool:
+    """Return whether the batch in a response may be new at a time of the API."""
+    try:
+        return _is_new(_fields.decode(body), since)
+    except (msgspec.DecodeError, RecursionError):
+        raise Refusal(502, "api_error", "the API sent an unreadable batch") from None
+
+
+def _is_new(batch: _Fields, since: float) -> bool:
+    """Return whether a batch may have been created at a time of the API, or later."""
+    given: Any = msgspec.json.decode(batch.get("created_at", msgspec.Raw(b"null")))
+    created = iso_time(given) if isinstance(given, str) else None
+    return created is None or created >= since - CLOCKS_APART
 
 
 class _Page(NamedTuple):

@@ -28,7 +28,6 @@ from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
     batches,
-    candidates,
     contexts,
     conversations,
     lanes,
@@ -416,14 +415,6 @@ def runs_called(tx: Connection, run_id: str, *, limit: int) -> list[Record]:
         return []
     beginning = runs.c.id.startswith(run_id, autoescape=True)
     return list(tx.execute(select(runs).where(beginning).order_by(runs.c.id).limit(limit)))
-
-
-def known_batches(tx: Connection, remote_ids: Collection[str]) -> set[str]:
-    """Return those of these ids of the API that are, or may be, batches of this ledger."""
-    found: set[str] = set()
-    for column in (batches.c.remote_id, candidates.c.remote_id):
-        found.update(tx.scalars(select(column).where(column.in_(remote_ids))))
-    return found
 
 
 _RUN = select(runs).where(runs.c.id == bindparam("run"))

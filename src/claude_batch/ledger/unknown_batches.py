@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -318,6 +319,37 @@ def known_remote_ids(tx: Connection, workspace_id: int, ids: Collection[str]) ->
             ).all()
         )
     return known
+
+
+class OwnBatches(msgspec.Struct, frozen=True):
+    """Which batches at the API are the ledger's."""
+
+    known: frozenset[str]
+    """Ids of those that are."""
+    possible: frozenset[str]
+    """Ids of those that a sending with an unknown outcome may have become."""
+    open_since: float | None
+    """The API's time since which a new batch may be a sending's; None if all have an outcome."""
+
+
+_OPEN_SINCE = select(func.min(func.coalesce(batches.c.server_time, batches.c.intended))).where(
+    or_(
+        batches.c.state == BatchState.UNKNOWN,
+        and_(batches.c.state == BatchState.SUBMITTING, batches.c.armed.is_not(None)),
+    )
+)
+
+
+def own_batches(tx: Connection, ids: Collection[str]) -> OwnBatches:
+    """Return which of these ids of the API are batches of the ledger, in whatever workspace."""
+    known: set[str] = set()
+    possible: set[str] = set()
+    for part in in_chunks(ids):
+        known.update(tx.scalars(select(batches.c.remote_id).where(batches.c.remote_id.in_(part))))
+        undecided = candidates.c.state != CandidateState.FOREIGN
+        among = candidates.c.remote_id.in_(part)
+        possible.update(tx.scalars(select(candidates.c.remote_id).where(among, undecided)))
+    return OwnBatches(frozenset(known), frozenset(possible - known), tx.scalar(_OPEN_SINCE))
 
 
 def candidates_of(tx: Connection, batch_id: int) -> list[Record]:

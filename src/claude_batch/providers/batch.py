@@ -34,7 +34,7 @@ from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import default_ledger, from_environment, resolve_ledger_settings
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
-from claude_batch.ledger import queries, single_calls, workspaces
+from claude_batch.ledger import queries, single_calls, unknown_batches, workspaces
 from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import StoredCall
@@ -313,10 +313,10 @@ class ClaudeBatchProvider(Opened):
         """Cancel a stored call even if it is sent, and so perhaps billed."""
         return self._engine.calls.cancel(call.seq)
 
-    def known_batches(self, batch_ids: Collection[str]) -> set[str]:
-        """Return those of these ids that are, or may be, batches of this ledger. Blocks."""
+    def own_batches(self, batch_ids: Collection[str]) -> unknown_batches.OwnBatches:
+        """Return which of these ids are, or may be, batches of this ledger. Blocks."""
         with self._engine.ledger.read() as tx:
-            return queries.known_batches(tx, batch_ids)
+            return unknown_batches.own_batches(tx, batch_ids)
 
     def why_stopped(self) -> str | None:
         """Return why the engine has stopped until this process starts again, or None."""
