@@ -465,6 +465,11 @@ class ConversationMachine(LiveMachine):
                 self._end_tool(run)
             else:
                 self._end_elsewhere(run)
+        # What a process has noted as begun, and could not begin, is left to it as long as it lives.
+        for process in self.retired:
+            self._help(process)
+            if process.was_deposed:  # it has noticed only now that it does not drive
+                self._help(process)
         super()._finish()
 
 

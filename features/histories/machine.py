@@ -342,7 +342,12 @@ class LifecycleMachine(RuleBasedStateMachine):
             with suppress(StillCancelling), process.ledger.write() as tx:
                 send_missing(tx, run_id, batch_ids, now=self.clock.time())
 
+        # A line of failure may have hidden a success.
+        found = self.verdict.hidden(run_id) - self.verdict.reopened
+        self.verdict.reopened |= found
         self._act(lambda: process.refetch(run_id, send))
+        self.verdict.check()
+        self.verdict.reopened -= found
 
     def _incomplete_runs(self) -> list[str]:
         rows = self.verdict.rows("SELECT id FROM runs WHERE kind = 'run' ORDER BY rowid")

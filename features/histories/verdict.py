@@ -351,6 +351,15 @@ class Verdict:
             self._seen[request] = (state, finished)
         self._stamp = stamp
 
+    def hidden(self, run_id: str) -> set[str]:
+        """The requests of a run that have failed, and of which the API has a success."""
+        failed = "r.run_id = ? AND r.state IN ('errored', 'expired', 'canceled')"
+        return {
+            row["id"]
+            for row in self.rows(f"SELECT r.id FROM requests r WHERE {failed}", run_id)
+            if "succeeded" in self._truths(row["id"])
+        }
+
     def may_expire(self, request: str) -> bool:
         """Whether a request may end as expired that was not sent."""
         return False

@@ -211,9 +211,10 @@ class _Recovery:
             # server shows that by itself, and its next process may have no mark.
             anew = moved or (mark is None and not on_server(ledger.location))
             is_first = anew or not is_known_to_be_behind or not is_counted
-            if is_first:
+            if is_first or is_copy:
                 # This ends with a new mark, which no longer shows what the other workspaces have
                 # forgotten. Those that are not behind after that were recovered before this one.
+                # A copy that was made within another recovery has some that are not behind.
                 note_behind(tx, at, anew=anew)
             # A mark that does not show what was forgotten may be as old as a copy, or new.
             is_doubted = is_copy or (is_first and is_counted)

@@ -72,12 +72,13 @@ class SqliteBackend(Backend):
             self.engine: Engine = create_engine(url, hide_parameters=True)
         except (ArgumentError, ImportError) as error:
             raise _unusable_url(location, error) from None
-        event.listen(self.engine, "connect", _on_connect)
-        event.listen(self.engine, "begin", _on_begin)
-        event.listen(self.engine, "checkin", _on_checkin)
         found = self._stat()
         self._file_opened = found and (found.st_dev, found.st_ino)
         self._size = found.st_size if found else 0
+        event.listen(self.engine, "do_connect", self._on_opening)
+        event.listen(self.engine, "connect", _on_connect)
+        event.listen(self.engine, "begin", _on_begin)
+        event.listen(self.engine, "checkin", _on_checkin)
 
     def _file(self, path: Path) -> Path:
         try:
@@ -132,12 +133,7 @@ class SqliteBackend(Backend):
     def check_place(self) -> None:
         # SQLite keeps the file open, so that a process would not notice otherwise.
         before = self._size  # read first: another thread may see the file grow meanwhile
-        found = self._stat()
-        if found is None or (found.st_dev, found.st_ino) != self._file_opened:
-            raise LedgerError(
-                f"the ledger {self.path} was removed or replaced by another file after this "
-                "process had opened it; nothing was changed. Restart this process"
-            )
+        found = self._check_there()
         if found.st_size < before:
             raise LedgerError(
                 f"the ledger {self.path} became smaller while this process had it open, as if an "
@@ -147,6 +143,23 @@ class SqliteBackend(Backend):
                 fault="damaged",
             )
         self._size = found.st_size
+
+    def _check_there(self) -> os.stat_result:
+        found = self._stat()
+        if found is None or (found.st_dev, found.st_ino) != self._file_opened:
+            raise LedgerError(
+                f"the ledger {self.path} was removed or replaced by another file after this "
+                "process had opened it; nothing was changed. Restart this process"
+            )
+        return found
+
+    def _on_opening(
+        self, _dialect: object, _record: object, arguments: list[Any], keywords: dict[str, Any]
+    ) -> None:
+        """Let no further connection of this process make a new file where the ledger was."""
+        self._check_there()
+        arguments[0] = f"{Path(self.address).as_uri()}?mode=rw"
+        keywords["uri"] = True
 
     def _stat(self) -> os.stat_result | None:
         try:
