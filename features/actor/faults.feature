@@ -57,6 +57,20 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | config: x             | `config` must be a mapping, not 'x'                |
       | version: [1]          | `version                                      |
 
+    Examples: budgets where they would limit nothing
+      | fault                         | says                                                                                                                  |
+      | budget_usd: 0.0001            | `budget_usd` has no effect here, so nothing would limit the cost; move it under `batch_processing`                     |
+      | actor_budget_usd: 5           | `actor_budget_usd` has no effect here, so nothing would limit the cost; move it under `batch_processing`               |
+      | budget-USD: 5                 | `budget-USD` has no effect here, so nothing would limit the cost; move it under `batch_processing`, and call it `budget_usd` |
+      | daily_budget_usd: 5           | nothing would limit the cost; use --daily-budget or CLAUDE_BATCH_DAILY_BUDGET_USD                                      |
+      | config: {budget_usd: 0.0001}  | `budget_usd` has no effect here, so nothing would limit the cost; move it under `config.batch_processing`              |
+
+    Examples: tools that are the API's definitions
+      | fault                                                        | says                                                                                                                               |
+      | tools: [a:b, {name: x, input_schema: {type: object}}]        | `tools`: item 2 is not a function (`module:function`), so it cannot be a tool; a definition alone belongs into `options.tools` |
+      | tools: [{type: web_search_20250305, name: web_search}]       | `tools`: item 1 is not a function (`module:function`), so it cannot be a tool; a definition alone belongs into `options.tools` |
+      | config: {tools: [{type: web_search_20250305, name: search}]} | a definition alone belongs into `options.tools`                                                                                |
+
     Examples: options that cannot be
       | fault                   | says                                                             |
       | options: {max_token: 5} | `max_token` is not a parameter of the Messages API; did you mean `max_tokens`? |
@@ -116,6 +130,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | {cleveragents: 5, actors: {a: {config: {model: m}}}}                                | `cleveragents` must be a mapping                            |
       | actors: {a: llm}                                                                    | actor a is a mapping of `type`, `config`, …, not 'llm' |
       | {actors: {a: {config: {model: m}}}, batch_processing: true}                         | `batch_processing` has no effect beside `actors`              |
+      | {actors: {a: {config: {model: m}}}, budget_usd: 5}                                  | `budget_usd` has no effect here, so nothing would limit the cost; move it under `actors.<id>.config.batch_processing` |
       | {actors: {a: {config: {model: m}}}, batch_procesing: true}                          | did you mean `batch_processing`? Move it into       |
       | {type: 5, model: m}                                                                 | `type` must be a text, not 5                                |
 
@@ -314,6 +329,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
     Then actors made in code are checked as follows
       | fields                                    | error                            |
       | {"model": "m", "batch_procesing": true}   | did you mean `batch_processing`? |
+      | {"model": "m", "budget_usd": 5}           | move it under `batch_processing` |
       | {"name": "x"}                             | `model` is missing               |
       | {"model": "m", "config": {"optoins": {}}} | did you mean `options`?          |
       | {"model": "m", "skills": ["a"]}           |                                  |

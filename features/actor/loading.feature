@@ -212,6 +212,27 @@ Feature: An actor is read from its YAML
       | field      | value                                              |
       | parameters | {"max_tokens": 11, "top_k": 3, "temperature": 0.7} |
 
+  Scenario: a key that has an effect only elsewhere is named once by a warning
+    Given an actor file
+      """
+      name: tests/spare
+      model: claude-haiku-4-5
+      skills: [search]
+      colour: red
+      deadline: 2h
+      budget: 5
+      system_message: Be brief.
+      config: {thinking: {type: enabled}}
+      """
+    And a program that logs
+    When the actor file is loaded
+    Then the actor's name is "tests/spare"
+    And the log has 1 line that says "actor.yaml: actor tests/spare: `thinking` is kept for a host framework, and has no effect here. It belongs under `options`"
+    And the log has 1 line that says "`deadline` is kept for a host framework, and has no effect here. It belongs under `batch_processing`"
+    And the log has 1 line that says "`budget` is kept for a host framework, and has no effect here. It belongs under `batch_processing.budget_usd`"
+    And the log has 1 line that says "`system_message` is kept for a host framework, and has no effect here. It belongs under `system_prompt`"
+    And the log has 4 line that says "has no effect here"
+
   Scenario: dates stay the text that they are written as
     Given an actor file
       """

@@ -208,6 +208,35 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | cost                                   | CLAUDE_BATCH_PRICE  | CLAUDE_BATCH_PRICES |
       | estimate actor.yaml asks.jsonl --offline | CLAUDE_BATCH_BUDGET | CLAUDE_BATCH_BUDGET_USD |
 
+  Scenario: A key that has no effect where it stands in an actor's file is named once, and a budget is refused
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    And a command's file "spare.yaml"
+      """
+      name: tests/spare
+      model: claude-haiku-4-5
+      thinking: {type: enabled, budget_tokens: 1024}
+      mode: stream
+      """
+    When a command runs: run spare.yaml asks.jsonl
+    Then the command line exits with 0 and says
+      """
+      spare.yaml: actor tests/spare: `thinking` is kept for a host framework, and has no effect here. It belongs under `options`
+      """
+    And the command line says 1 times: has no effect here
+    Given a command's file "spare.yaml"
+      """
+      name: tests/spare
+      model: claude-haiku-4-5
+      budget_usd: 0.0001
+      """
+    When a command runs: run spare.yaml asks.jsonl --new
+    Then the command line exits with 2 and says
+      """
+      error: spare.yaml:3: `budget_usd` has no effect here, so nothing would limit the cost; move it under `batch_processing`
+      """
+    And the command line has caused 1 batches of 1 requests
+
   Scenario Outline: Settings are taken as the documentation writes them: <name> = <value>
     Given a command's API
     And a command's environment has <name> = <value>

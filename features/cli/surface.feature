@@ -150,6 +150,7 @@ Feature: The command line's own surface: help, version, validation, display
       max_tokens: 9
       skills: [search]
       deadline: 2h
+      mode: live
       config: {thinking: {type: enabled}, colour: red}
       """
     When a command runs: actors validate spare.yaml
@@ -158,9 +159,11 @@ Feature: The command line's own surface: help, version, validation, display
       spare.yaml: actor tests/spare: `thinking` is kept for a host framework, and has no effect here. It belongs under `options`
       spare.yaml: actor tests/spare: `colour` is kept for a host framework, and has no effect here
       spare.yaml: actor tests/spare: `deadline` is kept for a host framework, and has no effect here. It belongs under `batch_processing`
+      spare.yaml: actor tests/spare: `mode` is kept for a host framework, and has no effect here. It belongs under `batch_processing`
       """
     And the command line does not say: skills
     And the command line does not say: max_tokens
+    And the command line says 4 times: has no effect
     When a command runs: actors validate missing.yaml
     Then the command line exits with 2 and says
       """

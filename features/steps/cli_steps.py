@@ -257,6 +257,11 @@ def _(context: Context) -> None:
     assert context.ended.stdout == "", context.ended.stdout
 
 
+@then("the command line says {count:d} times: {words}")
+def _(context: Context, count: int, words: str) -> None:
+    assert context.errors.count(words) == count, context.errors
+
+
 @then("the command line does not say: {words}")
 def _(context: Context, words: str) -> None:
     assert words not in context.errors, context.errors

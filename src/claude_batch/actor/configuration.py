@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast, get_args
 
 import msgspec
 from pydantic import (
@@ -99,6 +100,23 @@ _HOST_KEYS = frozenset(
 )
 # The host's own keys: never reported as a misspelling of a known one.
 
+_BUDGETS = ("budget_usd", "actor_budget_usd", "daily_budget_usd")
+# Refused outside `batch_processing`, because a run without its budget may cost any amount.
+
+_MODES: tuple[str, ...] = get_args(BatchProcessingMode.model_fields["mode"].annotation)
+
+_SERVER_TOOL = re.compile(r"[a-z_]+_20\d{6}")
+# The `type` of a tool that the API runs itself, such as `web_search_20250305`.
+
+_PLACES = {
+    **dict.fromkeys(MESSAGES_PARAMETERS, "options"),
+    **dict.fromkeys(BatchProcessingMode.model_fields, "batch_processing"),
+    "budget": "batch_processing.budget_usd",
+    "instructions": "system_prompt",
+    "system_message": "system_prompt",
+}
+# Where a key that has no effect beside `model` probably belongs.
+
 _ALIASES = {
     "batch": "batch_processing",
     "batched": "batch_processing",
@@ -119,10 +137,16 @@ def key_faults(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]
     if str(data.get("type", "llm")).strip().lower() != "llm":
         return  # the host's other kinds of actor have keys of their own
     yield from _misspelled(data, (), _ACTOR_KEYS)
+    yield from misplaced_budgets(data, "batch_processing")
+    yield from _tool_definitions(data, ())
     config = data.get("config")
     if isinstance(config, Mapping):
         nested = cast("Mapping[str, Any]", config)
         yield from _misspelled(nested, ("config",), _CONFIG_KEYS)
+        for path, text in misplaced_budgets(nested, "config.batch_processing"):
+            yield ("config", *path), text
+        if "tools" not in data:
+            yield from _tool_definitions(nested, ("config",))
 
 
 def _misspelled(
@@ -136,17 +160,55 @@ def _misspelled(
             yield (*path, key), f"unknown key `{key}`; did you mean `{meant}`?"
 
 
-def unused_keys(data: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Yield the keys that are kept for a host but mean nothing here, each with its usual place."""
+def misplaced_budgets(data: Mapping[str, Any], place: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield ``(path, message)`` for each budget in a mapping where it would limit nothing.
+
+    ``place`` is the key under which the budgets of runs belong.
+    """
     for key in data:
-        if key in _HOST_KEYS or key in _CONFIG_KEYS:
+        if not isinstance(cast("object", key), str):
             continue
-        if key in MESSAGES_PARAMETERS:
-            yield key, "options"
-        elif key in BatchProcessingMode.model_fields:
-            yield key, "batch_processing"
-        else:
-            yield key, None
+        meant = key if key in _BUDGETS else close_word(key, _BUDGETS, cutoff=0.85)
+        if meant is None:
+            continue
+        remedy = f"move it under `{place}`"
+        if meant == "daily_budget_usd":  # of a ledger, not of an actor
+            remedy = "use --daily-budget or CLAUDE_BATCH_DAILY_BUDGET_USD"
+        elif meant != key:
+            remedy = f"{remedy}, and call it `{meant}`"
+        yield (key,), f"`{key}` has no effect here, so nothing would limit the cost; {remedy}"
+
+
+def _tool_definitions(
+    data: Mapping[str, Any], path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield a fault if the host's ``tools`` are the API's definitions, which would not be sent."""
+    tools: object = data.get("tools")
+    if not isinstance(tools, list):
+        return
+    for number, tool in enumerate(cast("list[object]", tools), 1):
+        if isinstance(tool, Mapping) and _is_definition(cast("Mapping[str, Any]", tool)):
+            words = (
+                f"`tools`: item {number} is not a function (`module:function`), so it cannot be a "
+                "tool; a definition alone belongs into `options.tools`"
+            )
+            yield (*path, "tools"), words
+            return
+
+
+def _is_definition(tool: Mapping[str, Any]) -> bool:
+    if isinstance(tool.get("input_schema"), Mapping):
+        return "name" in tool
+    return _SERVER_TOOL.fullmatch(str(tool.get("type"))) is not None
+
+
+def unused_keys(actor: ActorConfiguration) -> Iterator[tuple[str, str | None]]:
+    """Yield the keys that are kept for a host but mean nothing here, each with its usual place."""
+    for key, value in {**(actor.config or {}), **(actor.model_extra or {})}.items():
+        if key == "mode" and isinstance(value, str) and value in _MODES:
+            yield key, "batch_processing"  # other modes are the host's
+        elif key not in _HOST_KEYS and key not in _CONFIG_KEYS:
+            yield key, _PLACES.get(key)
 
 
 def close_word(key: str, words: tuple[str, ...], *, cutoff: float) -> str | None:

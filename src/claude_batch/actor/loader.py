@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,10 +13,18 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from claude_batch.actor.configuration import KEYS_CHECKED, ActorConfiguration, key_faults
+from claude_batch.actor.configuration import (
+    KEYS_CHECKED,
+    ActorConfiguration,
+    key_faults,
+    misplaced_budgets,
+    unused_keys,
+)
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, pairs, yaml_faults
+
+_log = logging.getLogger(__name__)
 
 _Path = tuple[str | int, ...]
 
@@ -34,7 +43,10 @@ class ActorLoader:
     def load(cls, path: str | os.PathLike[str], *, name: str | None = None) -> ActorConfiguration:
         """Return the actor of a file; in a nested one ``name``, its default or only actor."""
         text, source = _read(path)
-        return cls.loads(text, source, name=name).in_folder(os.path.dirname(source))
+        actor = cls.loads(text, source, name=name).in_folder(os.path.dirname(source))
+        for note in unused_notes(source, actor, placed=True):
+            _log.warning("%s", note, extra={"for_people": True})
+        return actor
 
     @classmethod
     def loads(
@@ -120,6 +132,22 @@ class ActorLoader:
             except ActorConfigurationError as error:
                 faults.append(error)
         return sorted(faults, key=lambda fault: fault.line or 0)
+
+
+def unused_notes(source: str, actor: ActorConfiguration, *, placed: bool = False) -> Iterator[str]:
+    """Yield a note for each key of an actor's file that has no effect here.
+
+    With ``placed``, only for those that have an effect at another place.
+    """
+    if actor.type != "llm":
+        return
+    for key, place in unused_keys(actor):
+        if place is not None or not placed:
+            remedy = "" if place is None else f". It belongs under `{place}`"
+            yield (
+                f"{source}: actor {actor.name}: `{key}` is kept for a host framework, and has no "
+                f"effect here{remedy}"
+            )
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -228,6 +256,8 @@ class _Document:
                     f"`{key}` has no effect beside `actors`; move it into `actors.<id>.config`",
                     (key,),
                 )
+        for path, text in misplaced_budgets(self.data, "actors.<id>.config.batch_processing"):
+            yield self.error(text, path)
         for path, text in key_faults({k: v for k, v in self.data.items() if "batch" in str(k)}):
             yield self.error(f"{text} Move it into `actors.<id>.config`", path)
 

@@ -339,17 +339,10 @@ def validate_command(files: tuple[str, ...]) -> None:
 
 def _unused(file: str) -> Iterator[str]:
     """Yield a note for each key of a valid file's actors that has no effect here."""
-    from claude_batch.actor.configuration import unused_keys
-    from claude_batch.actor.loader import ActorLoader
+    from claude_batch.actor.loader import ActorLoader, unused_notes
 
     for actor in ActorLoader.load_all(file):
-        if actor.type == "llm":
-            for key, place in unused_keys({**(actor.config or {}), **(actor.model_extra or {})}):
-                remedy = "" if place is None else f". It belongs under `{place}`"
-                yield (
-                    f"{file}: actor {actor.name}: `{key}` is kept for a host framework, and has no "
-                    f"effect here{remedy}"
-                )
+        yield from unused_notes(file, actor)
 
 
 def _use_faults(file: str) -> Iterator[str]:
@@ -366,7 +359,8 @@ def _use_faults(file: str) -> Iterator[str]:
             except ActorError as error:
                 yield f"{file}: actor {actor.name}: {error}"
     try:
-        chosen = ActorLoader.load(file)
+        # `load` would warn of the keys that `_unused` names.
+        chosen = ActorLoader.loads(Path(file).read_text("utf-8-sig"), file)
     except ActorConfigurationError:
         return  # of several actors, none is the default
     if chosen.type != "llm":
