@@ -52,6 +52,34 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | list(run.results_sync(output_format=__import__("typing").ForwardRef("1 / 0"))) | InvalidRequestError: output_format must be a type or a JSON schema |
     And in the ledger the counts of runs are [1]
 
+  Scenario: A keyword is misspelled, or belongs elsewhere
+    Then these mistakes are refused
+      | expression | error |
+      | actor.respond_sync("a", max_tokens=5) | TypeError: there is no setting 'max_tokens'; the most tokens of an answer are `max_tokens=` of make_actor, or one of the `options` of an ActorRequest |
+      | actor.respond_sync("a", model="m") | TypeError: there is no setting 'model'; the model is set in make_actor, in the actor's file, or in an ActorRequest with `model=` |
+      | actor.respond_sync("a", lable="b") | TypeError: there is no setting 'lable'; did you mean 'label'? (it belongs to run and submit) |
+      | actor.respond_sync("a", keyy="b") | TypeError: there is no setting 'keyy'; did you mean 'key'? (it belongs to respond, or to an ActorRequest) |
+      | actor.respond_sync("a", id="b") | TypeError: there is no setting 'id'; the id of a request is `key=` of respond or of an ActorRequest |
+      | actor.respond_sync("a", tools=[len]) | TypeError: there is no setting 'tools'; functions are `tools=` of load_actor, make_actor and Actor |
+      | actor.respond_sync("a", instructions="b") | TypeError: there is no setting 'instructions'; the system prompt is `system_prompt=` of make_actor |
+      | actor.respond_sync("a", context=1) | TypeError: there is no setting 'context'; it belongs to a request: pass an ActorRequest with `context=` |
+      | actor.respond_sync("a", top_k=5) | TypeError: there is no setting 'top_k'; parameters of the Messages API go into `options=` |
+      | actor.respond_sync("a", metadata={}) | TypeError: there is no setting 'metadata'; parameters of the Messages API go into `options=` |
+      | actor.respond_sync("a", max_retry=5) | TypeError: there is no setting 'max_retry'; the number of attempts is `max_attempts=` |
+      | actor.respond_sync("a", poll="1s") | TypeError: there is no setting 'poll'; did you mean 'poll_interval'? |
+      | actor.submit_sync(["a"], ordred=True) | TypeError: there is no setting 'ordred'; did you mean 'ordered'? (it belongs to respond_all, run and Run.results) |
+      | actor.submit_sync(["a"], nwe=True) | TypeError: there is no setting 'nwe'; did you mean 'new'? (it belongs to respond_all, run and submit) |
+      | actor.submit_sync(["a"], live=True) | TypeError: there is no setting 'live'; requests are sent live with `mode="live"` |
+      | actor.submit_sync(["a"], batch=True) | TypeError: there is no setting 'batch'; requests travel in batches with `mode="batch"` |
+      | list(actor.respond_all_sync(["a"], progres=True)) | TypeError: there is no setting 'progres'; did you mean 'progress'? |
+      | cb.ClaudeBatchProvider(ledgr="x.db") | TypeError: there is no setting 'ledgr'; did you mean 'ledger'? |
+      | cb.ClaudeProvider(concurency=3) | TypeError: there is no setting 'concurency'; did you mean 'concurrency'? |
+      | cb.make_actor("m", max_token=5) | ActorConfigurationError: provider claude-batch has no setting 'max_token'; did you mean 'max_tokens'? (the most tokens of an answer are `max_tokens=` of make_actor |
+      | cb.make_actor("m", ledgr="x.db") | ActorConfigurationError: provider claude-batch has no setting 'ledgr'; did you mean 'ledger'? |
+      | cb.load_actor("examples/actors/reviewer.yaml", max_tokens=5) | ActorConfigurationError: provider claude-batch has no setting 'max_tokens'; the most tokens of an answer are |
+      | cb.load_actor("examples/actors/reviewer.yaml", budget=5) | ActorConfigurationError: provider claude-batch has no setting 'budget'; the most that a run may cost is `budget_usd=` |
+    And in the ledger the counts of runs are [0]
+
   Scenario: One request of many is wrong, and is named
     Then these mistakes are refused
       | expression                                                                | error                                                                                                      |

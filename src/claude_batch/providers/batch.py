@@ -125,7 +125,7 @@ class ClaudeBatchProvider(Opened):
         self._api_key_env = api_key_env or from_environment("api_key_env")
         self.default_options: dict[str, Any] = dict(default_options or {})
         """Messages parameters for requests that do not set them."""
-        self.overrides: dict[str, Any] = mode_keywords(settings)
+        self.overrides: dict[str, Any] = mode_keywords(settings, of=ClaudeBatchProvider)
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
         prices_of(ledger_settings.prices)  # report an error in the file here too

@@ -6,12 +6,12 @@ YAML.
 
 from __future__ import annotations
 
-import difflib
+import inspect
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, get_args
 
 from claude_batch.core.batch_processing import SETTINGS, resolve_mode
 from claude_batch.core.settings import Scope
@@ -95,12 +95,18 @@ class SettingKeywords(RunKeywords, total=False):
 
 
 _FORMAT = "the format of answers is `output_format=` of respond, respond_all, run and submit"
-_OPTIONS = "parameters of the Messages API go into `options=` of make_actor or an ActorRequest"
-_REQUEST = "it belongs to a request: pass an ActorRequest"
+_OPTIONS = (
+    "parameters of the Messages API go into `options=` of make_actor or an ActorRequest, or "
+    "`options` of the actor's file"
+)
+_SYSTEM = "the system prompt is `system_prompt=` of make_actor, or a key of the actor's file"
+_BUDGET = "the most that a run may cost is `budget_usd=`"
+_ATTEMPTS = "the number of attempts is `max_attempts=`"
 _NAMED_ELSEWHERE: Final = {
-    "citations": _REQUEST,
-    "documents": _REQUEST,
-    "messages": _REQUEST,
+    **{
+        name: f"it belongs to a request: pass an ActorRequest with `{name}=`"
+        for name in ("citations", "context", "documents", "messages")
+    },
     "output_format": _FORMAT,
     "output_type": _FORMAT,
     "response_format": _FORMAT,
@@ -109,13 +115,42 @@ _NAMED_ELSEWHERE: Final = {
     "stop_sequences": _OPTIONS,
     "temperature": _OPTIONS,
     "thinking": _OPTIONS,
+    "tool_choice": _OPTIONS,
+    "top_k": _OPTIONS,
     "top_p": _OPTIONS,
-    "system": "the system prompt is `system_prompt=` of make_actor",
+    "options": _OPTIONS,
+    "max_tokens": "the most tokens of an answer are `max_tokens=` of make_actor, or one of the "
+    "`options` of an ActorRequest or of the actor's file",
+    "model": "the model is set in make_actor, in the actor's file, or in an ActorRequest with "
+    "`model=`",
+    "tools": "functions are `tools=` of load_actor, make_actor and Actor; definitions alone go "
+    "into `options`",
+    "instructions": _SYSTEM,
+    "system": _SYSTEM,
+    "system_message": _SYSTEM,
+    "system_prompt": _SYSTEM,
+    "batch_processing": "it belongs to make_actor, or into the actor's file",
+    "batch": 'requests travel in batches with `mode="batch"`',
+    "live": 'requests are sent live with `mode="live"`',
+    "id": "the id of a request is `key=` of respond or of an ActorRequest",
+    "key": "it belongs to respond, or to an ActorRequest",
+    "keep": "it belongs to respond",
+    "label": "it belongs to run and submit",
+    "new": "it belongs to respond_all, run and submit",
+    "ordered": "it belongs to respond_all, run and Run.results",
+    "progress": "it belongs to respond_all, run, Run.wait and Run.results",
+    "results_dir": "it belongs to respond_all, run and submit",
     "timeout": "the longest wait is `max_wait=`",
-    "max_retries": "the number of attempts is `max_attempts=`",
-    "max_cost": "the most that a run may cost is `budget_usd=`",
+    "max_retries": _ATTEMPTS,
+    "max_retry": f"{_ATTEMPTS}, and of ClaudeProvider `max_retries=`",
+    "retries": f"{_ATTEMPTS}, and of ClaudeProvider `max_retries=`",
+    "budget": _BUDGET,
+    "max_cost": _BUDGET,
 }
-"""Names that the SDK and other libraries use, and what takes their place."""
+"""Names that belong to another call, or to the SDK and other libraries, and what to use."""
+
+_SHORT = 5
+"""Most letters of a name of which one letter at most may be mistyped."""
 
 
 def meant_setting(name: str, known: Iterable[str]) -> str:
@@ -123,25 +158,67 @@ def meant_setting(name: str, known: Iterable[str]) -> str:
 
     A non-empty hint begins with a semicolon.
     """
+    from claude_batch.actor.configuration import MESSAGES_PARAMETERS
+
     if (hint := _NAMED_ELSEWHERE.get(name)) is not None:
         return f"; {hint}"
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    if name in MESSAGES_PARAMETERS:
+        return f"; {_OPTIONS}"
+    known = tuple(known)
+    most = 1 if len(name) <= _SHORT else 2
+    typed = name.lower()
+    near = [(_distance(typed, each), each) for each in (*known, *_NAMED_ELSEWHERE)]
+    distance, meant = min(near, key=lambda pair: pair[0])  # of equal ones the known name
+    if distance > most:
+        longer = [each for each in known if each.startswith(f"{typed}_")]
+        if len(longer) != 1:
+            return ""
+        [meant] = longer
+    hint = "" if meant in known else f" ({_NAMED_ELSEWHERE[meant]})"
+    return f"; did you mean {meant!r}?{hint}"
+
+
+def _distance(typed: str, meant: str) -> int:
+    """Return how many letters differ, are missing, are too many, or are swapped with the next."""
+    before: list[int] = []
+    row = list(range(len(meant) + 1))
+    for i, letter in enumerate(typed, 1):
+        before, above, row = row, before, [i]
+        for j, other in enumerate(meant, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == meant[j - 2] and typed[i - 2] == other:
+                cost = min(cost, above[j - 2] + 1)
+            row.append(cost)
+    return row[-1]
+
+
+def parameters_of(function: Callable[..., object]) -> list[str]:
+    """Return the keywords that a function accepts by name, those of its ``**settings`` included."""
+    names: list[str] = []
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            (keywords,) = get_args(parameter.annotation)  # ``Unpack`` of a TypedDict
+            names += keywords.__annotations__
+        else:
+            names.append(name)
+    return names
 
 
 def mode_keywords(
-    settings: LiveKeywords, known: type[LiveKeywords] = SettingKeywords
+    settings: LiveKeywords,
+    known: type[LiveKeywords] = SettingKeywords,
+    of: Callable[..., object] | None = None,
 ) -> dict[str, Any]:
     """Return the given settings of a run, durations in seconds.
 
+    ``of`` is the function that received them; its parameters may be meant by an unknown name.
     Raises ``TypeError`` for a name that is not in ``known``, and `ActorConfigurationError` for an
     unusable value: here, not at the first request.
     """
     for name in settings:
         if name not in known.__annotations__:
-            raise TypeError(
-                f"there is no setting {name!r}{meant_setting(name, known.__annotations__)}"
-            )
+            names = known.__annotations__ if of is None else parameters_of(of)
+            raise TypeError(f"there is no setting {name!r}{meant_setting(name, names)}")
     named = dict(settings)
     if (budget := named.pop("budget", None)) is not None:
         if named.get("budget_usd") is not None:

@@ -161,7 +161,7 @@ class ClaudeProvider(Closing):
         )
         check_environment()
         _warn_of_budgets()
-        self._settings = mode_keywords(settings, LiveKeywords)
+        self._settings = mode_keywords(settings, LiveKeywords, ClaudeProvider)
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
         self._api_key_env = api_key_env or from_environment("api_key_env")

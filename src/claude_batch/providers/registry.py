@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.core.errors import ActorConfigurationError, ProviderNotFoundError
-from claude_batch.providers.keywords import meant_setting
+from claude_batch.providers.keywords import meant_setting, parameters_of
 from claude_batch.providers.protocol import Provider, ProviderCapabilities
 
 if TYPE_CHECKING:
@@ -306,26 +305,15 @@ def _own(
     The actor's mode chooses between the two providers, so a setting that only the other one accepts
     is ignored (``ledger`` for a live actor). A setting that neither accepts is an error.
     """
-    known = _keywords_of(provider)
+    known = parameters_of(provider)
     others = [setting for setting in settings if setting not in known]
     if others:
-        all_known = (*known, *_keywords_of(twin()))
+        all_known = (*known, *parameters_of(twin()), "name", "registry")
         for setting in others:
             if setting not in all_known:
                 hint = meant_setting(setting, all_known)
                 raise ActorConfigurationError(f"provider {name} has no setting {setting!r}{hint}")
     return {setting: value for setting, value in settings.items() if setting in known}
-
-
-def _keywords_of(provider: Callable[..., Provider]) -> list[str]:
-    names: list[str] = []
-    for name, parameter in inspect.signature(provider, eval_str=True).parameters.items():
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            (keywords,) = get_args(parameter.annotation)  # ``Unpack`` of a TypedDict
-            names += keywords.__annotations__
-        else:
-            names.append(name)
-    return names
 
 
 default_registry: ProviderRegistry = ProviderRegistry(PLUG_INS)
