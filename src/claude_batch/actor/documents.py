@@ -120,6 +120,8 @@ def _document(given: object, key: str | None) -> Document:
     else:
         found = Document(cast("Any", given))
     source = cast("object", found.source)
+    if isinstance(source, bytes) and not source:
+        raise InvalidRequestError(f"document {found.name}: is empty", key=key)
     if not isinstance(source, str | bytes | os.PathLike) or not source:
         raise InvalidRequestError(
             f"a document is a path, bytes, a URL or a file id, not {source!r}", key=key
