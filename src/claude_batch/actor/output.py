@@ -487,7 +487,8 @@ def parse_json(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise ValueError(f"it is not valid JSON: {error}") from None
+        # The caller reports that the answer is not valid JSON.
+        raise ValueError(str(error).removeprefix("JSON is malformed: ")) from None
 
 
 @lru_cache(maxsize=128)

@@ -374,6 +374,11 @@ class ActorResponse(Generic[OutputT_co]):
             why = "the model refused to answer"
         elif reason in _UNFINISHED:
             why = f"it is not finished ({reason})"
+        elif output is None:
+            why = (
+                f"{problem}. If no format was requested (`output_format`, or an actor's "
+                "`response_format`), read its `.text`"
+            )
         else:
             why = problem
         raise self._invalid(f"is not valid{asked or ' JSON'}", why) from cause
