@@ -189,6 +189,8 @@ Feature: The command line's own surface: help, version, validation, display
       | more                           | says                                                     |
       | options: {max_tokens: many}    | `max_tokens` must be a whole number, not 'many'          |
       | options: {stop_sequences: END} | `stop_sequences` must be a list of texts                 |
+      | options: {temperature: hot}    | `temperature` must be a number from 0 to 1, not 'hot'    |
+      | top_p: 3                       | `top_p` must be a number from 0 to 1, not 3              |
       | documents: [terms.md]          | document terms.md                                        |
       | provider: openai               | no provider is called 'openai'; registered are: anthropic |
 

@@ -16,6 +16,19 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-opus-5-5", "max_tokens": true}           | `max_tokens` must be a whole number, not True                                  |
       | {"model": "claude-opus-5-5", "max_tokens": "9"}            | `max_tokens` must be a whole number                                            |
 
+  Scenario: Sampling parameters of another kind or range
+    Then changed params are encoded for a batch as follows
+      | changes                                                    | error                                                                          |
+      | {"model": "claude-haiku-4-5", "temperature": "hot"}        | `temperature` must be a number from 0 to 1, not 'hot'                          |
+      | {"model": "claude-haiku-4-5", "temperature": 2.5}          | `temperature` must be a number from 0 to 1, not 2.5                            |
+      | {"model": "claude-haiku-4-5", "temperature": true}         | `temperature` must be a number from 0 to 1, not True                           |
+      | {"model": "claude-haiku-4-5", "temperature": 1}            |                                                                                |
+      | {"model": "claude-haiku-4-5", "top_p": 3}                  | `top_p` must be a number from 0 to 1, not 3                                    |
+      | {"model": "claude-haiku-4-5", "top_p": 0}                  |                                                                                |
+      | {"model": "claude-haiku-4-5", "top_k": -1}                 | `top_k` must be a whole number of at least 0, not -1                           |
+      | {"model": "claude-haiku-4-5", "top_k": 1.5}                | `top_k` must be a whole number of at least 0, not 1.5                          |
+      | {"model": "claude-haiku-4-5", "top_k": 40}                 |                                                                                |
+
   Scenario: The beta lifts the limit, in batches, of the models that have it
     Then changed params are encoded for a batch as follows
       | changes                                                                                  | error                    |

@@ -111,6 +111,10 @@ def _is_plain(params: Mapping[str, Any]) -> bool:
         and 0 <= tokens <= _ALL_TAKE
         and params.keys().isdisjoint(_CHECKED)
         and isinstance(params.get("system", ""), str)
+        and (
+            params.keys().isdisjoint(SAMPLING_PARAMETERS)
+            or next(_sampling_faults(params), None) is None
+        )
     )
 
 
@@ -162,6 +166,7 @@ def _faults(
     if (fault := kind_fault(params)) is not None:
         yield fault
     yield from _length_faults(params["model"], params["max_tokens"], betas, batch)
+    yield from _sampling_faults(params)
     yield from _message_faults(params["messages"], api_version)
     if isinstance(thinking := params.get("thinking"), Mapping):
         yield from _thinking_faults(
@@ -202,6 +207,18 @@ def _length_faults(model: str, tokens: object, betas: Sequence[str], batch: bool
             )
     if tokens > most:
         yield f"`max_tokens: {tokens}` is more than the {most:,} of {model}; {remedy}"
+
+
+def _sampling_faults(params: Mapping[str, Any]) -> Iterator[str]:
+    for name in SAMPLING_PARAMETERS:
+        value: object = params.get(name)
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            continue  # a number that is not finite is reported by the encoder, with its place
+        if name == "top_k":
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                yield f"`top_k` must be a whole number of at least 0, not {value!r}"
+        elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            yield f"`{name}` must be a number from 0 to 1, not {value!r}"
 
 
 def _thinking_faults(
