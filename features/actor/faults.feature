@@ -97,6 +97,13 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | x: [{a: 1, a: 2}]              | the key `a` is repeated                                         |
       | x: }                           | invalid YAML                                                 |
       | x: !!python/object:os.system y | invalid YAML: could not determine a constructor              |
+      | system_prompt: You: be brief   | invalid YAML: mapping values are not allowed here; put a text with a colon in quotes |
+      | system_prompt: [Note] be brief | put a text with quotes or brackets in quotes as a whole               |
+      | system_prompt: @all            | put a text that begins with this character in quotes                  |
+      | system_prompt: *note*          | put a text that begins with * in quotes                               |
+      | system_prompt: !now            | put a text that begins with ! in quotes                               |
+      | system_prompt: "\q"            | write a backslash as                                                  |
+      | system_prompt: > be brief      | begin the text on the line after                                      |
       | x: &a [*a]                     | an anchor contains itself                                                |
       | x: {? [a] : b}                 | invalid YAML                                                 |
       | 5: x                           | the key 5 is not a text; put it in quotes                                |
@@ -144,6 +151,20 @@ Feature: Every fault of an actor's file is one clear message with file, line and
     When the actor file is loaded
     Then the actor error is at line 2
     And the actor error says "expected a single document"
+
+  Scenario Outline: a fault of an actor's YAML names the remedy: <remedy>
+    Given an actor file of the bytes "model: m\n<rest>"
+    When the actor file is loaded
+    Then the actor error is at line <line>
+    And the actor error says "<remedy>"
+
+    Examples:
+      | rest                                 | line | remedy                                   |
+      | options:\n\tmax_tokens: 5            | 3    | indent with spaces, not with tabs        |
+      | x: 'abc\n                            | 3    | close the quote                          |
+      | x: {a: b\n                           | 3    | close the bracket                        |
+      | x:y\n                                | 3    | write a colon and a space after each key |
+      | x: \x00                              | 2    | U+0000; remove it                        |
 
   Scenario: a fault in a nested config is reported with its own line
     Given an actor file

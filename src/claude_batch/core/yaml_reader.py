@@ -35,6 +35,30 @@ _WRITTEN = {ord(instead): chr(code) for code, instead in _SEPARATORS.items()}
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
+_REMEDIES = (
+    ("mapping values are not allowed", "put a text with a colon in quotes, and align the keys"),
+    (r"found character '\t'", "indent with spaces, not with tabs"),
+    ("that cannot start any token", "put a text that begins with this character in quotes"),
+    ("expected the node content", "put a text that begins with this character in quotes"),
+    ("found undefined alias", "put a text that begins with * in quotes"),
+    ("while scanning an alias", "put a text that begins with * in quotes"),
+    ("while scanning an anchor", "put a text that begins with & in quotes"),
+    ("could not determine a constructor", "put a text that begins with ! in quotes"),
+    ("while scanning a quoted scalar", "close the quote"),
+    ("unknown escape character", r"write a backslash as \\, or use single quotes"),
+    ("while parsing a flow", "close the bracket, or put a text that begins with one in quotes"),
+    ("could not find expected ':'", "write a colon and a space after each key"),
+    (
+        "expected <block end>",
+        "align the keys, and put a text with quotes or brackets in quotes as a whole",
+    ),
+    ("while scanning a block scalar", "begin the text on the line after `|` or `>`"),
+    ("found unhashable key", "write each key as a text"),
+    ("expected a single document", "keep one"),
+)
+"""What to do about an error that has these words of PyYAML; the first one that fits."""
+
+
 class YamlFault(Exception):
     """Invalid YAML: ``words`` is the reason, ``line`` (from 1) the place, if known."""
 
@@ -52,12 +76,13 @@ def yaml_faults(text: str) -> Generator[None]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         words = " ".join(filter(None, (error.context, error.problem)))
-        raise YamlFault(words, None if mark is None else mark.line + 1) from None
+        remedy = next((f"; {each}" for part, each in _REMEDIES if part in words), "")
+        raise YamlFault(words + remedy, None if mark is None else mark.line + 1) from None
     except ReaderError as error:
         character = error.character
         code = ord(character) if isinstance(character, str) else character
         line = text.count("\n", 0, error.position) + 1
-        raise YamlFault(f"{error.reason}: U+{code:04X}", line) from None
+        raise YamlFault(f"{error.reason}: U+{code:04X}; remove it", line) from None
     except (yaml.YAMLError, ValueError) as error:
         raise YamlFault(" ".join(str(error).split()), None) from None
     except RecursionError:
