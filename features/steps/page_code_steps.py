@@ -83,6 +83,15 @@ def run_python(context: Context, name: str) -> None:
     lines = len(said.getvalue().splitlines())
     # Of several handlers one is reached at most; loops print more than once.
     assert lines >= max(1, prints - handled), (lines, prints, handled, said.getvalue())
+    # Not counted above, because a handler is reached only if the block before it raises.
+    shown = [each for block in blocks for each in _MESSAGE.findall(block.code)]
+    printed = said.getvalue().splitlines()
+    lost = [each for each in shown if not any(_matches(each, line) for line in printed)]
+    assert not lost, (lost, said.getvalue())
+
+
+_MESSAGE = re.compile(r"print\(error\)  # (.+)")
+"""A print of an error, and its message as a comment; `…` stands for anything."""
 
 
 async def _run(blocks: list[Block]) -> None:
