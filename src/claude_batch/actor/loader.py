@@ -41,7 +41,10 @@ class ActorLoader:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, name: str | None = None) -> ActorConfiguration:
-        """Return the actor of a file; in a nested one ``name``, its default or only actor."""
+        """Return the actor of a file; in a nested one ``name``, its default or only actor.
+
+        Logs a warning for each key that has no effect where it stands, but has one elsewhere.
+        """
         text, source = _read(path)
         actor = cls.loads(text, source, name=name).in_folder(os.path.dirname(source))
         for note in unused_notes(source, actor, placed=True):
