@@ -155,6 +155,36 @@ Feature: Who may call the gateway, and how much
       | 1900000 | no        | 2000000 | 503    | overloaded_error  |
     And no call waits at the gateway
 
+  Scenario: The head of a call has a limit before its token is read
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
+    And the gateway has tokens for ann
+    Then the gateway's responses to heads are as follows
+      | before          | url   | headers | bytes   | trailers | pieces | statuses | type              |
+      |                 | 0     | 3       | 20000   | 0        | 1      | 200      |                   |
+      |                 | 0     | 3       | 20000   | 0        | 50     | 200      |                   |
+      |                 | 0     | 4       | 20000   | 0        | 1      | 431      | request_too_large |
+      |                 | 0     | 4       | 20000   | 0        | 50     | 431      | request_too_large |
+      |                 | 0     | 1       | 1000000 | 0        | 1      | 431      | request_too_large |
+      |                 | 0     | 190     | 30      | 0        | 1      | 200      |                   |
+      |                 | 0     | 210     | 30      | 0        | 1      | 431      | request_too_large |
+      |                 | 0     | 600000  | 10      | 0        | 1      | 431      | request_too_large |
+      |                 | 8000  | 0       | 30      | 0        | 1      | 200      |                   |
+      |                 | 9000  | 0       | 30      | 0        | 20     | 414      | request_too_large |
+      | 3 calls         | 0     | 4       | 20000   | 0        | 50     | 200 200 200 431 | request_too_large |
+
+  Scenario: Trailers and calls that do not wait for their response have limits too
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
+    Then the gateway's responses to heads are as follows
+      | before          | url   | headers | bytes   | trailers | pieces | statuses | type              |
+      |                 | 0     | 0       | 30      | 2        | 1      | 200      |                   |
+      |                 | 0     | 0       | 20000   | 5        | 1      | 431      | request_too_large |
+      |                 | 0     | 0       | 20000   | 5        | 50     | 431      | request_too_large |
+      |                 | 0     | 0       | 1000000 | 2        | 20     | 431      | request_too_large |
+      | 3 calls         | 0     | 0       | 20000   | 5        | 50     | 200 200 200 431 | request_too_large |
+      | 9 calls at once | 0     | 1       | 30      | 0        | 1      | 200 200 200 200 200 200 200 200 200 200 | |
+      | 5000 calls at once | 0  | 1       | 30      | 0        | 1      |          |                   |
+    And no call waits at the gateway
+
   Scenario: A body is given up that comes too slowly
     Given a gateway over the sandbox
     When the gateway gets a byte of a body every 0.1 seconds, for at least 1 second

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import resource
 import socket
 import stat
@@ -142,6 +143,54 @@ def _(context: Context, prompt: str, stream: bool) -> dict[str, Any]:
         "chunked": "transfer-encoding" in headers,
         "end": end or status.split()[1],
     }
+
+
+@rule("the gateway's responses to heads are")
+def _(
+    context: Context, before: str, url: int, headers: int, bytes: int, trailers: int, pieces: int
+) -> dict[str, Any]:
+    """The statuses of all responses, and the type of the last one's error.
+
+    The head has ``headers`` of so many ``bytes`` each, and comes in so many ``pieces`` after the
+    calls ``before``, such as `3 calls at once`. With ``trailers`` it is that of a body in chunks.
+    """
+    address = urlsplit(context.gateway.url)
+    host = f"host: {address.netloc}\r\n".encode()
+    line = b"x-line: %b\r\n" % (b"a" * (bytes - len("x-line: \r\n")))
+    path = b"/healthz?".ljust(url, b"a")
+    sent = b"GET %b HTTP/1.1\r\n%b%b\r\n" % (path, host, line * headers)
+    if trailers:
+        body = body_of("trailers", stream=False)
+        sent = b"POST /v1/messages HTTP/1.1\r\n%btransfer-encoding: chunked\r\n\r\n" % host
+        # The first would be refused as a header.
+        lines = b"claude-batch-mode: fast\r\n%b" % (line * (trailers - 1))
+        sent += b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(body), body, lines)
+    count = int(before.split()[0]) if before else 0
+    earlier = (b"GET /healthz HTTP/1.1\r\n%b\r\n" % host) * count
+    came = b""
+    with (
+        socket.create_connection((str(address.hostname), address.port or 80), 20) as connection,
+        contextlib.suppress(ConnectionError),
+    ):
+        if earlier and "at once" not in before:
+            connection.sendall(earlier)
+            while came.count(b"\r\n\r\nok\n") < count:
+                came += connection.recv(65536)
+            earlier = b""
+        sent = earlier + sent
+        size = -(-len(sent) // pieces)
+        for at in range(0, len(sent), size):
+            connection.sendall(sent[at : at + size])
+            if pieces > 1:
+                time.sleep(0.01)
+        while piece := connection.recv(65536):
+            came += piece
+            if came.count(b"\r\n\r\nok\n") > count or b'"type":"message"' in came:
+                break
+    _, _, last = came.rpartition(b"\r\n\r\n")
+    error = json.loads(last).get("error", {}) if last.startswith(b"{") else {}
+    statuses = re.findall(rb"^HTTP/1.1 (\d+)", came, re.MULTILINE)
+    return {"statuses": b" ".join(statuses).decode(), "type": error.get("type", "")}
 
 
 @rule("the gateway's responses to nested bodies are")

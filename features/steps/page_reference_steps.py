@@ -32,6 +32,12 @@ from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
 from claude_batch.dashboard import SHORTEST_TOKEN
 from claude_batch.gateway import LARGEST_BODIES, LARGEST_BODY
 from claude_batch.gateway.gateway_options import LONGEST_KEY
+from claude_batch.gateway.http_protocol import (
+    LARGEST_HEAD,
+    LARGEST_URL,
+    MOST_LINES,
+    MOST_PIPELINED,
+)
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.backends.postgres import OLDEST_SERVER
 from claude_batch.ledger.stored_results import MOST_STRANGE_BYTES, MOST_STRANGE_LINES
@@ -302,6 +308,11 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
             MOST_STRANGE_BYTES // 2**20,
         ),
         "body of a call to the gateway": (LARGEST_BODY // 2**20, LARGEST_BODIES // 2**20),
+        "headers of a call to the gateway": (MOST_LINES, LARGEST_HEAD // 2**10),
+        "URL of a call to the gateway": (LARGEST_URL // 2**10,),
+        "calls that wait on one connection of the gateway for an earlier response": (
+            MOST_PIPELINED,
+        ),
         "`Idempotency-Key` of the gateway": (LONGEST_KEY,),
         "token of the dashboard": (SHORTEST_TOKEN,),
         "memory of the process that reads a document": (MOST_MEMORY,),

@@ -15,11 +15,10 @@ from claude_batch.gateway.access import Refusal
 
 def headers_of(scope: Scope) -> dict[str, str]:
     """Return a call's headers by their names in lower case; repeated ones are joined by commas."""
-    found: dict[str, str] = {}
-    for raw_name, raw_value in scope["headers"]:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-        found[name] = f"{found[name]},{value}" if name in found else value
-    return found
+    found: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    return {name: ",".join(values) for name, values in found.items()}
 
 
 PATIENCE = 60.0

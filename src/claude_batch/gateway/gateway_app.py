@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import resource
 import socket
-import struct
 import sys
 from collections.abc import Callable
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from claude_batch.core.errors import ActorConfigurationError, ActorError
 from claude_batch.gateway import GatewaySettings
@@ -27,6 +24,7 @@ from claude_batch.gateway.asgi import headers_of
 from claude_batch.gateway.exchanges import Aborted
 from claude_batch.gateway.gateway_options import split_prefix
 from claude_batch.gateway.gateway_state import Gateway
+from claude_batch.gateway.http_protocol import RESET, HttpProtocol
 from claude_batch.gateway.messages_route import MessagesRoute
 from claude_batch.gateway.passthrough import METHODS, PASSED, Passthrough
 from claude_batch.gateway.request_routes import REQUESTS, RequestRoute
@@ -86,7 +84,7 @@ class GatewayApp:
                 await self._router(scope, receive, send)
         except Aborted:
             # The server closes the connection of a response that is not complete.
-            scope["state"].get(_RESET, bool)()
+            scope["state"].get(RESET, bool)()
         # The routes raise these only before they have sent a status.
         except Refusal as refusal:
             headers = {"x-should-retry": "false", **refusal.headers}
@@ -163,63 +161,6 @@ otherwise send a call on a connection that is being closed."""
 
 _INCOMPLETE: Final = "ASGI callable returned without completing response."
 """The message that uvicorn logs for a response that the gateway aborts on purpose."""
-
-
-_RESET: Final = "claude_batch.reset"
-"""What a call's state calls its function that makes the end of its connection a reset, if any."""
-
-_UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
-
-
-class _Unbounded(int):
-    """The expected length of a body that ends with its connection, as uvicorn compares it."""
-
-    def __lt__(self, other: object) -> bool:
-        """Return False: no body is longer."""
-        return False
-
-    def __sub__(self, other: object) -> Self:
-        """Return the same: what is left is unknown, and at the end nothing is missing."""
-        return self
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol, which is writing for as long as a byte is not handed to the system.
-
-    By default 64 KB may be left, and an answer would count as taken that its caller never got.
-    """
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        """asyncio's callback for a new connection."""
-        transport.set_write_buffer_limits(high=0)
-        super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        """asyncio's callback for received bytes.
-
-        Java's client offers HTTP/2 (``Upgrade: h2c``) with each call over HTTP/1.1. A server may
-        ignore that, but the parser would ignore the body. So it gets the header by another name.
-        """
-        if not self.cycle or self.cycle.response_complete:
-            head, end, rest = data.partition(b"\r\n\r\n")
-            data = _UPGRADE.sub(b"\r\nx-upgrade:", head) + end + rest
-        super().data_received(data)
-
-    def on_headers_complete(self) -> None:
-        """The parser's callback for the end of a call's headers.
-
-        HTTP/1.0, which nginx uses by default, has no chunks. A body whose length is not known ends
-        with the connection, so that only a reset shows that a response was aborted.
-        """
-        super().on_headers_complete()
-        if self.scope["http_version"] == "1.0":
-            self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _Unbounded()
-            self.scope.setdefault("state", {})[_RESET] = self._reset
-
-    def _reset(self) -> None:
-        """Let the end of the connection be a reset."""
-        connection: socket.socket = self.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -300,7 +241,7 @@ def _prepare(
     app = GatewayApp(gateway)
     config = configure(
         app,
-        http=_Protocol,
+        http=HttpProtocol,
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=int(settings.grace),
     )

@@ -1,0 +1,189 @@
+"""A connection of the gateway: uvicorn's HTTP protocol, with limits for what precedes a body.
+
+The parser has no limit for a head, and nothing is known of the caller before its head is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import struct
+from typing import Final, NoReturn, Self
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from claude_batch.gateway.access import Refusal
+
+RESET: Final = "claude_batch.reset"
+"""What a call's state calls its function that makes the end of its connection a reset, if any."""
+
+LARGEST_HEAD: Final = 64 * 1024
+"""Bytes of a call's request line, headers and trailers."""
+
+LARGEST_URL: Final = 8 * 1024
+"""Bytes of a call's URL."""
+
+MOST_LINES: Final = 200
+"""Headers of a call. Clients send about 30, and each proxy adds some."""
+
+MOST_PIPELINED: Final = 16
+"""Calls that wait on one connection for the response before theirs."""
+
+_LINGER: Final = 2.0
+"""Seconds for which a refused caller's bytes are dropped. If they stayed unread, the system would
+reset the connection, and the caller could lose the response."""
+
+_UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+
+
+class _Unbounded(int):
+    """The expected length of a body that ends with its connection, as uvicorn compares it."""
+
+    def __lt__(self, other: object) -> bool:
+        """Return False: no body is longer."""
+        return False
+
+    def __sub__(self, other: object) -> Self:
+        """Return the same: what is left is unknown, and at the end nothing is missing."""
+        return self
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, which is writing for as long as a byte is not handed to the system.
+
+    By default 64 KB may be left, and an answer would count as taken that its caller never got.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """asyncio's callback for a new connection."""
+        transport.set_write_buffer_limits(high=0)
+        self._refusal: Refusal | None = None
+        self._is_refused = False
+        # Whether a head is read, or comes next; a body with its trailers otherwise.
+        self._is_head = True
+        # Bytes of the lines of a head that are complete.
+        self._head_bytes = 0
+        # Bytes since the last part of a body, or the end of a head or a call: what the parser
+        # collects for a line that is not complete.
+        self._pending_bytes = 0
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio's callback for received bytes.
+
+        Java's client offers HTTP/2 (``Upgrade: h2c``) with each call over HTTP/1.1. A server may
+        ignore that, but the parser would ignore the body. So it gets the header by another name.
+        """
+        if self._is_refused:
+            return
+        if not self.cycle or self.cycle.response_complete:
+            head, end, rest = data.partition(b"\r\n\r\n")
+            data = _UPGRADE.sub(b"\r\nx-upgrade:", head) + end + rest
+        self._pending_bytes += len(data)
+        super().data_received(data)
+        if self._pending_bytes > LARGEST_HEAD and not self._is_refused:
+            self._refuse(_large_head())
+
+    # Parser's callbacks ---------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """The parser's callback for the first byte of a call."""
+        self._is_head, self._head_bytes = True, 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """The parser's callback for a part of the URL."""
+        self._count(len(url))
+        super().on_url(url)
+        if len(self.url) > LARGEST_URL:
+            words = f"the URL has more than {LARGEST_URL // 1024} KiB"
+            self._fail(Refusal(414, "request_too_large", words))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """The parser's callback for a header, or for a trailer of a body in chunks."""
+        self._count(len(name) + len(value) + len(b": \r\n"))
+        if not self._is_head:
+            # A trailer must not become a header, because the headers have been checked.
+            return
+        super().on_header(name, value)
+        if len(self.headers) > MOST_LINES:
+            words = f"the call has more than {MOST_LINES} headers"
+            self._fail(Refusal(431, "request_too_large", words))
+
+    def on_headers_complete(self) -> None:
+        """The parser's callback for the end of a call's headers.
+
+        HTTP/1.0, which nginx uses by default, has no chunks. A body whose length is not known ends
+        with the connection, so that only a reset shows that a response was aborted.
+        """
+        self._is_head, self._pending_bytes = False, 0
+        super().on_headers_complete()
+        if len(self.pipeline) > MOST_PIPELINED:
+            words = f"more than {MOST_PIPELINED} calls wait on this connection"
+            self._fail(Refusal(400, "invalid_request_error", words))
+        if self.scope["http_version"] == "1.0":
+            self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _Unbounded()
+            self.scope.setdefault("state", {})[RESET] = self._reset
+
+    def on_body(self, body: bytes) -> None:
+        """The parser's callback for a part of a body."""
+        self._pending_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The parser's callback for the last byte of a call."""
+        self._is_head, self._pending_bytes = True, 0
+        super().on_message_complete()
+
+    # Refusals -------------------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        """uvicorn's callback for bytes that the parser refuses."""
+        self._refuse(
+            self._refusal or Refusal(400, "invalid_request_error", "this is not a call by HTTP")
+        )
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > LARGEST_HEAD:
+            self._fail(_large_head())
+
+    def _fail(self, refusal: Refusal) -> NoReturn:
+        """End the parser, which calls `send_400_response` then."""
+        self._refusal = refusal
+        raise refusal
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Answer if the caller would take that for the response to this call, and close."""
+        self._is_refused = True
+        cycle = self.cycle
+        if self._is_head:
+            is_awaited = not cycle or cycle.response_complete
+        else:
+            is_awaited = not (self.pipeline or cycle.response_started)
+        if not is_awaited:
+            self.transport.close()
+            return
+        if not self._is_head:  # the call reads its body
+            cycle.disconnected = True
+            cycle.message_event.set()
+        body = refusal.body
+        lines = (
+            b"content-type: application/json\r\nx-should-retry: false\r\nconnection: close\r\n",
+            b"content-length: %d\r\n\r\n" % len(body),
+        )
+        self.transport.write(b"".join((STATUS_LINE[refusal.status], *lines, body)))
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(_LINGER, self.transport.close)
+
+    def _reset(self) -> None:
+        """Let the end of the connection be a reset."""
+        connection: socket.socket = self.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _large_head() -> Refusal:
+    words = f"the URL and headers have more than {LARGEST_HEAD // 1024} KiB"
+    return Refusal(431, "request_too_large", words)
