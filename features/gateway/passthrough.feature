@@ -75,6 +75,16 @@ Feature: What the gateway passes to the API
       | praises the key | GET /v1/models                              | 200     |       | Bearer … is fine            |
       | praises the key | GET /v1/files/file_1/content                | 200     |       | Bearer … is fine            |
 
+  Scenario: Headers of the API are passed on byte for byte, and malformed responses are a 502
+    Given a server that means harm, between the gateway and the API
+    Then the gateway's responses to a failing API are as follows
+      | fault                   | call                         | status | retry | words                           | file          |
+      | names a file in UTF-8   | GET /v1/files/file_1/content | 200    |       | Bearer … is fine                | filename=日本 |
+      | names a file in UTF-8   | GET /v1/files/file_1         | 200    |       | Bearer … is fine                | filename=日本 |
+      | names a file in Latin-1 | GET /v1/files/file_1/content | 200    |       | Bearer … is fine                | filename=café |
+      | has a control character | GET /v1/files/file_1/content | 502    | false | …a malformed status or header   |               |
+      | has the status 999      | GET /v1/models               | 502    | false | …a malformed status or header   |               |
+
   Scenario: Files and results are streams in both directions
     Given a server that means harm, between the gateway and the API
     Then the second half of an upload is sent when the API has the first, with the headers

@@ -85,6 +85,26 @@ def _is_too_large(answer: Answer) -> None:
     answer.compress()
 
 
+def _names_a_file(answer: Answer) -> None:
+    _praises_the_key(answer)
+    answer.headers["content-disposition"] = "filename=日本".encode().decode("latin-1")
+
+
+def _names_a_file_in_latin_1(answer: Answer) -> None:
+    _praises_the_key(answer)
+    answer.headers["content-disposition"] = "filename=café"
+
+
+def _has_a_control(answer: Answer) -> None:
+    _praises_the_key(answer)
+    answer.headers["content-disposition"] = "filename=\x07"
+
+
+def _has_status_999(answer: Answer) -> None:
+    _praises_the_key(answer)
+    answer.status = 999
+
+
 FAULTS = {
     "closes": _closes,
     "ends early": _ends_early,
@@ -92,6 +112,10 @@ FAULTS = {
     "repeats the key": _repeats_the_key,
     "praises the key": _praises_the_key,
     "is too large": _is_too_large,
+    "names a file in UTF-8": _names_a_file,
+    "names a file in Latin-1": _names_a_file_in_latin_1,
+    "has a control character": _has_a_control,
+    "has the status 999": _has_status_999,
 }
 
 
@@ -116,6 +140,7 @@ def _(context: Context, fault: str, call: str) -> dict[str, Any]:
         "status": response.status_code,
         "retry": response.headers.get("x-should-retry", ""),
         "words": response.json()["error"]["message"],
+        "file": response.headers.get("content-disposition", ""),
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -17,7 +18,7 @@ from typing import Final, Self
 
 from starlette.types import Receive, Send
 
-from claude_batch.gateway.access import Caller
+from claude_batch.gateway.access import Caller, Refusal
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import CallFuture, Departure
 from claude_batch.wire.encoding import EncodedRequest
@@ -32,6 +33,9 @@ SPACE: Final = b" "
 
 CHUNK: Final = 64 * 1024
 """Bytes that are written at once."""
+
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""Characters that uvicorn sends in no header."""
 
 
 def in_chunks(body: bytes) -> Iterator[bytes]:
@@ -107,7 +111,12 @@ class HeldCall:
         return self._wake.done()
 
     async def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the status of a response whose body comes later."""
+        """Send the status of a response whose body comes later.
+
+        Raises `Refusal` for the API's response if it cannot be sent as HTTP.
+        """
+        if not 200 <= status < 600 or any(map(_CONTROLS.search, headers.values())):
+            raise Refusal(502, "api_error", "the API sent a malformed status or header")
         self.status = status
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})

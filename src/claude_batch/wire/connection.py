@@ -426,6 +426,8 @@ async def _bounded(response: httpx2.Response, *, whole: bool) -> httpx2.Response
         request=response.request,
         extensions=response.extensions,
     )
+    # A guess would lose the bytes of a header, which the gateway passes on.
+    bounded.headers.encoding = "latin-1"
     if whole:
         try:
             await bounded.aread()
