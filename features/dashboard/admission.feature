@@ -39,6 +39,19 @@ Feature: Who may see the dashboard
       | POST   | /login | {"token": "a-token-of-enough-characters"} | 303    |               | {"location": "/", "set-cookie": "…HttpOnly…SameSite=strict…"} |
       | GET    | /      | {}                                        | 200    | Overview      | {}                                                         |
 
+  Scenario: A server's own name may have capital letters
+    Given a ledger with runs for the dashboard
+    And a dashboard of this ledger with {"host": "0X7F.1", "token": "a-token-of-enough-characters"}
+    Then the dashboard's responses are
+      | path | headers                   | status | words                         |
+      | /    | {"host": "0X7F.1:8790"}   | 303    |                               |
+      | /    | {"host": "0x7f.1"}        | 303    |                               |
+      | /    | {"host": "0x7f.2"}        | 421    | does not serve the host       |
+    Given a dashboard of this ledger with {"host": "LOCALHOST"}
+    Then the dashboard's responses are
+      | path | headers                   | status | words                         |
+      | /    | {"host": "LocalHost:8790"}| 200    | Overview                      |
+
   Scenario: An address that other machines reach needs a token
     Given a ledger with runs for the dashboard
     Then a dashboard for other machines without a token is refused with "0.0.0.0 can be reached by other machines…add --token TOKEN"

@@ -24,7 +24,7 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return host.lower() == "localhost"
 
 
 def is_every_address(host: str) -> bool:
@@ -47,7 +47,7 @@ class HostCheck:
 
         A name may have a port, which is not compared.
         """
-        self._names = {*_LOCAL, host, *map(_name_of, allowed)}
+        self._names = {*_LOCAL, *map(_name_of, (host, *allowed))}
 
     def refused(self, header: str) -> str | None:
         """Return the host name of a call for another server; None if it is for this one."""
