@@ -39,6 +39,17 @@ Feature: Who may see the dashboard
       | POST   | /login | {"token": "a-token-of-enough-characters"} | 303    |               | {"location": "/", "set-cookie": "…HttpOnly…SameSite=strict…"} |
       | GET    | /      | {}                                        | 200    | Overview      | {}                                                         |
 
+  Scenario: A token with other characters than ASCII may be sent in UTF-8 or Latin-1
+    Given a ledger with runs for the dashboard
+    And a dashboard of this ledger with {"token": "sécret-of-enough-characters"}
+    Then the dashboard's responses are
+      | path | headers                                                    | status | words    |
+      | /    | {"authorization": "Bearer sÃ©cret-of-enough-characters"}   | 200    | Overview |
+      | /    | {"authorization": "Bearer sécret-of-enough-characters"}    | 200    | Overview |
+      | /    | {"authorization": "Basic sécret-of-enough-characters"}     | 303    |          |
+      | /    | {"authorization": "Bearer s?cret-of-enough-characters"}    | 303    |          |
+      | /    | {"authorization": "Bearer secret-of-enough-characters"}    | 303    |          |
+
   Scenario: A server's own name may have capital letters
     Given a ledger with runs for the dashboard
     And a dashboard of this ledger with {"host": "0X7F.1", "token": "a-token-of-enough-characters"}

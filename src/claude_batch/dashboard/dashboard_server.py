@@ -108,7 +108,10 @@ class _Access:
         if self._token is None:
             return True
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.is_token(given):
+        # Starlette reads headers as Latin-1; clients send either that or UTF-8.
+        sent = given.encode("latin-1")
+        in_latin_1, in_utf_8 = self.is_token(given), hmac.compare_digest(sent, self._token)
+        if scheme.lower() == "bearer" and (in_latin_1 or in_utf_8):
             return True
         cookie = request.cookies.get(self.cookie(request), "")
         # As bytes: texts with other than ASCII characters are refused by an exception.
