@@ -207,12 +207,12 @@ Feature: Who may call the gateway, and how much
       | 985    | 0      | 400    |
       | 985    | 300000 | 400    |
       | 100000 | 0      | 400    |
-    And the gateway's responses to values of stream are as follows
-      | stream  | status | type              |
-      | true    | 200    | text/event-stream |
-      | null    | 200    | application/json  |
-      | "false" | 400    | application/json  |
-      | 1       | 400    | application/json  |
+    And the gateway's responses to a field of a body are as follows
+      | field  | value   | status | type              |
+      | stream | true    | 200    | text/event-stream |
+      | stream | null    | 200    | application/json  |
+      | stream | "false" | 400    | application/json  |
+      | stream | 1       | 400    | application/json  |
     And the gateway's ledger holds 4 requests
 
   Scenario: A gateway whose engine has stopped reports that it must be restarted
@@ -243,6 +243,25 @@ Feature: Who may call the gateway, and how much
       | /with/fast/v1/messages                | {}                                          | 400    | …/with/NAME=VALUE…                           |
       | /with/mode=live,label=x/v1/messages   | {}                                          | 200    |                                              |
     And the gateway's ledger holds 1 request
+
+  Scenario: A body that cannot be used is refused with its fault
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
+    Then the gateway's responses to a field of a body are as follows
+      | field      | value                                         | status | words                                                      |
+      | model      | 5                                             | 400    | `model` must be a text that is not empty, not 5            |
+      | model      | []                                            | 400    | `model` must be a text that is not empty, not []           |
+      | model      | ""                                            | 400    | `model` must be a text that is not empty, not ''           |
+      | model      | null                                          | 400    | `model` is missing…                                        |
+      | max_tokens | 0                                             | 400    | `max_tokens: 0` asks for no answer; give at least 1        |
+      | messages   | [{"role": "user", "content": "a\ud800b"}]    | 400    | …has the lone surrogate \ud800, which is half of…         |
+      | messages   | [{"role": "user", "content": "a\udc00b"}]    | 400    | …has the lone surrogate \udc00, which is half of…         |
+      | messages   | [{"role": "user", "content": "\ud83d\ud83d\ude00"}] | 400 | …has the lone surrogate \ud83d…                         |
+      | messages   | [{"role": "user", "content": "\ud83d\ude00"}] | 200 |                                                            |
+      | messages   | [{"role": "user", "content": "\\ud83d"}]    | 200    |                                                            |
+      | messages   | [{"role": "user", "content": "a"]             | 400    | the body is not a JSON object…                             |
+    And the gateway's responses to callers are as follows
+      | path         | headers               | status | words |
+      | /v1/messages | {"anthropic-beta": "x"} | 200    |       |
 
   Scenario: The gateway answers on the IPv6 loopback
     Given a gateway over the sandbox with {"host": "::1", "hold": 30}

@@ -200,12 +200,16 @@ def _(context: Context, levels: int, bytes: int) -> dict[str, int]:
     return {"status": _ask(context, "/v1/messages", {}, asked[:-1] + nested).status_code}
 
 
-@rule("the gateway's responses to values of stream are")
-def _(context: Context, stream: Any) -> dict[str, Any]:
-    body = json.dumps({**json.loads(body_of("one", stream=False)), "stream": stream}).encode()
+@rule("the gateway's responses to a field of a body are")
+def _(context: Context, field: str, value: str) -> dict[str, Any]:
+    """The value is JSON, and is sent as it is written."""
+    asked = json.loads(body_of("one", stream=False))
+    asked.pop(field, None)
+    body = f'{json.dumps(asked)[:-1]}, "{field}": {value}}}'.encode()
     response = _ask(context, "/v1/messages", {}, body)
     kind = response.headers["content-type"].partition(";")[0]
-    return {"status": response.status_code, "type": kind}
+    words = response.json()["error"]["message"] if response.status_code >= 400 else ""
+    return {"status": response.status_code, "type": kind, "words": words}
 
 
 @when("the gateway gets a byte of a body every {pause:g} seconds, for at least {seconds:g} second")

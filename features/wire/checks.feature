@@ -15,6 +15,10 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": "claude-opus-5-5", "max_tokens": -1}             | is negative                                                               |
       | {"model": "claude-opus-5-5", "max_tokens": true}           | `max_tokens` must be a whole number, not True                                  |
       | {"model": "claude-opus-5-5", "max_tokens": "9"}            | `max_tokens` must be a whole number                                            |
+      | {"model": "claude-opus-5-5", "max_tokens": 0}              | `max_tokens: 0` asks for no answer; give at least 1                            |
+      | {"model": 5, "max_tokens": 9}                              | `model` must be a text that is not empty, not 5                                |
+      | {"model": "", "max_tokens": 9}                             | `model` must be a text that is not empty, not ''                               |
+      | {"model": null, "max_tokens": 9}                           | `model` is missing                                                             |
 
   Scenario: Sampling parameters of another kind or range
     Then changed params are encoded for a batch as follows

@@ -47,6 +47,15 @@ FAILURE_TTL: Final = "claude-batch-failure-ttl"
 
 _BODY: Final = msgspec.json.Decoder(dict[str, Any])
 
+_LONE_SURROGATE: Final = re.compile(
+    rb"""(?<!\\)(?:\\\\)*
+    ( \\u[dD][89abAB][0-9a-fA-F]{2} (?!\\u[dD][c-fC-F])
+    | (?<!\\u[dD][89abAB][0-9a-fA-F]{2}) \\u[dD][c-fC-F][0-9a-fA-F]{2}
+    )""",
+    re.VERBOSE,
+)
+"""An escape of JSON for half of a character, with the escaped backslashes before it."""
+
 
 class MessagesCall(NamedTuple):
     """A call as the ledger stores it."""
@@ -70,6 +79,12 @@ def read_call(
     try:
         params = _BODY.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if (found := _LONE_SURROGATE.search(body)) is not None:
+            # The decoder's error may be that of a body that was cut off.
+            raise InvalidRequestError(
+                f"a text of the body has the lone surrogate {found[1].decode()}, which is half of "
+                "a character and cannot be written as UTF-8; remove it"
+            ) from None
         raise InvalidRequestError(f"the body is not a JSON object: {error}") from None
     stream = params.pop("stream", None)
     if not isinstance(stream, bool | None):

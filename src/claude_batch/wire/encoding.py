@@ -67,7 +67,7 @@ def check_batch_rules(params: dict[str, Any]) -> None:
             raise InvalidRequestError("`stream: true` is not allowed in a batch; remove it")
         del params["stream"]
     if params["max_tokens"] == 0:
-        raise InvalidRequestError("`max_tokens: 0` is not allowed in a batch; give at least 1")
+        raise InvalidRequestError("`max_tokens: 0` asks for no answer; give at least 1")
     for name in REFUSED_IN_BATCH:
         if name in params:
             raise InvalidRequestError(f"`{name}` is not allowed in a batch; remove it")
@@ -496,8 +496,10 @@ def encode_params(
     """
     merged: dict[str, Any] = {**defaults, **params} if defaults else dict(params)
     model = merged.get("model")
-    if not isinstance(model, str) or not model:
+    if model is None:
         raise InvalidRequestError("`model` is missing; name one in the actor or in `params`")
+    if not isinstance(model, str) or not model:
+        raise InvalidRequestError(f"`model` must be a text that is not empty, not {model!r:.100}")
     if "max_tokens" not in merged:
         raise InvalidRequestError("`max_tokens` is missing; the API requires it")
     if not merged.get("messages"):
