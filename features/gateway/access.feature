@@ -248,6 +248,8 @@ Feature: Who may call the gateway, and how much
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
     Then the gateway's responses to a field of a body are as follows
       | field      | value                                         | status | words                                                      |
+      | betas      | ["x"]                                         | 400    | betas: Extra inputs are not permitted; send betas in the…  |
+      | betas      | null                                          | 400    | betas: Extra inputs are not permitted…                     |
       | model      | 5                                             | 400    | `model` must be a text that is not empty, not 5            |
       | model      | []                                            | 400    | `model` must be a text that is not empty, not []           |
       | model      | ""                                            | 400    | `model` must be a text that is not empty, not ''           |

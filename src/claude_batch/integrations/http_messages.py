@@ -86,6 +86,11 @@ def read_call(
                 "a character and cannot be written as UTF-8; remove it"
             ) from None
         raise InvalidRequestError(f"the body is not a JSON object: {error}") from None
+    if "betas" in params:
+        # The API refuses it in a body. Only Python callers may give betas with the params.
+        raise InvalidRequestError(
+            "betas: Extra inputs are not permitted; send betas in the header anthropic-beta"
+        )
     stream = params.pop("stream", None)
     if not isinstance(stream, bool | None):
         # A client cannot read an answer of the other form, which is paid for.
