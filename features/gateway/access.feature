@@ -241,6 +241,15 @@ Feature: Who may call the gateway, and how much
       | /v1/messages                          | {"prefer": "respond-async, wait=soon"}      | 400    | …wait=soon…                                  |
       | /with/mode=fast/v1/messages           | {}                                          | 400    | …mode…                                       |
       | /with/fast/v1/messages                | {}                                          | 400    | …/with/NAME=VALUE…                           |
+      | /with/foo=1/v1/messages/count_tokens  | {}                                          | 400    | …no header claude-batch-foo…                 |
+      | /with/foo=1/v1/files                  | {}                                          | 400    | …no header claude-batch-foo…                 |
+      | /with/mode=fast/healthz               | {}                                          | 400    | …mode…                                       |
+      | /with/mode=fast/metrics               | {}                                          | 400    | …mode…                                       |
+      | /with/mode=fast/claude-batch/v1/requests/request-1 | {}                             | 400    | …mode…                                       |
+      | /with/deadline=soon/healthz           | {}                                          | 400    | …deadline…                                   |
+      | /with/deadline=2020-01-01T00:00Z/healthz | {}                                       | 200    |                                              |
+      | /with/deadline=2020-01-01T00:00Z/v1/messages | {}                                   | 400    | …is in the past; give a later one…           |
+      | /with/mode=live/healthz               | {}                                          | 200    |                                              |
       | /with/mode=live,label=x/v1/messages   | {}                                          | 200    |                                              |
     And the gateway's ledger holds 1 request
 

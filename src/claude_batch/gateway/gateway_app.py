@@ -106,6 +106,9 @@ class GatewayApp:
             state["caller"] = access.admit(headers)
             if self.gateway.is_ending:
                 raise ending()
+        if options:
+            # On each path, because a fault that only messages refuse would be noticed late.
+            self.gateway.option_reader.check(options)
         scope["state"] = state
 
 
