@@ -28,7 +28,10 @@ Feature: Who may call the gateway, and how much
       | /v1/messages         | {"x-api-key": "<own key>"}                        | 200    |                                               |               |
       | /v1/chat/completions | {}                                                | 404    | …speaks Anthropic's Messages API, not OpenAI… |               |
       | /messages            | {}                                                | 200    |                                               |               |
-      | /v2/messages         | {}                                                | 404    | …nothing at '/v2/messages'…                   |               |
+      | /v2/messages         | {}                                                | 404    | there is nothing at '/v2/messages'            |               |
+      | /v1/v1/messages      | {}                                                | 404    | there is nothing at '/v1/v1/messages'; leave out /v1 at the end of the base URL (--base-url, ANTHROPIC_BASE_URL) | |
+      | /v1/messages/v1/messages | {}                                            | 404    | …; leave out /v1/messages at the end of the base URL… | |
+      | /proxy/v1/messages   | {}                                                | 404    | …; correct the base URL…                      |               |
 
   Scenario: A client that offers HTTP/2, as Java's does by default, is answered over HTTP/1.1
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}

@@ -38,6 +38,7 @@ from claude_batch.serving.local_server import (
     listen,
     url_of,
 )
+from claude_batch.wire.batches_client import base_url_advice
 
 # Application --------------------------------------------------------------------------------------
 
@@ -153,6 +154,9 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
         )
     else:
         message = f"there is nothing at {path[:200]!r}"
+        # A client adds the API's path to its base URL.
+        if base := path.rpartition("/v1/")[0]:
+            message = f"{message}; {base_url_advice(base)}"
     raise Refusal(404, "not_found_error", message)
 
 
