@@ -51,6 +51,8 @@ Feature: What the gateway passes to the API
       | PUT    | /v1/files                     | 405    |
       | GET    | /v1/organizations             | 404    |
       | GET    | /v1/messages                  | 405    |
+      | GET    | http:///v1/files              | 400    |
+      | CONNECT | 127.0.0.1:443                | 400    |
 
   Scenario: An API that cannot be reached
     Given a gateway over the sandbox with {"base_url": "http://127.0.0.1:9"}

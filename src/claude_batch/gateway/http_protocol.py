@@ -117,8 +117,9 @@ class HttpProtocol(HttpToolsProtocol):
         HTTP/1.0, which nginx uses by default, has no chunks. A body whose length is not known ends
         with the connection, so that only a reset shows that a response was aborted.
         """
-        self._is_head, self._pending_bytes = False, 0
         super().on_headers_complete()
+        # Not earlier: an URL that cannot be parsed is a fault of the head.
+        self._is_head, self._pending_bytes = False, 0
         if len(self.pipeline) > MOST_PIPELINED:
             words = f"more than {MOST_PIPELINED} calls wait on this connection"
             self._fail(Refusal(400, "invalid_request_error", words))
