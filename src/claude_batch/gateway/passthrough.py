@@ -268,7 +268,9 @@ class Passthrough:
                 # The body is not compressed, and its length is another.
                 of_body = ("content-encoding", "content-length", "transfer-encoding")
                 kept = {n: v for n, v in response.headers.items() if n not in of_body}
-                return httpx2.Response(200, headers=kept, content=body)
+                # As they came: `Connection` reads headers as Latin-1.
+                as_given = httpx2.Headers(kept, encoding="latin-1")
+                return httpx2.Response(200, headers=as_given, content=body)
             query |= {"before_id": page.first} if backwards else {"after_id": page.last}
             query["limit"] = str(_LARGEST_PAGE)
             further = {**scope, "query_string": urlencode(query).encode()}
