@@ -110,17 +110,35 @@ Feature: The command line reads requests from files, and names each fault by its
       | src/b.py      | b = 1\n |
       | src/deep/a.py | a = 1\n |
 
-  Scenario Outline: A text that holds requests is not sent as one prompt: <name>
+  Scenario Outline: A text that holds requests is not sent as one prompt: <bytes>
     Given a command's file "<name>" of the bytes <bytes>
     When the command line reads "<name>"
-    Then the command line refuses the input: <name>: it holds <form>, and would be sent as one prompt; write one request a line to a file that ends with .jsonl, or to standard input (-)
+    Then the command line refuses the input: <name>: it holds <form>, and would be sent as one prompt; <remedy>
 
-    Examples:
-      | name         | bytes                                               | form                     |
-      | prompts.json | b'[{"prompt": "one"}, {"prompt": "two"}]'           | a JSON array of requests |
-      | prompts.txt  | b'{"id": "a", "prompt": "one"}\n{"prompt": "two"}'  | requests as JSON lines   |
-      | more.txt     | b'{"prompt": "one", "n": 1}\n{"prompt": "two"}'     | requests as JSON lines   |
-      | params.log   | b'\n{"params": {"max_tokens": 9}}\n'                | requests as JSON lines   |
+    Examples: JSON lines
+      | name        | bytes                                                        | form                   | remedy |
+      | prompts.txt | b'{"id": "a", "prompt": "one"}\n{"prompt": "two"}'           | requests as JSON lines | give the file a name that ends with .jsonl, or pipe it to standard input (-). If it is one prompt, write it there as one JSON string |
+      | prompts.txt | b'{"prompt": "one", "n": 1}\n{"prompt": "two"}\nThe end.'    | requests as JSON lines | give the file a name |
+      | params.log  | b'\n{"params": {"max_tokens": 9}}\n'                         | requests as JSON lines | give the file a name |
+      | prompts.txt | b'"one"\n"two"\n"three"\n'                                   | requests as JSON lines | give the file a name |
+      | prompts.txt | b'"one"\r{"prompt": "two"}\r'                                | requests as JSON lines | give the file a name |
+      | prompts.txt | b'{"prompt": "one"}\n\n"two"\n"three'                        | requests as JSON lines | give the file a name |
+      | prompts.txt | b'{"prompt": "one"}\n{"prompt": "two",}\n'                   | requests as JSON lines | give the file a name |
+      | prompts.txt | b'{"prompt": "one}\n{"prompt": "two"}\n'                     | requests as JSON lines | give the file a name |
+      | prompts.txt | b'"one"\n"two\n"three"\n'                                    | requests as JSON lines | give the file a name |
+      | prompts.txt | b'{\n"prompt": "one"\n}\n{\n"prompt": "two"\n}\n'            | requests as JSON lines | give the file a name |
+      | batch.txt   | b'{"custom_id": "a", "params": {}}'                          | requests as JSON lines | give the file a name |
+      | batch.txt   | b'{"custom_id": "a", "body": {}}\n{"custom_id": "b"}'        | requests as JSON lines | give the file a name |
+
+    Examples: other lists
+      | name         | bytes                                                                | form                             | remedy                         |
+      | prompts.json | b'[{"prompt": "one"}, {"prompt": "two"}]'                            | a JSON array of requests         | write one request a line to a file that ends with .jsonl, or to standard input (-) |
+      | prompts.json | b'["one", "two"]'                                                    | a JSON array of requests         | write one request a line       |
+      | prompts.json | b'["one", {"prompt": "two"}]'                                        | a JSON array of requests         | write one request a line       |
+      | prompts.json | b'[{"prompt": "one"}]'                                               | a JSON array of requests         | write one request a line       |
+      | prompts.json | b'[\n{"prompt": "one"},\n{"prompt": "two"},\n]'                      | a JSON array of requests         | write one request a line       |
+      | prompts.json | b'[{"prompt": "one"}, {"prompt": "two}]'                             | a JSON array of requests         | write one request a line       |
+      | body.json    | b'{"requests": [{"custom_id": "a", "params": {"max_tokens": 9}}]}'   | a batch body of the Messages API | write each item of `requests` as a line {"id": …, "params": …} to a file that ends with .jsonl |
 
   Scenario Outline: A text that only looks like requests is a prompt: <bytes>
     Given a command's file "text.json" of the bytes <bytes>
@@ -133,8 +151,21 @@ Feature: The command line reads requests from files, and names each fault by its
       | bytes                                | request                            |
       | b'{"prompt": "one", "rating": 5}'    | {"prompt": "one", "rating": 5}     |
       | b'{\n"prompt": "one"}'               | {\n"prompt": "one"}                |
+      | b'{\n"prompt": "one",\n"a": "b",}'   | {\n"prompt": "one",\n"a": "b",}    |
+      | b'{"prompt": "one"}\nWhat is this?'  | {"prompt": "one"}\nWhat is this?   |
+      | b'{"requests": [{"url": "/a"}]}'     | {"requests": [{"url": "/a"}]}      |
+      | b'{"requests": 5}'                   | {"requests": 5}                    |
       | b'[]'                                | []                                 |
       | b'[1]'                               | [1]                                |
+      | b'["one"]'                           | ["one"]                            |
+      | b'["one", 2]'                        | ["one", 2]                         |
+      | b'["one", "two",]'                   | ["one", "two",]                    |
+      | b'[{"prompt": p} for p in prompts]'  | [{"prompt": p} for p in prompts]   |
+      | b'[{"prompt": "one"}, 5'             | [{"prompt": "one"}, 5              |
+      | b'"A quotation."'                    | "A quotation."                     |
+      | b'"Hello," he said.\n"Hi."\n"Ah."'   | "Hello," he said.\n"Hi."\n"Ah."    |
+      | b'"To be."\n"Not to be."\nWho?'      | "To be."\n"Not to be."\nWho?       |
+      | b'"""A module."""\nimport os'        | """A module."""\nimport os         |
 
   Scenario: A file whose name looks like a glob is that file
     Given a command's file "[odd].txt"

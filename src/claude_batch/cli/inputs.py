@@ -25,6 +25,7 @@ import msgspec
 
 from claude_batch.actor.documents import Document, documents_of, with_documents
 from claude_batch.actor.request import ActorRequest, RequestLike, is_unicode
+from claude_batch.cli.request_lists import list_fault
 from claude_batch.cli.user_messages import BadInput
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.quantities import count_of
@@ -303,11 +304,8 @@ class Inputs:
                 data = stream.read(_LARGEST_TEXT + 1)
             if len(data) <= _LARGEST_TEXT:
                 value = data.decode("utf-8-sig")
-                if (form := _form_of_requests(data)) is not None:
-                    value = InvalidRequestError(
-                        f"it holds {form}, and would be sent as one prompt; write one request a "
-                        "line to a file that ends with .jsonl, or to standard input (-)"
-                    )
+                if (fault := list_fault(value)) is not None:
+                    value = InvalidRequestError(fault)
             else:
                 value = InvalidRequestError(
                     f"the file has more than {_LARGEST_TEXT:,} bytes, the most of a whole batch"
@@ -372,29 +370,6 @@ def _keys_in(value: dict[str, Any]) -> int:
         elif type(each) is list:
             waiting += cast("list[Any]", each)
     return count
-
-
-def _form_of_requests(data: bytes) -> str | None:
-    """Return how a text writes requests, if it clearly does, else None."""
-    start, decode = data.removeprefix(_BOM).lstrip(), msgspec.json.decode
-    try:
-        if start.startswith(b"{"):
-            form = "requests as JSON lines"
-            items: list[Any] = [decode(line) for line in start.split(b"\n", 2)[:2] if line.strip()]
-        elif start.startswith(b"["):
-            form, items = "a JSON array of requests", decode(start)[:2]
-        else:
-            return None
-        if not items or not all(type(item) is dict and _ASKING & item.keys() for item in items):
-            return None
-        if len(items) == 1:
-            ActorRequest.of(items[0])  # a single object may be anything that has such a key
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidRequestError):
-        return None
-    return form
-
-
-_ASKING = frozenset(("prompt", "messages", "params"))
 
 
 class _Item(msgspec.Struct, gc=False):
