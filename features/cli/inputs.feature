@@ -310,7 +310,7 @@ Feature: The command line reads requests from files, and names each fault by its
       | 5   | three    |
     Given a command's file "asks.tsv" of the bytes b'id,prompt\na,one\n'
     When the command line reads "asks.tsv"
-    Then the command line refuses the input: asks.tsv:1: there is no column 'prompt'; the columns are: id,prompt. Name one with --prompt-column
+    Then the command line refuses the input: asks.tsv:1: there is no column 'prompt'; the columns are: id,prompt. The fields seem to be separated by commas: save the file with tabs
 
   Scenario Outline: A CSV that cannot be read says where: <fault>
     Given a command's file "asks.csv" of the bytes <bytes>
@@ -322,9 +322,13 @@ Feature: The command line reads requests from files, and names each fault by its
       | b'question,n\nwhy,1\n'            | 1: there is no column 'prompt'; the columns are: question, n. Name one with --prompt-column |
       | b'id;prompt\na;b\n'               | 1: there is no column 'prompt'; the columns are: id;prompt. The fields seem to be separated by semicolons: save the file with commas |
       | b'id\tprompt\na\tb\n'             | 1: there is no column 'prompt'; the columns are: id	prompt. The fields seem to be separated by tabs: save the file with commas |
+      | b'id\x7cprompt\na\x7cb\n'         | 1: there is no column 'prompt'; the columns are: id\|prompt. The fields seem to be separated by vertical bars: save the file with commas |
+      | b'id, prompt\na, b\n'             | 1: there is no column 'prompt'; the columns are: id,  prompt. Remove the spaces around the column's name, ' prompt', and around its fields |
+      | b'id, "prompt"\na, "b"\n'         | 1: there is no column 'prompt'; the columns are: id,  "prompt". Remove the spaces around the column's name, ' "prompt"', and around its fields |
+      | b'p\x00r\x00o\x00m\x00p\x00t\x00'   | 1: is not UTF-8 text; save the file as UTF-8                    |
       | b''                               | 1: there is no column 'prompt'; the columns are: none                 |
       | b'pr\xff,prompt\na,b\n'            | 1: is not UTF-8 text                                            |
-      | b'prompt\na\n"b\nc\nd\n'           | 3: unexpected end of data                                       |
+      | b'prompt\na\n"b\nc\nd\n'           | 3: the row has a quotation mark that is not closed. Close it; inside a quoted field, write a quotation mark twice |
       | b'prompt\n"a"b\n'                 | 2: ',' expected after '"'                                       |
       | b'prompt,prompt\na,b\n'           | 1: there are several columns 'prompt'; rename one               |
       | b'prompt\nfine\n\xff\n'           | 3: the row is not UTF-8 text; save the file as UTF-8; use --skip-invalid to leave out such items |

@@ -252,7 +252,7 @@ class Inputs:
             line = 0
             try:
                 columns: list[str] = next(rows, list[str]())
-                if not _is_text(columns):
+                if not _is_text(columns) or "\0" in "".join(columns):
                     raise BadInput(f"{path}:1: is not UTF-8 text; {_SAVE}")
                 for name, flag in (
                     (self._prompt_column, "--prompt-column"),
@@ -261,7 +261,8 @@ class Inputs:
                     if name is not None and name not in columns:
                         raise BadInput(
                             f"{path}:1: there is no column {name!r}; the columns are: "
-                            f"{', '.join(columns) or 'none'}. {_column_remedy(path, columns, flag)}"
+                            f"{', '.join(columns) or 'none'}. {remedy}"
+                        remedy = _column_remedy(path, name, columns, flag)
                         )
                 for name in (self._prompt_column, self._id_column or "id"):
                     if columns.count(name) > 1:
@@ -273,7 +274,7 @@ class Inputs:
                     if row:
                         yield self._row(path, first, columns, row)
             except csv.Error as error:
-                raise BadInput(f"{path}:{line + 1}: {error}") from None
+                raise BadInput(f"{path}:{line + 1}: {_csv_fault(error)}") from None
 
     def _row(self, path: str, line: int, columns: list[str], row: list[str]) -> _Item:
         if len(row) != len(columns):
@@ -387,13 +388,19 @@ def _holds_prompts(path: str) -> bool:
     return path == "-" or path.lower().endswith(_JSON_LINES) or _is_table(path)
 
 
-def _column_remedy(path: str, columns: list[str], flag: str) -> str:
+_SEPARATORS: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+
+
+def _column_remedy(path: str, wanted: str, columns: list[str], flag: str) -> str:
     """Return what to do about a missing column of a table; ``flag`` names another one."""
     if len(columns) == 1:
-        for character, name in ((";", "semicolons"), ("\t", "tabs")):
+        for character, name in _SEPARATORS.items():
             if character in columns[0]:
-                wanted = "tabs" if path.lower().endswith(_TSV) else "commas"
-                return f"The fields seem to be separated by {name}: save the file with {wanted}"
+                own = _SEPARATORS[_separator(path)]
+                return f"The fields seem to be separated by {name}: save the file with {own}"
+    for column in columns:
+        if column.strip(' \t"') == wanted:
+            return f"Remove the spaces around the column's name, {column!r}, and around its fields"
     return f"Name one with {flag}"
 
 
@@ -409,6 +416,16 @@ def _is_document(path: str) -> bool:
     """Return whether a file is a document by its bytes, or has a PDF's name."""
     if _holds_prompts(path) or not os.path.isfile(path):
         return False  # reading would consume a pipe's data
+def _csv_fault(error: csv.Error) -> str:
+    """Return the fault of a row; Python's message for an open quote does not name the quote."""
+    if str(error) == "unexpected end of data":
+        return (
+            "the row has a quotation mark that is not closed. Close it; inside a quoted field, "
+            "write a quotation mark twice"
+        )
+    return str(error)
+
+
     if path.lower().endswith(".pdf"):
         return True
     try:

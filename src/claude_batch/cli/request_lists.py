@@ -77,8 +77,10 @@ def _is_batch_body(value: object) -> bool:
     if not isinstance(value, dict):
         return False
     items: object = cast("dict[str, object]", value).get("requests")
-    first: object = cast("list[object]", items)[:1] if isinstance(items, list) else []
-    return any(isinstance(item, dict) and "params" in item for item in cast("list[object]", first))
+    if not isinstance(items, list):
+        return False
+    first = cast("list[object]", items)[:1]
+    return any(isinstance(item, dict) and "params" in item for item in first)
 
 
 def _is_array(text: str) -> bool:
