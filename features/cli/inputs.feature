@@ -377,6 +377,21 @@ Feature: The command line reads requests from files, and names each fault by its
     When the command line reads "/dev/zero"
     Then the command line refuses the input: /dev/zero: the file has more than 1,000 bytes, the most of a whole batch
 
+  Scenario Outline: A text with NUL characters is no prompt: <bytes>
+    Given a command's file "notes.txt" of the bytes <bytes>
+    When the command line reads "notes.txt"
+    Then the command line refuses the input: notes.txt: the file <fault>; save the file as UTF-8
+
+    Examples:
+      | bytes                        | fault                |
+      | b'N\x00a\x00m\x00e\x00'      | is UTF-16, not UTF-8 |
+      | b'\x00N\x00a\x00m\x00e'      | is UTF-16, not UTF-8 |
+      | b'Name\x00a knot.'           | has NUL characters   |
+
+  Scenario: Standard input that is named twice is refused, because it can be read only once
+    When the command line reads "- -" with {"stdin": "\"from a pipe\""}
+    Then the command line refuses the input: - is standard input, which can be read only once; name it once
+
   Scenario Outline: An input that is not there is refused before anything else: <input>
     Given a command's folder named "dir"
     When the command line reads "<input>"

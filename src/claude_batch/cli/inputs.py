@@ -72,7 +72,8 @@ class Inputs:
         the question about each input that is itself a document; ``instructed``: the actor's system
         prompt contains the question. ``prompt_column`` and ``id_column`` name columns of tables,
         by default ``prompt`` and ``id``. Raises `BadInput` for an input or a document that does not
-        exist, for documents mixed with prompts, and for a column without a table.
+        exist, for standard input that is named twice, for documents mixed with prompts, and for a
+        column without a table.
         """
         self._documents = [
             Document(path)
@@ -81,6 +82,8 @@ class Inputs:
         ]
         self._documents_root = documents_root and os.path.realpath(documents_root)
         self._citations = citations
+        if list(inputs).count("-") > 1:
+            raise BadInput("- is standard input, which can be read only once; name it once")
         self._inputs = inputs
         self._prompt_column = "prompt" if prompt_column is None else prompt_column
         self._id_column = id_column
@@ -259,10 +262,10 @@ class Inputs:
                     (self._id_column, "--id-column"),
                 ):
                     if name is not None and name not in columns:
+                        remedy = _column_remedy(path, name, columns, flag)
                         raise BadInput(
                             f"{path}:1: there is no column {name!r}; the columns are: "
                             f"{', '.join(columns) or 'none'}. {remedy}"
-                        remedy = _column_remedy(path, name, columns, flag)
                         )
                 for name in (self._prompt_column, self._id_column or "id"):
                     if columns.count(name) > 1:
@@ -305,7 +308,7 @@ class Inputs:
                 data = stream.read(_LARGEST_TEXT + 1)
             if len(data) <= _LARGEST_TEXT:
                 value = data.decode("utf-8-sig")
-                if (fault := list_fault(value)) is not None:
+                if (fault := _text_fault(value)) is not None:
                     value = InvalidRequestError(fault)
             else:
                 value = InvalidRequestError(
@@ -332,6 +335,15 @@ def _inside(document: Document, root: str) -> Document:
         )
     # By its real path, so that a link that changes meanwhile cannot lead elsewhere.
     return replace(document, source=real, title=document.title or os.path.basename(document.name))
+
+
+def _text_fault(text: str) -> str | None:
+    """Return why a text cannot be one prompt, or None."""
+    if "\0" not in text:
+        return list_fault(text)
+    # Without a byte-order mark, UTF-16 is valid UTF-8 if the text is ASCII.
+    is_wide = text[:2].count("\0") == 1
+    return f"the file {'is UTF-16, not UTF-8' if is_wide else 'has NUL characters'}; {_SAVE}"
 
 
 _KEY_END: Final = re.compile(rb'"[ \t\r]*:')
@@ -404,6 +416,16 @@ def _column_remedy(path: str, wanted: str, columns: list[str], flag: str) -> str
     return f"Name one with {flag}"
 
 
+def _csv_fault(error: csv.Error) -> str:
+    """Return the fault of a row; Python's message for an open quote does not name the quote."""
+    if str(error) == "unexpected end of data":
+        return (
+            "the row has a quotation mark that is not closed. Close it; inside a quoted field, "
+            "write a quotation mark twice"
+        )
+    return str(error)
+
+
 def _is_table(path: str) -> bool:
     return path.lower().endswith((".csv", _TSV))
 
@@ -416,16 +438,6 @@ def _is_document(path: str) -> bool:
     """Return whether a file is a document by its bytes, or has a PDF's name."""
     if _holds_prompts(path) or not os.path.isfile(path):
         return False  # reading would consume a pipe's data
-def _csv_fault(error: csv.Error) -> str:
-    """Return the fault of a row; Python's message for an open quote does not name the quote."""
-    if str(error) == "unexpected end of data":
-        return (
-            "the row has a quotation mark that is not closed. Close it; inside a quoted field, "
-            "write a quotation mark twice"
-        )
-    return str(error)
-
-
     if path.lower().endswith(".pdf"):
         return True
     try:
