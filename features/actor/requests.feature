@@ -162,6 +162,8 @@ Feature: A request and its actor become Messages params
       | {"params": {"messages": [{"role": "user", "content": "a"}], "stream": true}} | `stream: true` is not allowed in a batch                                         |
       | {}                                                                           | give exactly one of `prompt`, `messages` and `params`; none is given |
       | {"prompt": "a", "messages": [{"role": "user", "content": "b"}]}              | 2 are given                                                          |
+      | {"custom_id": "a", "params": {}}                                             | this is a line of the Messages API's own batch format, in which `custom_id` is the name of a request. Rename `custom_id` to `id`, and keep `params` |
+      | {"custom_id": "a", "method": "POST", "url": "/v1/x", "body": {}}             | unknown key `custom_id`; the name of a request is its `id` here; a request has `id` and one of |
       | {"prompt": "a", "promt": "b"}                                                | unknown key `promt`                                                          |
       | {"id": "", "prompt": "a"}                                                    | a key must be a non-empty text, not ''                                    |
       | {"id": true, "prompt": "a"}                                                  | a key must be a non-empty text, not True                                  |

@@ -226,6 +226,8 @@ Feature: The command line reads requests from files, and names each fault by its
       | {"prompt": "a", "prom\u0070t": "b"} | the key 'prompt' is given twice; keep one |
       | {"prompt": "a: b", "options": {"max_tokens": 9, "stop" : ["\":"], "max_tokens" : 5}} | the key 'max_tokens' is given twice; keep one |
       | {"prompt": "a", "promt": "b"}  | unknown key `promt`                          |
+      | {"custom_id": "a", "params": {}} | this is a line of the Messages API's own batch format |
+      | {"prompt": "a", "custom_id": "b"} | unknown key `custom_id`; the name of a request is its `id` here |
       | {"prompt": ""}                 | the prompt is empty             |
       | {"prompt": 5}                  | a prompt must be a text              |
       | {"prompt": "a", "id": ["x"]}   | a key must be a non-empty text               |

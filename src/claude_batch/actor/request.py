@@ -229,10 +229,7 @@ class ActorRequest:
             key = str(key)
         if unknown := [name for name in fields if name not in _FIELDS]:
             raise InvalidRequestError(
-                f"unknown key `{unknown[0]}`; a request has `id` and one of `prompt`, "
-                "`messages` and `params`, and may have `documents`, `citations`, `model`, "
-                "`options`, `response_format` and `context`",
-                key=key if isinstance(key, str) else None,
+                _unknown_key_fault(fields, unknown), key=key if isinstance(key, str) else None
             )
         asked: object = fields.get("response_format")
         if asked is not None and not isinstance(asked, Mapping):
@@ -294,6 +291,22 @@ _FIELDS = frozenset(
         "context",
     )
 )
+
+
+def _unknown_key_fault(fields: Mapping[str, Any], unknown: Sequence[str]) -> str:
+    """Return what is wrong with a mapping that has unknown keys; other batch files are known."""
+    if set(fields) == {"custom_id", "params"}:
+        return (
+            "this is a line of the Messages API's own batch format, in which `custom_id` is the "
+            "name of a request. Rename `custom_id` to `id`, and keep `params`"
+        )
+    known = (
+        "a request has `id` and one of `prompt`, `messages` and `params`, and may have "
+        "`documents`, `citations`, `model`, `options`, `response_format` and `context`"
+    )
+    if "custom_id" in fields:
+        return f"unknown key `custom_id`; the name of a request is its `id` here; {known}"
+    return f"unknown key `{unknown[0]}`; {known}"
 
 
 _JSON_TYPES: Final = (str, int, float, bool, type(None))
