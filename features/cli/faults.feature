@@ -68,6 +68,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl --max-tokens 5           | need --model                                                 |
       | run actor.yaml asks.jsonl --prompt-column q        | --prompt-column is for CSV and TSV files, and no input is one: its name ends in .csv or .tsv. Leave the flag out, or save the table as CSV. Nothing was sent |
       | run actor.yaml asks.jsonl --id-column q            | --id-column is for CSV and TSV files, and no input is one    |
+      | run actor.yaml asks.jsonl --label "n\udcff"         | error: the label 'n\udcff' has a lone surrogate, which cannot be stored; give another. Nothing was sent |
       | run actor.yaml empty.jsonl                         | error: empty.jsonl: the input has no requests. Nothing was sent |
       | run actor.yaml doubled.jsonl                       | error: doubled.jsonl:2: request 'a': this key is used twice in the same run |
       | estimate actor.yaml doubled.jsonl                  | error: doubled.jsonl:2: request 'a': this key is used twice in the same run |

@@ -182,6 +182,7 @@ def _(context: Context) -> None:
 
 def command(context: Context, words: str, stdin: str | None = None) -> None:
     words = words.replace("RUN", getattr(context, "run_id", "RUN"))
+    words = words.replace(r"\udcff", "\udcff")  # as Python has the byte 0xff of an argument
     if "PORT" in words:
         words = words.replace("PORT", context.api.url.rpartition(":")[2])
     context.ended = CliRunner().invoke(

@@ -48,7 +48,6 @@ from claude_batch.core.errors import (
     ActorConfigurationError,
     ActorError,
     InvalidRequestError,
-    PreflightError,
     ProviderNotFoundError,
 )
 from claude_batch.core.quantities import count_of, dollars, nano_dollars, write_usd
@@ -639,6 +638,8 @@ def _store(
     displaced: Callable[[Displaced], None],
     forms: Forms,
 ) -> Run:
+    from claude_batch.providers.run_writer import EmptyRunError
+
     def refuse(error: InvalidRequestError) -> None:
         inputs.refuse(error, of_all=error.unpriced_model == actor.resolved_model)
 
@@ -664,11 +665,11 @@ def _store(
                 on_displaced=displaced,
                 forms=forms,
             )
-    except PreflightError as error:
-        raise BadInput(str(error)) from None
-    except InvalidRequestError:
-        # Each request's own error went to `refuse`; what remains is that there was no request.
+    except EmptyRunError:
         raise BadInput(inputs.nothing()) from None
+    except InvalidRequestError as error:
+        # Each request's own error went to `refuse`. This one is of the run, such as of its label.
+        raise BadInput(str(error)) from None
     on_kept(run.id)
     if inputs.skipped:
         say(f"skipped {inputs.skipped:,} of {count_of(inputs.count, 'item')}")

@@ -75,6 +75,10 @@ class Beside(msgspec.Struct):
     """The parsers of requests with an ``output_format`` of their own."""
 
 
+class EmptyRunError(InvalidRequestError):
+    """A run has no requests."""
+
+
 _Pending = tuple[str | None, EncodedRequest, bytes | None, int | None, int | None]
 """Key, encoded request, digest that identifies equal requests, prefix and reservation."""
 
@@ -429,7 +433,7 @@ class RunWriter:
             self.abort()
             if self._refused is not None:
                 return None
-            raise InvalidRequestError("the input has no requests; nothing was sent")
+            raise EmptyRunError("the input has no requests; nothing was sent")
         digest = self._digest.hexdigest()
         if not new and not self._is_known(digest):
             self._warn_of_twins()
