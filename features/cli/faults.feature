@@ -102,6 +102,10 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | doctor --live --yes -o no/report.md                | no/report.md: cannot be written: No such file or directory. Nothing was sent |
       | run actor.yaml asks.jsonl -o new/                  | new/: is a directory; name a file with -o. Nothing was sent |
       | run actor.yaml asks.jsonl -o nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn | cannot be written: File name too long. Nothing was sent |
+      | run actor.yaml asks.jsonl -o "o\udcff.jsonl"       | because it is not UTF-8, or because the locale is not; name another with -o. Nothing was sent |
+      | submit actor.yaml asks.jsonl --results-dir "d\udcff" | because it is not UTF-8, or because the locale is not; name another with --results-dir. Nothing was sent |
+      | results run-x -o "o\udcff.jsonl"                   | /o\udcff.jsonl, because it is not UTF-8, or because the locale is not; name another with -o |
+      | export run-x -o "o\udcff.jsonl"                    | /o\udcff.jsonl, because it is not UTF-8, or because the locale is not; name another with -o |
       | run actor.yaml asks.jsonl -o no/out.jsonl          | no/out.jsonl: cannot be written: No such file or directory. Nothing was sent |
       | run actor.yaml asks.jsonl --poll-interval soon     | Invalid value for '--poll-interval'                         |
       | run actor.yaml asks.jsonl --max-attempts 99999999999999999999 | error: --max-attempts: Input should be less than or equal to 1000000000 |
@@ -151,6 +155,21 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | validate actor.yaml                                | No such command 'validate'. Did you mean 'actors validate'? |
       | list                                               | No such command 'list'. Did you mean 'status'?              |
       | stop run-nosuchrun                                 | No such command 'stop'. Did you mean 'cancel'?              |
+
+  Scenario: In a directory whose name is not UTF-8, an output that the ledger cannot store is refused
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    And a command's folder named "caf\udcff"
+    When a command changes to the folder "caf\udcff"
+    And a command runs: run ../actor.yaml ../asks.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      out.jsonl: the ledger cannot store the path
+      because it is not UTF-8, or because the locale is not; name another with -o. Nothing was sent
+      """
+    And the command line has sent nothing
+    When a command runs: run ../actor.yaml ../asks.jsonl
+    Then the command line exits with 0
 
   Scenario: Without a key nothing is sent, and the message names the variable
     Given a command's API

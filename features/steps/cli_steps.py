@@ -69,10 +69,15 @@ def _(context: Context, settings: str = "{}") -> None:
 
 @given('a command\'s file "{name}"')
 def _(context: Context, name: str) -> None:
-    path = Path(name.replace(r"\udcff", "\udcff"))  # as Python has the byte 0xff of a name
+    path = Path(with_bytes(name))
     path.parent.mkdir(parents=True, exist_ok=True)
     text = context.text.replace("SERVER", getattr(context, "server", "SERVER"))
     path.write_text(f"{text}\n", "utf-8")
+
+
+def with_bytes(text: str) -> str:
+    """Return a text as Python has the byte 0xff of a name or an argument."""
+    return text.replace(r"\udcff", "\udcff")
 
 
 def bytes_of(text: str) -> bytes:
@@ -97,7 +102,7 @@ def _(context: Context, name: str, count: int) -> None:
 
 @given('a command\'s folder named "{name}"')
 def _(context: Context, name: str) -> None:
-    Path(name).mkdir()
+    Path(with_bytes(name)).mkdir()
 
 
 @when('a command\'s folder named "{name}" is removed')
@@ -182,7 +187,7 @@ def _(context: Context) -> None:
 
 def command(context: Context, words: str, stdin: str | None = None) -> None:
     words = words.replace("RUN", getattr(context, "run_id", "RUN"))
-    words = words.replace(r"\udcff", "\udcff")  # as Python has the byte 0xff of an argument
+    words = with_bytes(words)
     if "PORT" in words:
         words = words.replace("PORT", context.api.url.rpartition(":")[2])
     context.ended = CliRunner().invoke(
@@ -654,7 +659,7 @@ def _(context: Context, inputs: str) -> None:
 
 @when('a command changes to the folder "{name}"')
 def _(context: Context, name: str) -> None:
-    os.chdir(name)
+    os.chdir(with_bytes(name))
 
 
 @when("a command runs without a key: {words}")

@@ -468,6 +468,7 @@ def _ask(
     from claude_batch.cli.run_delivery import (
         check_folder,
         check_sources,
+        check_storable,
         check_writable,
         parkable,
         wait_and_deliver,
@@ -475,6 +476,7 @@ def _ask(
     from claude_batch.ledger.deliveries import Forms
 
     actor, inputs = asked.actor_and_inputs()
+    check_storable(output, results_dir)
     if output is not None or (wait and results_dir is None):
         check_writable(output, options.location)
     prices = options.settings["prices"]

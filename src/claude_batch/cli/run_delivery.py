@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from claude_batch.actor.request import is_unicode
 from claude_batch.cli.cost import cost_line
 from claude_batch.cli.interrupts import SIGNALS
 from claude_batch.cli.options import ProviderOptions, import_provider
@@ -484,6 +485,19 @@ def check_writable(output: str | None, ledger: str) -> None:
         raise BadOutput(
             f"{output}: cannot be written: {error.strerror}. Nothing was sent"
         ) from None
+
+
+def check_storable(output: str | None, folder: str | None = None) -> None:
+    """Check that the ledger can store the paths of OUT and of the folder. Raises `BadOutput`.
+
+    It stores absolute paths, so the name of the current directory counts too.
+    """
+    for place, flag in ((output, "-o"), (folder, "--results-dir")):
+        if place is not None and not is_unicode(absolute := os.path.abspath(place)):
+            raise BadOutput(
+                f"{place}: the ledger cannot store the path {absolute}, because it is not UTF-8, "
+                f"or because the locale is not; name another with {flag}{NOTHING_SENT}"
+            )
 
 
 def _check_own_file(output: str, ledger: str) -> None:

@@ -128,6 +128,7 @@ def results_command(
     """
     from claude_batch.cli.run_delivery import (
         check_folder,
+        check_storable,
         check_writable,
         deliver,
         parkable,
@@ -139,6 +140,7 @@ def results_command(
         reading_options(ledger),
         settings={"ledger": ledger, "base_url": base_url, "api_key_env": api_key_env},
     )
+    check_storable(output, results_dir)
     if output is not None or results_dir is None:
         check_writable(output, options.location)
     require_ledger(options.location)
@@ -192,6 +194,7 @@ def export_command(
     output is still written later.
     """
     from claude_batch.cli.run_delivery import (
+        check_storable,
         check_writable,
         parkable,
         say_unfinished,
@@ -199,6 +202,7 @@ def export_command(
     )
 
     options = reading_options(ledger)
+    check_storable(output)
     check_writable(output, options.location)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
