@@ -580,10 +580,53 @@ Feature: A wrong command ends with one clear message and a documented exit code
     When a command runs: run old.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 2 and says
       """
-      asks.jsonl:1: request '1': claude-3-haiku-20240307 has no structured outputs, which `output_config.format` (an actor's `response_format` or `output_format`) needs; name a model that has them
+      error: old.yaml: claude-3-haiku-20240307 has no structured outputs, which `output_config.format` (an actor's `response_format` or `output_format`) needs; name a model that has them
       """
     And the command line has sent nothing
     And the command line's ledger has 0 runs
+
+  Scenario Outline: A fault of the actor's options is reported for its file, not for a line: <words>
+    Given a command's API
+    And a command's file "wrong.yaml"
+      """
+      name: tests/wrong
+      model: claude-haiku-4-5
+      options: <options>
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: <words>
+    Then the command line exits with 2 and says
+      """
+      error: <fault>. Nothing was sent
+      """
+    And the command line does not say: skip
+    And the command line has sent nothing
+
+    Examples:
+      | options         | words                                      | fault |
+      | {max_tokens: 0} | run wrong.yaml asks.jsonl                  | wrong.yaml: `max_tokens: 0` is not allowed in a batch; give at least 1 |
+      | {stream: true}  | run wrong.yaml asks.jsonl --skip-invalid   | wrong.yaml: `stream: true` is not allowed in a batch; remove it |
+      | {stream: true}  | estimate wrong.yaml asks.jsonl --offline   | wrong.yaml: `stream: true` is not allowed in a batch; remove it |
+      | {}              | submit --model claude-haiku-4-5 --max-tokens 99999999 asks.jsonl | --model claude-haiku-4-5: `max_tokens: 99999999` is more than the 64,000 of claude-haiku-4-5; lower it |
+
+  Scenario: A request with options of its own does not have the fault of the actor's
+    Given a command's API
+    And a command's file "wrong.yaml"
+      """
+      name: tests/wrong
+      model: claude-haiku-4-5
+      options: {max_tokens: 0}
+      """
+    And a command's file "asks.jsonl"
+      """
+      {"prompt": "one", "options": {"max_tokens": 9}}
+      {"prompt": "two", "options": {"max_tokens": -1}}
+      """
+    When a command runs: run wrong.yaml asks.jsonl --skip-invalid
+    Then the command line exits with 0 and says
+      """
+      skipped: asks.jsonl:2: request '2': `max_tokens: -1` is negative; give at least 1
+      """
 
   Scenario: model_capabilities overrides the table of models, and the API decides
     Given a command's API

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
+from claude_batch.cli.estimate_report import confirm, estimate_details, estimate_line
 from claude_batch.cli.help_sections import SectionedCommand
 from claude_batch.cli.options import (
     DOLLARS,
@@ -38,7 +39,6 @@ from claude_batch.cli.user_messages import (
     BadInput,
     BadOutput,
     Exit,
-    confirmed,
     print_json,
     print_line,
     say,
@@ -163,6 +163,33 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
             written["options"] = {"max_tokens": self.max_tokens}
         return ActorLoader.from_mapping(written), self.arguments
 
+    def refuse(
+        self, actor: ActorConfiguration, inputs: Inputs
+    ) -> Callable[[InvalidRequestError], None]:
+        """Return the callback for the error of each request that is refused.
+
+        It leaves the request out, or raises `BadInput`. It raises always if the fault is the
+        actor's, because every request without options of its own has that fault too.
+        """
+
+        @functools.cache
+        def actor_fault() -> str | None:
+            from claude_batch.actor.request import RequestEncoders
+
+            try:
+                RequestEncoders({}).of(actor).encode("A prompt")
+            except InvalidRequestError as error:
+                return error.reason
+            return None
+
+        def refuse(error: InvalidRequestError) -> None:
+            if error.reason == actor_fault():
+                named = self.arguments[0] if self.model is None else f"--model {self.model}"
+                raise BadInput(f"{named}: {error.reason}")
+            inputs.refuse(error, of_all=error.unpriced_model == actor.resolved_model)
+
+        return refuse
+
     def _refuse_actor(self) -> None:
         """Raise `click.UsageError` if ACTOR is given besides --model.
 
@@ -259,134 +286,20 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
         ledger=options.location,
         credentials=lambda: find_credentials(given["base_url"], None, given["api_key_env"]),
     )
+    refuse = asked.refuse(actor, inputs)
     for request in inputs:
         try:
             estimation.add(request)
         except InvalidRequestError as error:
-            inputs.refuse(error)
+            refuse(error)
     if estimation.is_empty:
         raise BadInput(inputs.nothing())
     found = estimation.result(offline=offline)
     if as_json:
         print_json(found.to_dict())
         return
-    for line in _estimate_details(found):
+    for line in estimate_details(found):
         print_line(line)
-
-
-_COUNTED = {
-    "counted": "estimated from the API's count of a few",
-    "seen": "estimated from earlier answers",
-    "rule": "estimated from their size",
-}
-
-
-def _estimate_line(found: Estimate, count: int, *, is_sampled: bool) -> str:
-    """Return an estimate in one line; ``is_sampled``: of a run of which only some was read.
-
-    ``count``: requests of the run, of which an earlier command may have sent others.
-    """
-    part = ""
-    if found.requests < count:
-        verb = "is" if found.requests == 1 else "are"
-        part = f" for the {found.requests:,} of {count:,} requests that {verb} still to be sent"
-    if len(found.unpriced) and not found.cost:
-        return f"estimate{part}: unknown, {_unpriced(found)}"
-    live = "live" if found.way == "live" else f"live {dollars(found.live_cost)}"
-    words = (
-        f"estimate{part}: about {dollars(found.cost)}, {_most(found, is_sampled)}; {live}; "
-        f"tokens: {found.input_tokens:,} in ({_COUNTED[found.counted]}), "
-        f"{found.output_expected:,} out"
-    )
-    return f"{words}; {_unpriced(found)}" if found.unpriced else words
-
-
-def _most(found: Estimate, is_sampled: bool) -> str:
-    if found.unbounded:
-        return "at most an unknown amount"
-    about = "about " if is_sampled else ""
-    most = f"at most {about}{dollars(found.cost_most)}"
-    if found.turns == 1:
-        return most
-    return f"{most} for first turns, {about}{_most_of_all(found)}"
-
-
-def _most_of_all(found: Estimate) -> str:
-    return f"{dollars(found.cost_most_turns)} for up to {found.turns} (without what tools return)"
-
-
-def _unpriced(found: Estimate) -> str:
-    models = ", ".join(f"{count:,} of {model}" for model, count in found.unpriced.items())
-    return f"requests without a price: {models} (name one with --prices)"
-
-
-def _estimate_details(found: Estimate) -> list[str]:
-    low, expected, most = map(dollars, (found.cost_low, found.cost, found.cost_most))
-    saved, live = dollars(found.saved_by_batch), dollars(found.live_cost)
-    outputs = (found.output_low, found.output_expected, found.output_most)
-    way, compared = "in batches", f"the same live: {live}; batches save {saved}"
-    most_is = ", the sum that a budget reserves"
-    if found.way == "live":
-        way, compared = "live", "all requests are sent live, at full price"
-    elif found.way == "either":
-        most_is = " if all requests have to be sent live"
-    requests = count_of(found.requests, "request")
-    batches = count_of(found.batches, "batch", "batches")
-    lines = [
-        f"{requests}, {count_of(found.size, 'byte')}, at least {batches}",
-        f"tokens in: about {found.input_tokens:,} ({_COUNTED[found.counted]})",
-        "tokens out: {:,} low, {:,} expected, {:,} at most (max_tokens)".format(*outputs),
-        f"cost {way}: {low} low, {expected} expected, {most} at most{most_is}",
-        compared,
-    ]
-    if found.saved_by_cache:
-        lines.append(
-            f"the prompt cache may save up to {dollars(found.saved_by_cache)} of it; cache hits "
-            "in batches are not certain"
-        )
-    if found.unbounded:
-        lines.append(
-            f"{count_of(found.unbounded, 'request has', 'requests have')} no known upper bound, "
-            "so the most that the run costs does not include them"
-        )
-    if found.turns > 1:
-        lines.append(
-            "all of this is for first turns; a request may take more (tools, validation_attempts): "
-            f"at most {_most_of_all(found)}"
-        )
-    if found.unpriced:
-        lines.append(_unpriced(found))
-    return lines
-
-
-def _confirm(found: Estimate, above: Any) -> None:
-    """Ask for confirmation of an expensive run; raise `BadInput` if nobody confirms, or can."""
-    limit = nano_dollars(above)
-    if found.cost_most_turns <= limit and not found.unpriced and not found.unbounded:
-        return
-    most = dollars(found.cost_most_turns)
-    if found.turns > 1:
-        most += f" in up to {found.turns} turns"
-    if found.unpriced or found.unbounded:
-        most = "an unknown amount"
-    words = f"this can cost {most}, more than --confirm-above {write_usd(limit)}"
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise BadInput(f"{words}, and there is no terminal to confirm it on. {_what_helps(found)}")
-    if not confirmed(f"{words}. Send it?"):
-        raise BadInput(f"{words}, and was not confirmed")
-
-
-def _what_helps(found: Estimate) -> str:
-    """Return what to do about a run that nobody can confirm."""
-    if not found.unpriced and not found.unbounded:
-        return "Raise --confirm-above, or leave it out and set --budget"
-    # No amount is enough, and a budget refuses these requests.
-    ways: list[str] = []
-    if found.unpriced:
-        ways.append(f"name the price of {', '.join(found.unpriced)} with --prices")
-    if found.unbounded > sum(found.unpriced.values()):
-        ways.append("give all tools a limit (`max_uses`) or leave out those that take none")
-    return f"To bound it, {' and '.join(ways)}; or leave out --confirm-above"
 
 
 # Run and submit -----------------------------------------------------------------------------------
@@ -498,7 +411,7 @@ def _ask(
         def look(found: Estimate) -> None:
             is_sampled = confirm_above is None and found.requests > STORED_SAMPLE
             count = inputs.count - inputs.skipped
-            say(_estimate_line(found, count, is_sampled=is_sampled))
+            say(estimate_line(found, count, is_sampled=is_sampled))
             if limit is not None and found.cost < limit < found.cost_most:
                 say(
                     f"a budget of {write_usd(limit)} cannot reserve {dollars(found.cost_most)} at "
@@ -506,7 +419,7 @@ def _ask(
                     "reserves less"
                 )
             if confirm_above is not None:
-                _confirm(found, confirm_above)
+                confirm(found, confirm_above)
 
         holding = nullcontext() if confirm_above is None else _unsent_if_refused(provider)
         with holding, _parking(options) as stored:
@@ -518,6 +431,7 @@ def _ask(
                 label=label,
                 new=new,
                 budget_usd=budget_usd,
+                on_invalid=asked.refuse(actor, inputs),
                 look=look,
                 # A question about a sample would not be asked if the dear requests are not in it.
                 estimate_all=confirm_above is not None,
@@ -634,6 +548,7 @@ def _store(
     label: str | None,
     new: bool,
     budget_usd: Decimal | None,
+    on_invalid: Callable[[InvalidRequestError], None],
     look: Callable[[Estimate], None],
     estimate_all: bool,
     on_kept: Callable[[str], None],
@@ -641,9 +556,6 @@ def _store(
     forms: Forms,
 ) -> Run:
     from claude_batch.providers.run_writer import EmptyRunError
-
-    def refuse(error: InvalidRequestError) -> None:
-        inputs.refuse(error, of_all=error.unpriced_model == actor.resolved_model)
 
     try:
         with storing() as on_stored:
@@ -660,7 +572,7 @@ def _store(
                 on_kept=on_kept,
                 # `resume` may be typed in another directory.
                 output=None if output is None else os.path.abspath(output),
-                on_invalid=refuse,
+                on_invalid=on_invalid,
                 on_stored=on_stored,
                 spare_single=inputs.skips,
                 send_meanwhile=False,
@@ -670,7 +582,7 @@ def _store(
     except EmptyRunError:
         raise BadInput(inputs.nothing()) from None
     except InvalidRequestError as error:
-        # Each request's own error went to `refuse`. This one is of the run, such as of its label.
+        # Each request's own error went to `on_invalid`; this one is the run's, such as its label's.
         raise BadInput(str(error)) from None
     on_kept(run.id)
     if inputs.skipped:
