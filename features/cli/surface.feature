@@ -194,6 +194,26 @@ Feature: The command line's own surface: help, version, validation, display
       | documents: [terms.md]          | document terms.md                                        |
       | provider: openai               | no provider is called 'openai'; registered are: anthropic |
 
+  Scenario Outline: actors validate applies the rules of batches, because commands send batches: <more>
+    Given a command's folder
+    And a command's file "actor.yaml"
+      """
+      name: tests/asker
+      model: claude-haiku-4-5
+      <more>
+      """
+    When a command runs: actors validate actor.yaml
+    Then the command line exits with <code> and says
+      """
+      <says>
+      """
+
+    Examples:
+      | more                                                    | code | says                                     |
+      | options: {max_tokens: 0}                                | 2    | actor.yaml: actor tests/asker: `max_tokens: 0` is not allowed in a batch; give at least 1 |
+      | options: {stream: true}                                 | 2    | actor.yaml: actor tests/asker: `stream: true` is not allowed in a batch; remove it |
+      | config: {options: {max_tokens: 0}, batch_processing: false} | 0 |                                         |
+
   Scenario: A bad option of the sandbox is bad usage
     Given a command's folder
     When a command runs: sandbox --faults nowhere.json

@@ -318,7 +318,8 @@ def validate_command(files: tuple[str, ...]) -> None:
     """Check actors' files; exit with 0 if all are valid, else with 2.
 
     Every error is reported with its line and remedy. A prompt is encoded with each actor as well,
-    because its options and documents are read only then. Keys that are kept for a host framework
+    because its options and documents are read only then. The rules of batches apply, unless the
+    file has `batch_processing: false`. Keys that are kept for a host framework
     and not used are named.
     """
     from claude_batch.actor.loader import ActorLoader
@@ -354,8 +355,11 @@ def _use_faults(file: str) -> Iterator[str]:
 
     for actor in ActorLoader.load_all(file):
         if actor.type == "llm":
+            # Commands send the requests of any actor in batches. Only an actor that says so itself
+            # is meant for live calls, whose rules are looser.
+            is_live = actor.batch_mode is None and "batch_processing" in actor.model_fields_set
             try:
-                RequestEncoder(actor, batch=actor.batch_mode is not None).encode("A prompt")
+                RequestEncoder(actor, batch=not is_live).encode("A prompt")
             except ActorError as error:
                 yield f"{file}: actor {actor.name}: {error}"
     try:
