@@ -336,6 +336,43 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       there is no ledger at leger.db yet
       """
 
+  Scenario: A trial in a sandbox promises nothing of the ledger that ends with it
+    Given a command's folder
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: run --sandbox --model claude-haiku-4-5 asks.jsonl --budget 0
+    Then the command line exits with 3 and says
+      """
+      the trial is over, and the sandbox and its ledger were removed. Repeat the command with a higher --budget; or start `claude-batch sandbox`
+      """
+    And the command line does not say: claude-batch budget
+    When a command runs: run --sandbox --model claude-haiku-4-5 asks.jsonl --max-wait 0.1
+    Then the command line exits with 3 and says
+      """
+      did not finish within max_wait (100ms)
+      """
+    And the command line says
+      """
+      Repeat the command with a longer --max-wait
+      """
+    And the command line does not say: kept
+    And the command line does not say: claude-batch resume
+    When a command runs, while waiting fails with LedgerError: run --sandbox --model claude-haiku-4-5 asks.jsonl
+    Then the command line exits with 3 and says
+      """
+      ended: it broke. The trial is over
+      """
+    And the command line does not say: kept
+    When a command runs, interrupted while it waits: run --sandbox --model claude-haiku-4-5 asks.jsonl
+    Then the command line exits with 3 and says
+      """
+      ended; the trial is over
+      """
+    And the command line does not say: continue
+    And a command in a shell ends with a code and says
+      | command                                                                     | code | says                                                |
+      | claude-batch run --sandbox --model claude-haiku-4-5 asks.jsonl -o /dev/full | 2    | No space left on device; the trial is over          |
+      | claude-batch run --sandbox --model claude-haiku-4-5 asks.jsonl -o /dev/full | 2    | Repeat the command with another -o; or start |
+
   Scenario: Without the sandbox's packages --sandbox says so
     Given a command's folder
     And a command's file "asks.jsonl" of 1 prompts

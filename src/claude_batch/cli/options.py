@@ -361,6 +361,12 @@ _WITHOUT_LEDGER = ("actors", "completion", "ledger copy", "sandbox")
 
 _COMMAND = re.compile("`claude-batch ([^`]+)`")
 
+_PROMISE = re.compile(
+    r"(?:[;:,.] (?:everything is kept|it stays in the ledger))?"
+    r"[;:,.] [^;:.`]*`claude-batch [^`]+`[^;:.`]*|[:.] Everything stored before is kept(?=;)"
+)
+"""A clause of a message that names a command, or that says that the ledger keeps something."""
+
 
 class ProviderOptions(msgspec.Struct, frozen=True):
     """The settings passed to a command, and the flags to repeat them."""
@@ -408,17 +414,32 @@ class ProviderOptions(msgspec.Struct, frozen=True):
         """
         return _COMMAND.sub(lambda found: f"`{self.command(found[1])}`", message)
 
+    def at_end(self, message: str) -> str:
+        """Return a message of the library about a run of which the command leaves the ledger.
+
+        With ``--sandbox`` the ledger ends with the command, so no other command can do anything.
+        """
+        return _PROMISE.sub("", message) if self.sandbox else self.completed(message)
+
     def how_to_retry(self, run_id: str, *, retried: bool) -> str:
         """Return the hint on what to do about failures; ``retried``: `retry` sends some again."""
         if self.sandbox:
-            return "the sandbox and its ledger were removed"
+            return self.how_to_go_on(run_id)
         again = f"; send them again with: {self.command('retry', run_id)}" if retried else ""
         return f"see them with: {self.command('status', run_id)}{again}"
 
-    def how_to_go_on(self, run_id: str) -> str:
-        """Return the hint on how to continue a run."""
+    def how_to_go_on(self, run_id: str, changed: str = "") -> str:
+        """Return the hint on how to continue a run.
+
+        With ``--sandbox`` only another trial is possible, with the option that is ``changed``.
+        """
         if self.sandbox:
-            return "the sandbox and its ledger were removed"
+            repeat = f"Repeat the command with {changed}" if changed else "Repeat the command"
+            return (
+                f"the trial is over, and the sandbox and its ledger were removed. {repeat}; or "
+                "start `claude-batch sandbox` and set ANTHROPIC_BASE_URL, so that a ledger keeps "
+                "the runs"
+            )
         return f"continue with: {self.command('resume', run_id)}"
 
 

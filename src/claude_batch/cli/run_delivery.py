@@ -202,6 +202,11 @@ def awaited(calls: int) -> str:
 
 def park(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
     """Close the provider after an interrupt; report what goes on, and how to continue the run."""
+    if options.sandbox:
+        say(f"ending {run.id} (interrupt again to end at once)")
+        provider.close()
+        say(f"ended; {options.how_to_go_on(run.id)}")
+        return Exit.PARKED
     if calls := provider.live_calls:
         say(f"parking {run.id}; {awaited(calls)}")
     elif provider.packed_requests(run.id).sent:
@@ -223,14 +228,16 @@ def _conclude(
     """Report the outcome once waiting has ended, and ``write`` it; return its exit code."""
     error = outcome if isinstance(outcome, BaseException) else None
     if isinstance(error, AccountHaltedError):
-        say(f"halted: {options.completed(str(error))}")
+        say(f"halted: {options.at_end(str(error))}")
         if error.reason == "credentials":
             say(f"check the key in the variable {options.key_variable}")
         say(options.how_to_go_on(run.id))
         return Exit.HALTED
     if isinstance(error, BudgetExceededError):
-        say(f"held: {options.completed(str(error))}")
+        say(f"held: {options.at_end(str(error))}")
         say(cost_line(run.cost()))
+        if options.sandbox:  # else the message names the command that raises the budget
+            say(options.how_to_go_on(run.id, "a higher --budget"))
         return Exit.PARKED
     if isinstance(error, LedgerError) and error.fault in ("damaged", "version"):
         raise error
@@ -246,7 +253,10 @@ def _conclude(
         if isinstance(error, _NoContact):
             go_on = how_to_reach(provider, run.id, options)
         provider.close()
-        say(f"parked: {options.completed(str(error))}. Everything stored is kept; {go_on}")
+        if options.sandbox:
+            say(f"ended: {options.at_end(str(error))}. {go_on[0].upper()}{go_on[1:]}")
+        else:
+            say(f"parked: {options.completed(str(error))}. Everything stored is kept; {go_on}")
         return Exit.PARKED
     if error is not None and not isinstance(error, BatchTimeoutError):
         raise error
@@ -256,11 +266,11 @@ def _conclude(
     else:
         status = outcome
     if error is not None:
-        say(f"timed out: {options.completed(str(error))}")
-        waits = options.completed(status.waiting_for) or "every request has ended"
+        say(f"timed out: {options.at_end(str(error))}")
+        waits = options.at_end(status.waiting_for) or "every request has ended"
         say(f"so far: {counts_line(status)}; {waits}")
         if not status.finished:
-            say(options.how_to_go_on(run.id))
+            say(options.how_to_go_on(run.id, "a longer --max-wait"))
             return Exit.PARKED
     write()
     say(f"{run.id} {status.state}: {counts_line(status)}")
@@ -369,6 +379,8 @@ def deliver(
         if whole and folder is not None:
             _write_folder(provider, run, folder)
     except BadOutput as error:
+        if options.sandbox:
+            raise BadOutput(f"{error}; {options.how_to_go_on(run.id, 'another -o')}") from None
         again = options.command("results", run.id)
         raise BadOutput(f"{error}. The results are kept. Write them with: {again} -o OUT") from None
     if not whole:
