@@ -53,10 +53,11 @@ Feature: status --watch shows a run as it goes on
       """
 
   Scenario: A terminal without a cursor gets lines, and is not steered by a label
-    Given a command's API
+    Given a command's API with {"latency": 2}
     And a command's file "asks.jsonl" of 1 prompts
     When a command runs on a terminal: run --model claude-haiku-4-5 --label LABEL asks.jsonl -o out.jsonl
-    And a command runs on a terminal: status RUN --watch
+    Then the terminal was not steered, and shows "running: 1 packed of 1"
+    When a command runs on a terminal: status RUN --watch
     Then the terminal was not steered, and shows "finished: 1 succeeded of 1, 100.0 % done"
 
   Scenario: Each look is one read transaction

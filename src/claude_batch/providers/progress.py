@@ -494,7 +494,7 @@ def display(*, keep: bool = False) -> Generator[Display]:
     console = Console(stderr=True)
     if console.is_jupyter:
         yield _Cell()
-    elif not is_terminal:
+    elif not is_terminal or console.is_dumb_terminal:  # it has no cursor, so nothing is redrawn
         yield _Lines()
     else:
         from rich.live import Live
