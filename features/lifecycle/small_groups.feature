@@ -9,6 +9,7 @@ Feature: A caller whose calls wait for each other is warned once
       | respond                 | 8     | 1         | 3 batches in a row had at most 1 call each, …gather…    |
       | client                  | 5     | 1         | …at most 1 call each, …docs/how-to/frameworks.md…       |
       | client_sync in threads  | 24    | 6         | …at most 6 calls each, …raise the framework's…          |
+      | respond in a gateway    | 5     | 1         | calls come a few at a time, …call the gateway…          |
 
   Scenario: Few calls, many at a time, turns of a conversation and live calls are no reason
     Given an API for the batched client

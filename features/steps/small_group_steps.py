@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import warnings
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, redirect_stderr
 from typing import Any
 from unittest import mock
 
@@ -15,6 +17,7 @@ from staging import QUICK
 from tables import rule
 
 import claude_batch as cb
+from claude_batch.cli.server_commands import saying_small_groups
 from claude_batch.lifecycle import notices
 
 _SETTINGS: dict[str, Any] = {**QUICK, "linger": 0.1}
@@ -68,10 +71,13 @@ def _(context: Context, caller: str, calls: int, at_a_time: int) -> dict[str, st
     ledger = context.tmp / f"{caller}-{calls}.db"
     mode = "live" if "live" in caller else "batch"
     at_once = 0.0 if "after a while" in caller else notices.AT_ONCE
+    in_a_gateway = saying_small_groups() if "gateway" in caller else nullcontext()
     with (
         cb.ClaudeBatchProvider(ledger=ledger, mode=mode, **_SETTINGS) as provider,
         mock.patch.object(notices, "AT_ONCE", at_once),
         warnings.catch_warnings(record=True) as warned,
+        redirect_stderr(io.StringIO()) as printed,
+        in_a_gateway,
     ):
         warnings.simplefilter("always")
         if "threads" in caller:
@@ -80,4 +86,5 @@ def _(context: Context, caller: str, calls: int, at_a_time: int) -> dict[str, st
             kinds = {"client": _creates, "client in turns": _takes_turns}
             asyncio.run(_in_groups(kinds.get(caller, _responds)(provider), calls, at_a_time))
     said = [str(each.message) for each in warned if each.filename == notices.__file__]
+    said += [printed.getvalue()] if printed.getvalue() else []
     return {"warning": "\n".join(said)}

@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from functools import partial
@@ -93,6 +94,36 @@ def _report_halts(event: Event) -> None:
 
 
 # Gateway ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def saying_small_groups() -> Generator[None]:
+    """Replace the warning about calls in small groups by a line for the operator of a gateway.
+
+    The warning names functions of this library, which the callers of a gateway do not use.
+    """
+    from claude_batch.lifecycle.notices import SmallGroupsWarning
+
+    show = warnings.showwarning
+
+    def show_for_operator(
+        message: Warning | str, category: type[Warning], *place: Any, **more: Any
+    ) -> None:
+        if not issubclass(category, SmallGroupsWarning):
+            show(message, category, *place, **more)
+            return
+        say(
+            "calls come a few at a time, and the next ones with the answers, so that each group "
+            "waits for a batch of its own, which can take an hour. Let the programs that call the "
+            "gateway make more calls at the same time (docs/how-to/frameworks.md)"
+        )
+
+    warnings.showwarning = show_for_operator
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+
 
 _GATEWAY = GatewaySettings()
 
@@ -178,7 +209,7 @@ def gateway_command(
         raise click.UsageError(
             f"{error}; install the gateway's libraries: pip install 'claude-batch[gateway]'"
         ) from None
-    with open_provider(options, observers=[_report_halts]) as provider:
+    with saying_small_groups(), open_provider(options, observers=[_report_halts]) as provider:
         try:
             serve(provider, settings, on_start=partial(_announce, settings=settings))
         except OSError as error:

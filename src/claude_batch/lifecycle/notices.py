@@ -247,6 +247,13 @@ _EARLIER_TURN = b'"role":"assistant"'
 """Bytes that the params contain if a call continues a conversation."""
 
 
+class SmallGroupsWarning(UserWarning):
+    """The category of the warning, so that a server can replace its words.
+
+    The calls of a server are made by other programs, which do not call this library.
+    """
+
+
 class SmallGroups(msgspec.Struct):
     """Warns once if a few calls wait together, and the next ones come with their answers.
 
@@ -295,7 +302,7 @@ class SmallGroups(msgspec.Struct):
 def _warn(words: str) -> None:
     """Issue a Python warning, which is shown even if the program configures no logging."""
     with contextlib.suppress(Warning):  # a filter may turn it into an error: not in this thread
-        warnings.warn(words, stacklevel=2)
+        warnings.warn(words, SmallGroupsWarning, stacklevel=2)
 
 
 # Callers that wait for runs -----------------------------------------------------------------------
