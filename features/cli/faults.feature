@@ -83,6 +83,10 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl -o dir                   | dir: is a directory; name a file with -o. Nothing was sent  |
       | run actor.yaml asks.jsonl -o asks.jsonl            | asks.jsonl: is read by this command, and would be replaced by the answers |
       | run actor.yaml *.jsonl -o ./asks.jsonl             | asks.jsonl: is read by this command, and would be replaced by the answers |
+      | run actor.yaml asks.jsonl -o answers.xlsx          | answers.xlsx: .xlsx is not a format of the answers; they are written as JSON lines (.jsonl) or CSV (.csv) |
+      | submit actor.yaml asks.jsonl -o ANSWERS.Parquet    | with cb.to_frame, whose frame writes them. Nothing was sent |
+      | results run-x -o answers.feather                   | answers.feather: .feather is not a format                   |
+      | export run-x -o answers.db                         | answers.db: .db is not a format                             |
       | run actor.yaml asks.jsonl -o actor.yaml            | actor.yaml: is read by this command                         |
       | run actor.yaml asks.jsonl --ledger l.db -o l.db    | l.db: is a file of the ledger, which holds what was paid for |
       | run actor.yaml asks.jsonl --ledger l.db -o l.db-wal | l.db-wal: is a file of the ledger                          |

@@ -44,6 +44,7 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | actor.respond_sync(cb.ActorRequest("a", options={"temperature": float("nan")})) | InvalidRequestError: the params cannot be written as JSON: `temperature` is not a finite number |
       | actor.respond_sync(cb.ActorRequest(params={"messages": [{"role": "user", "content": "a"}], "metadata": {"a": [1, float("-inf")]}})) | InvalidRequestError: the params cannot be written as JSON: `metadata.a.1` is not a finite number |
       | run.export_sync("out.jsonl", "xlsx")                                | ActorConfigurationError: format: 'xlsx' is unknown; the formats are: jsonl, csv, csv-safe |
+      | run.export_sync("out.xlsx")                                         | ActorConfigurationError: out.xlsx: .xlsx is not a format of the answers; they are written as JSON lines (.jsonl) or CSV (.csv) |
       | run.cost(by="week")                                                 | ActorConfigurationError: by: 'week' is unknown; costs are grouped by: actor, model, day |
       | actor.submit_sync(["b"], label=7)                                   | InvalidRequestError: the label must be a text, not int                |
       | actor.submit_sync(["b"], label="a\udc00")                          | InvalidRequestError: the label 'a\udc00' has a lone surrogate        |

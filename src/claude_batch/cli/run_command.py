@@ -380,6 +380,7 @@ def _ask(
 ) -> Exit:
     from claude_batch.cli.run_delivery import (
         check_folder,
+        check_format,
         check_sources,
         check_storable,
         check_writable,
@@ -396,6 +397,7 @@ def _ask(
     common = [str(each.source) for each in actor.common_documents if each.is_path]
     read = [*asked.arguments, *inputs.files, *common, *([prices] if prices else [])]
     check_sources(output, results_dir, read)
+    check_format(output, form)
     check_folder(results_dir, output)
     forms = Forms(form, None if results_dir is None else os.path.abspath(results_dir))
     named = {os.path.abspath(place): place for place in (output, results_dir) if place is not None}

@@ -51,6 +51,7 @@ from claude_batch.providers.export import (
     make_folder,
     probe,
     run_summary,
+    unwritten_format,
     write_file,
     write_folder,
 )
@@ -510,6 +511,12 @@ def check_storable(output: str | None, folder: str | None = None) -> None:
                 f"{place}: the ledger cannot store the path {absolute}, because it is not UTF-8, "
                 f"or because the locale is not; name another with {flag}{NOTHING_SENT}"
             )
+
+
+def check_format(output: str | None, form: Format | None) -> None:
+    """Check that OUT's extension names no format that cannot be written. Raises `BadOutput`."""
+    if (fault := unwritten_format(output, form)) is not None:
+        raise BadOutput(f"{output}: {fault}{NOTHING_SENT}")
 
 
 def _check_own_file(output: str, ledger: str) -> None:

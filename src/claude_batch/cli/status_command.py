@@ -128,6 +128,7 @@ def results_command(
     """
     from claude_batch.cli.run_delivery import (
         check_folder,
+        check_format,
         check_storable,
         check_writable,
         deliver,
@@ -143,6 +144,7 @@ def results_command(
     check_storable(output, results_dir)
     if output is not None or results_dir is None:
         check_writable(output, options.location)
+    check_format(output, form)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)
@@ -194,6 +196,7 @@ def export_command(
     output is still written later.
     """
     from claude_batch.cli.run_delivery import (
+        check_format,
         check_storable,
         check_writable,
         parkable,
@@ -204,6 +207,7 @@ def export_command(
     options = reading_options(ledger)
     check_storable(output)
     check_writable(output, options.location)
+    check_format(output, form)
     require_ledger(options.location)
     with parkable(), open_provider(options, drive=False) as provider:
         run = provider.open_run(run_id)

@@ -77,6 +77,31 @@ def format_of(output: str | None, form: Format | None) -> Format:
     return "csv" if output is not None and output.lower().endswith(".csv") else "jsonl"
 
 
+_UNWRITTEN = re.compile(
+    r"\.(arrow|avro|db|duckdb|feather|ods|orc|parquet|sqlite3?|tsv|xls[bmx]?|xml|ya?ml)",
+    re.IGNORECASE,
+)
+"""Extensions of formats that are not written. A file of JSON lines under such a name would be found
+unreadable only when it is opened."""
+
+
+def unwritten_format(output: str | None, form: Format | None) -> str | None:
+    """Return why OUT's extension names a format that cannot be written; None if it does not.
+
+    A format that was requested is written under any name.
+    """
+    if output is None or form is not None:
+        return None
+    extension = os.path.splitext(output)[1]
+    if _UNWRITTEN.fullmatch(extension) is None:
+        return None
+    return (
+        f"{extension} is not a format of the answers; they are written as JSON lines (.jsonl) or "
+        "CSV (.csv). For other formats, read the run in Python with cb.to_frame, whose frame "
+        "writes them"
+    )
+
+
 def csv_line(answer: Answer | Success, *, safe: bool = False) -> bytes:
     """Return one row without its line end; line breaks inside an answer are quoted.
 
@@ -272,6 +297,8 @@ def final_outputs(ledger: Ledger, run_id: str) -> Iterator[Answer | Success]:
 
 def export_run(ledger: Ledger, run_id: str, path: str, form: Format | None) -> int:
     """Write the results of a run so far, and return their number."""
+    if (fault := unwritten_format(path, form)) is not None:
+        raise ActorConfigurationError(f"{path}: {fault}")
     count = 0
 
     def counted() -> Iterator[Answer | Success]:

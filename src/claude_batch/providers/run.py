@@ -471,7 +471,8 @@ class Run(Closing):
         """Write the results so far to a file, and return their number; the run stays as it is.
 
         ``format`` is ``jsonl``, ``csv``, or ``csv-safe`` for spreadsheets; by default ``csv`` for a
-        path that ends so, else ``jsonl``. The file appears when it is complete. Raises ``OSError``.
+        path that ends so, else ``jsonl``. The file appears when it is complete. Raises ``OSError``,
+        and `ActorConfigurationError` for a path that ends like another format, such as ``.xlsx``.
         """
         return await _only(step_async(self._read(lambda: self.export_sync(path, format))))
 
