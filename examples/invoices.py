@@ -14,6 +14,7 @@ import datetime as dt
 import enum
 import sys
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,16 @@ async def read_invoices(paths: list[Path], **settings: Any) -> int:
     return failed
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Read the files that are named, or those beside this program; returns the exit code."""
-    names = [argument for argument in arguments if argument != "--sandbox"]
-    paths = [Path(name) for name in names] or sorted((HERE / "invoices").glob("*.pdf"))
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("paths", metavar="FILE", nargs="*")
+    parser.add_argument("--sandbox", action="store_true", help="try it: nothing is sent or paid")
+    given = parser.parse_args()
+    paths = [Path(name) for name in given.paths] or sorted((HERE / "invoices").glob("*.pdf"))
     with ExitStack() as stack:
         settings: dict[str, Any] = {}
-        if "--sandbox" in arguments:
+        if given.sandbox:
             from claude_batch.sandbox import SandboxServer
 
             server = stack.enter_context(SandboxServer(latency=0.2))
@@ -81,6 +85,6 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
+        sys.exit(main())
     except cb.ActorError as error:  # a wrong key, a halted account, a wait that was too long
         sys.exit(str(error))

@@ -12,6 +12,7 @@ import asyncio
 import json
 import sys
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -35,16 +36,19 @@ async def ask(questions: list[cb.ActorRequest], **settings: Any) -> int:
     return failed
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Ask what is given, or the questions beside the actor; returns the exit code."""
-    given = [argument for argument in arguments if argument != "--sandbox"]
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("questions", metavar="QUESTION", nargs="*")
+    parser.add_argument("--sandbox", action="store_true", help="try it: nothing is sent or paid")
+    given = parser.parse_args()
     lines = (HERE / "questions.jsonl").read_text("utf-8").splitlines()
     questions = [cb.ActorRequest.of(json.loads(line)) for line in lines]
-    if given:
-        questions = [cb.ActorRequest(text, key=f"question {n}") for n, text in enumerate(given, 1)]
+    if asked := given.questions:
+        questions = [cb.ActorRequest(text, key=f"question {n}") for n, text in enumerate(asked, 1)]
     with ExitStack() as stack:
         settings: dict[str, Any] = {}
-        if "--sandbox" in arguments:
+        if given.sandbox:
             from claude_batch.sandbox import SandboxServer
 
             server = stack.enter_context(SandboxServer(latency=0.2, uses_tools=True))
@@ -56,6 +60,6 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
+        sys.exit(main())
     except cb.ActorError as error:  # a wrong key, a halted account, a wait that was too long
         sys.exit(str(error))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import claude_batch as cb
@@ -27,14 +28,17 @@ async def review(requests: list[cb.ActorRequest]) -> int:
     return failed
 
 
-def main(paths: list[str]) -> int:
+def main() -> int:
     """Ask for all files at once; returns the exit code."""
-    requests = [cb.ActorRequest(Path(path).read_text("utf-8"), key=path) for path in paths]
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("paths", metavar="FILE", nargs="+")
+    given = parser.parse_args()
+    requests = [cb.ActorRequest(Path(path).read_text("utf-8"), key=path) for path in given.paths]
     return 1 if asyncio.run(review(requests)) else 0
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
+        sys.exit(main())
     except cb.ActorError as error:  # a wrong key, a halted account, a wait that was too long
         sys.exit(str(error))

@@ -14,6 +14,7 @@ import asyncio
 import csv
 import sys
 import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,25 +92,27 @@ async def evaluate(questions: list[Question], **settings: Any) -> int:
     return len(questions) - len(verdicts)
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Evaluate over the CSV that is named, or the one beside this program; the exit code."""
-    names = [argument for argument in arguments if argument != "--sandbox"]
-    path = Path(names[0]) if names else HERE / "questions.csv"
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("path", metavar="CSV", nargs="?", type=Path, default=HERE / "questions.csv")
+    parser.add_argument("--sandbox", action="store_true", help="try it: nothing is sent or paid")
+    given = parser.parse_args()
     with ExitStack() as stack:
         settings: dict[str, Any] = {}
-        if "--sandbox" in arguments:
+        if given.sandbox:
             from claude_batch.sandbox import SandboxServer
 
             server = stack.enter_context(SandboxServer(latency=0.2))
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             settings = {"base_url": server.url, "api_key": "sk-sandbox", "poll_interval": 0.1}
             settings["ledger"] = f"{folder}/ledger.db"
-        return 1 if asyncio.run(evaluate(read(path), **settings)) else 0
+        return 1 if asyncio.run(evaluate(read(given.path), **settings)) else 0
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(sys.argv[1:]))
+        sys.exit(main())
     except cb.ActorError as error:  # a wrong key, a halted account, a wait that was too long
         sys.exit(str(error))
     except (OSError, KeyError) as error:

@@ -3,7 +3,7 @@
 python examples/from/async_batch_llm_context.py README.md CONTRIBUTING.md
 """
 
-import sys
+from argparse import ArgumentParser
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,10 @@ def request_about(filepath: str) -> cb.ActorRequest:
     return cb.ActorRequest(f"Summarize: {content}", key=filepath, context=context)
 
 
+parser = ArgumentParser(description=__doc__)
+parser.add_argument("paths", nargs="+")
 with cb.make_actor("claude-haiku-4-5") as summarizer:
-    for result in summarizer.respond_all_sync(map(request_about, sys.argv[1:])):
+    for result in summarizer.respond_all_sync(map(request_about, parser.parse_args().paths)):
         if result.response:
             print(f"File: {result.context.filepath}")
             print(f"Summary: {result.response.text}")

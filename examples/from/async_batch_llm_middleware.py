@@ -3,7 +3,7 @@
 python examples/from/async_batch_llm_middleware.py "Name a knot." "Name a sail."
 """
 
-import sys
+from argparse import ArgumentParser
 
 import claude_batch as cb
 
@@ -20,7 +20,9 @@ class LoggingMiddleware(cb.Middleware):
         return response
 
 
+parser = ArgumentParser(description=__doc__)
+parser.add_argument("prompts", nargs="+")
 with cb.make_actor("claude-haiku-4-5", middleware=[LoggingMiddleware()]) as answerer:
-    for result in answerer.respond_all_sync(sys.argv[1:]):
+    for result in answerer.respond_all_sync(parser.parse_args().prompts):
         if not result.ok:
             print(f"Failed: {result.position} - {result.error}")

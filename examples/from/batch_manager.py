@@ -3,7 +3,7 @@
 python examples/from/batch_manager.py examples/invoices/*.pdf
 """
 
-import sys
+from argparse import ArgumentParser
 
 from pydantic import BaseModel
 
@@ -24,10 +24,11 @@ class Invoice(BaseModel):
     line_items: list[LineItem]
 
 
+parser = ArgumentParser(description=__doc__)
+parser.add_argument("paths", nargs="+")
 ask = "Extract invoice data"
-requests = [
-    cb.ActorRequest(ask, documents=[path], citations=True, key=path) for path in sys.argv[1:]
-]
+paths = parser.parse_args().paths
+requests = [cb.ActorRequest(ask, documents=[each], citations=True, key=each) for each in paths]
 with cb.make_actor("claude-sonnet-4-5", budget_usd=2) as extractor:
     run = extractor.submit_sync(requests, output_format=Invoice)
     if run.wait_sync(progress=True).failed:

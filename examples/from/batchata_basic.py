@@ -3,11 +3,13 @@
 python examples/from/batchata_basic.py README.md CONTRIBUTING.md
 """
 
-import sys
+from argparse import ArgumentParser
 
 import claude_batch as cb
 
-requests = [cb.ActorRequest("Summarize", documents=[path], key=path) for path in sys.argv[1:]]
+parser = ArgumentParser(description=__doc__)
+parser.add_argument("paths", nargs="+")
+requests = [cb.ActorRequest("Summarize", documents=[p], key=p) for p in parser.parse_args().paths]
 with cb.make_actor("claude-sonnet-4-5", budget_usd=5) as summarizer:
     for result in summarizer.respond_all_sync(requests, results_dir="output"):
         print(result.key, result.text if result.ok else result.error)

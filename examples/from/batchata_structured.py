@@ -3,7 +3,7 @@
 python examples/from/batchata_structured.py examples/invoices/*.pdf
 """
 
-import sys
+from argparse import ArgumentParser
 
 from pydantic import BaseModel
 
@@ -17,6 +17,8 @@ class InvoiceAnalysis(BaseModel):
     payment_status: str
 
 
+parser = ArgumentParser(description=__doc__)
+parser.add_argument("paths", nargs="+")
 extractor = cb.make_actor(
     "claude-sonnet-4-5", options={"temperature": 0.0}, budget_usd=5, max_wait="10m"
 )
@@ -27,7 +29,7 @@ requests = [
         citations=True,
         key=path,
     )
-    for path in sys.argv[1:]
+    for path in parser.parse_args().paths
 ]
 with (
     extractor,

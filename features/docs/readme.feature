@@ -36,6 +36,25 @@ Feature: The README leads to a first run
       | review.py src/claude_batch/core/ids.py    |
       | plan.py                                   |
 
+  Scenario Outline: an example program that takes arguments prints its usage: <program>
+    When the README's reader tries the example <program> --help
+    Then the README's reader has seen 1 lines like "^usage: "
+
+    Examples:
+      | program                            |
+      | review.py                          |
+      | invoices.py                        |
+      | research.py                        |
+      | evaluation/evaluate.py             |
+      | from/async_batch_llm_context.py    |
+      | from/async_batch_llm_middleware.py |
+      | from/async_batch_llm_progress.py   |
+      | from/async_batch_llm_rate_limit.py |
+      | from/async_batch_llm_retry.py      |
+      | from/batch_manager.py              |
+      | from/batchata_basic.py             |
+      | from/batchata_structured.py        |
+
   Scenario: the example of invoices is tried in a sandbox of its own, without a key
     When the README's reader tries the example invoices.py --sandbox
     Then the README's reader has seen 3 lines like "^(harbour|print|sails)\.pdf: \d{4}-\d\d-\d\d \d+\.\d\d EUR$"
