@@ -71,6 +71,7 @@ Feature: Every block of code on every page is run or checked
       | bash     | docker run --rm claude-batch runn x | …there is no command 'runn'…           |
       | sql      | SELECT 1                         | no scenario runs the SQL of this page |
       | bash     | nox -s speed                     | …nox has no session speed…            |
+      | bash     | claude-batch completion zsh > ~/.zfunc/_x | …nothing makes the folder of ~/.zfunc/_x… |
       | cron     | 0 22 * claude-batch advance      | …not a line of a crontab…             |
       | cron     | 0 22 * * * claude-batch advanced | …there is no command 'advanced'…      |
       | csv      | id,text                          | …there is no column of prompts…       |

@@ -326,6 +326,11 @@ def _check_shell(block: Block) -> Iterator[str]:
     for line in block.code.replace("\\\n", " ").splitlines():
         for words in _commands(line):
             yield from _check_command(words)
+    # A new account has none of the folders that shells look into.
+    made = set(re.findall(r"mkdir -p (\S+)", block.code))
+    for path in re.findall(r"> (~/\S+)", block.code):
+        if os.path.dirname(path) not in made:
+            yield f"nothing makes the folder of {path}"
 
 
 def _commands(line: str) -> Iterator[list[str]]:
@@ -355,6 +360,8 @@ def _check_command(words: list[str]) -> Iterator[str]:
             yield from parse_problems(arguments)
         case "pip", ["install", *wanted]:
             yield from _check_extras(wanted)
+        case "mkdir", ["-p", _]:
+            pass
         case (("python" | "python3"), ["-m", "venv", (".venv" | "/usr/local/lib/claude-batch")]):
             pass
         case (("python" | "python3"), [script, *_]) if script.endswith(".py"):
