@@ -190,6 +190,18 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
       | its batch is not sent yet | {"faults": {"rules": [{"route": "list", "nth": [2, 3, 4, 5], "action": {"type": "error", "status": 500}}]}} |
       | its batch is at the API   | {"latency": 7200}                                                                                           |
 
+  Scenario: A pause of one's own limit counts for the time left, and the command that ends it is named
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --batches-per-hour 1
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl --new --max-wait 2s
+    Then the command line exits with 3 and says
+      """
+      2 queued of 2, about 1h left (sending pauses for 1h more: batches_per_hour allows no more batches in this hour (`claude-batch resume RUN --batches-per-hour 0` lifts the limit))
+      """
+    When a command runs: resume RUN --batches-per-hour 0
+    Then the command line exits with 0
+
   Scenario: With --on-timeout cancel the batches are cancelled and what there is is written
     Given a command's API with {"latency": 60}
     And a command's file "asks.jsonl" of 1 prompts

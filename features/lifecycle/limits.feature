@@ -54,6 +54,7 @@ Feature: Limits that the user sets are kept, whatever the API allows
     And a batch provider with {"max_requests": 2, "batches_per_hour": 2}
     When a run of 6 prompts is submitted
     Then the status says "batches_per_hour allows no more batches in this hour"
+    And the status says "--batches-per-hour 0` lifts the limit"
     When the provider is closed
     And another provider opens the run
     And the provider resumes
@@ -69,6 +70,7 @@ Feature: Limits that the user sets are kept, whatever the API allows
 
   Scenario: Requests wait for the next batch together
     Given an API
+    And a program that logs
     And a batch provider with {"batches_per_hour": 1}
     When a run of 1 prompts is submitted
     And a run of 2 prompts is stored at once
@@ -76,6 +78,7 @@ Feature: Limits that the user sets are kept, whatever the API allows
     And a run of 4 prompts is stored at once
     And 1 seconds pass
     Then the API has seen 1 batches
+    And the log has 1 line that says "sending pauses for 1h: batches_per_hour allows no more batches in this hour; 0 lifts the limit"
     When another process declares {"batches_per_hour": 0}
     Then the API comes to have seen 2 batches
 

@@ -38,15 +38,16 @@ Feature: How far a run is, and what it waits for, since when, and what would cha
 
   Scenario: An end is estimated if past batches allow it
     Then the end of a run is expected as follows
-      | what                                    | batches submitted ago | more to send | one after another | past batches took | ends in |
-      | the median                              | 0                     | no           | 0                 | 10, 20, 90        | 20      |
-      | of those that took longer than this one | 50                    | no           | 0                 | 10, 20, 90        | 40      |
-      | the latest of several                   | 0, 15                 | no           | 0                 | 10, 20, 30        | 20      |
-      | with what is to be sent                 | 15                    | yes          | 0                 | 10, 20, 30        | 20      |
-      | more than may be sent at once           | 15                    | no           | 3                 | 10, 20, 30        | 70      |
-      | nothing waits                           |                       | no           | 0                 | 10                | 0       |
-      | no batch has ended yet                  | 5                     | no           | 0                 |                   | never   |
-      | it takes longer than any                | 100                   | no           | 0                 | 10, 20, 90        | never   |
+      | what                                    | batches submitted ago | more to send | one after another | past batches took | pause | ends in |
+      | the median                              | 0                     | no           | 0                 | 10, 20, 90        | 0     | 20      |
+      | of those that took longer than this one | 50                    | no           | 0                 | 10, 20, 90        | 0     | 40      |
+      | the latest of several                   | 0, 15                 | no           | 0                 | 10, 20, 30        | 0     | 20      |
+      | with what is to be sent                 | 15                    | yes          | 0                 | 10, 20, 30        | 0     | 20      |
+      | with what is to be sent after a pause   | 15                    | yes          | 0                 | 10, 20, 30        | 3600  | 3620    |
+      | more than may be sent at once           | 15                    | no           | 3                 | 10, 20, 30        | 0     | 70      |
+      | nothing waits                           |                       | no           | 0                 | 10                | 0     | 0       |
+      | no batch has ended yet                  | 5                     | no           | 0                 |                   | 0     | never   |
+      | it takes longer than any                | 100                   | no           | 0                 | 10, 20, 90        | 0     | never   |
 
   Scenario Outline: Each state says what is waited for and what would change it: <state>
     Given an API that takes 3600 seconds for a batch

@@ -212,11 +212,14 @@ def _(
     more_to_send: bool,
     one_after_another: int,
     past_batches_took: str,
+    pause: float,
 ) -> object:
     now = 1_000_000.0
     submitted = [now - ago for ago in _numbers(batches_submitted_ago)]
     took = _numbers(past_batches_took)
-    end = expected_end(submitted, waits=more_to_send, took=took, now=now, rounds=one_after_another)
+    end = expected_end(
+        submitted, waits=more_to_send, took=took, now=now, rounds=one_after_another, pause=pause
+    )
     return {"ends_in": "never" if end is None else end - now}
 
 

@@ -21,7 +21,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.dashboard.ledger_reader import LedgerReader
 from claude_batch.dashboard.overview_pages import attention_of, bar_of
 from claude_batch.dashboard.page_renderer import LONGEST, render_markdown
-from claude_batch.ledger import page_queries, queries
+from claude_batch.ledger import page_queries, queries, workspaces
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, FailedRequest
 from claude_batch.ledger.store import Record
@@ -67,8 +67,9 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
         if status.failed:
             failed = page_queries.failed_requests(tx, status.run_id, _SAMPLE, failed=status.failed)
         took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
+        paused_until = workspaces.workspace_row(tx, row.workspace_id).wait_until
     bar = bar_of(status.counts, status.total)
-    end = run_end(status, took, row.parallel_batches)
+    end = run_end(status, took, row.parallel_batches, paused_until)
     return {
         "snapshot": snapshot,
         "status": status,

@@ -19,6 +19,7 @@ import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError, first_cause
+from claude_batch.core.quantities import roughly
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
@@ -68,6 +69,9 @@ LONGEST_REST = 1.0
 """Limits of the pause after a pass that found nothing to send.
 
 It is `RESTS_PER_LOOK` times as long as the pass, and at most `LONGEST_REST` seconds."""
+
+_SAME_PAUSE = 60.0
+"""Seconds by which the end of a pause may move while it is computed again."""
 
 CHECKPOINTS_APART = 1.0
 """Minimum seconds between two checkpoints of the ledger's log."""
@@ -164,6 +168,7 @@ class Driver:
         self._checkpointed = float("-inf")
         self._weakness: Weakness | None = None
         self._released: tuple[int, int] | None = None
+        self._pause_logged = 0.0
         self._fault: Exception | None = None
         """Why all loops end, although the leader lock was not lost."""
         self._send_task: asyncio.Task[None] | None = None
@@ -653,7 +658,18 @@ class Driver:
             return batch_contents.next_packed(tx, leader.workspace_id) is not None
 
     def _note_pause(self, leader: Leader, state: Any, until: float) -> None:
-        """Store that sending pauses for ``batches_per_hour``, for the status of the runs."""
+        """Store that sending pauses for ``batches_per_hour``, for the status of the runs.
+
+        A pause is also logged once: a caller that waits for a single call sees no status.
+        """
+        if until > self._pause_logged + _SAME_PAUSE:
+            self._pause_logged = until
+            _log.warning(
+                "sending pauses for %s: %s allows no more batches in this hour; 0 lifts the limit",
+                roughly(until - self._ledger.now()),
+                workspaces.PER_HOUR,
+                extra={"for_people": True},
+            )
         if state.wait_until is not None and state.wait_until > until - 1.0:
             return
         with self._ledger.write(leader) as tx:

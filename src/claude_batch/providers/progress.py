@@ -38,7 +38,7 @@ from claude_batch.core.quantities import (
 )
 from claude_batch.core.states import IN_FLIGHT, OPEN_AT_API, BatchState, RequestState, RunState
 from claude_batch.core.terminal import ColumnKind, Rows, cell, visible
-from claude_batch.ledger import budgets, cost_sums, queries
+from claude_batch.ledger import budgets, cost_sums, queries, workspaces
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.providers.status import BatchStatus, RunStatus
@@ -144,7 +144,8 @@ class ProgressReader:
         if status.state is RunState.RUNNING:
             row = queries.run_row(tx, self._run_id)
             took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
-            end = run_end(status, took, row.parallel_batches)
+            paused_until = workspaces.workspace_row(tx, row.workspace_id).wait_until
+            end = run_end(status, took, row.parallel_batches, paused_until)
         outcomes = {str(state): n for state, n in status.counts.items() if state.is_final}
         completed = sum(outcomes.values())
         cost = sum(cost for cost, _ in self._costs.values())
@@ -186,10 +187,16 @@ class ProgressReader:
         return cost + self._estimate * left // status.total
 
 
-def run_end(status: RunStatus, took: Sequence[float], parallel_batches: int | None) -> float | None:
+def run_end(
+    status: RunStatus,
+    took: Sequence[float],
+    parallel_batches: int | None,
+    paused_until: float | None,
+) -> float | None:
     """Return when a run may end, from the seconds that past batches took, or None.
 
     If ``parallel_batches`` limits the run, its further batches are expected one after another.
+    ``paused_until``: when its workspace sends again; None if it does not pause.
     """
     if status.state is not RunState.RUNNING:
         return None
@@ -212,7 +219,9 @@ def run_end(status: RunStatus, took: Sequence[float], parallel_batches: int | No
         rounds = math.ceil(max(0, math.ceil(queued / size) - room) / parallel_batches)
         has_room = room > 0
     waits = BatchState.PACKED in states or (queued > 0 and has_room)
-    return expected_end(at_api, waits=waits, took=took, now=time.time(), rounds=rounds)
+    now = time.time()
+    pause = max(0.0, (paused_until or 0.0) - now)
+    return expected_end(at_api, waits=waits, took=took, now=now, rounds=rounds, pause=pause)
 
 
 def expected_end(
@@ -222,15 +231,17 @@ def expected_end(
     took: Sequence[float],
     now: float,
     rounds: int = 0,
+    pause: float = 0.0,
 ) -> float | None:
     """Return when the last batch may end, from the seconds that past ones took, or None.
 
     A batch is expected to take the median of those that took longer than its present age.
-    ``waits``: whether more is still to be sent, for which a batch from now on is expected.
+    ``waits``: whether more is still to be sent, for which a batch is expected that begins after a
+    ``pause`` of so many seconds.
     ``rounds``: how many more batches follow one after another, once these have ended.
     """
     ends: list[float] = [now]
-    starts = list(submitted) + ([now] if waits else [])
+    starts = list(submitted) + ([now + pause] if waits else [])
     for start in starts:
         longer = [seconds for seconds in took if seconds > now - start]
         if not longer:
