@@ -75,6 +75,30 @@ Feature: Code on the SDK's client is batched without a change
       | 2023-06-01        |                |                           |
       | 2026-10-21        |                |                           |
 
+  Scenario Outline: An Idempotency-Key joins the request of that key: <client>
+    Given <client>
+    When the batched client asks these in turn
+      | params                                                        | calls | before |
+      | {"extra_headers": {"Idempotency-Key": "k1"}}                  | 2     |        |
+      | {"extra_headers": {"Idempotency-Key": "k1"}}                  | 1     |        |
+      | {"extra_headers": {"Idempotency-Key": "k1"}, "prompt": "two"} | 1     |        |
+      | {"extra_headers": {"Idempotency-Key": ""}}                    | 1     |        |
+      | {"extra_headers": {"Idempotency-Key": "k2"}, "prompt": "two"} | 1     |        |
+    Then the batched client's outcomes are
+      | status | type                  |
+      | 200    | message               |
+      | 200    | message               |
+      | 200    | message               |
+      | 409    | conflict_error        |
+      | 400    | invalid_request_error |
+      | 200    | message               |
+    And the API has processed 2 requests, none twice
+
+    Examples:
+      | client                         |
+      | the batched client             |
+      | the synchronous batched client |
+
   Scenario: A version that the caller sets is kept
     Given the batched client
     When the batched client asks with {"extra_headers": {"anthropic-version": "2023-01-01"}}

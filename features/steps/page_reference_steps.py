@@ -313,7 +313,7 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
         "calls that wait on one connection of the gateway for an earlier response": (
             MOST_PIPELINED,
         ),
-        "`Idempotency-Key` of the gateway": (LONGEST_KEY,),
+        "`Idempotency-Key` of the gateway and of `client()`": (LONGEST_KEY,),
         "token of the dashboard": (SHORTEST_TOKEN,),
         "memory of the process that reads a document": (MOST_MEMORY,),
         "PostgreSQL": (OLDEST_SERVER,),

@@ -118,6 +118,23 @@ def read_failure_ttl(headers: Mapping[str, str], default: float) -> float:
         raise InvalidRequestError(f"{FAILURE_TTL}: {error}") from None
 
 
+_LONGEST_KEY: Final = 255
+"""Characters of an Idempotency-Key, here and at the gateway."""
+
+
+def read_idempotency_key(headers: Mapping[str, str]) -> str | None:
+    """Return the key of a call, which joins the request of that key. Raises `InvalidRequestError`.
+
+    The SDK sends such a header only if its caller sets it.
+    """
+    key = headers.get("idempotency-key")
+    if key is not None and not (0 < len(key) <= _LONGEST_KEY and key.isprintable()):
+        raise InvalidRequestError(
+            f"idempotency-key: write 1 to {_LONGEST_KEY} printable characters"
+        )
+    return key
+
+
 # Responses ----------------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)

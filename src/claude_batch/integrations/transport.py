@@ -27,6 +27,7 @@ from claude_batch.integrations.http_messages import (
     failure,
     read_call,
     read_failure_ttl,
+    read_idempotency_key,
     response_of,
 )
 from claude_batch.ledger.queries import Answer
@@ -78,6 +79,7 @@ class BatchCaller(Protocol):
         encoded: EncodedRequest,
         *,
         actor: str,
+        key: str | None = None,
         mode: BatchProcessingMode,
         failure_ttl: float | None = None,
         acknowledges: bool = False,
@@ -142,6 +144,7 @@ class _Desk:
             future = self._provider.call(
                 encoded,
                 actor=CALLER,
+                key=read_idempotency_key(headers),
                 mode=self._mode,
                 failure_ttl=failure_ttl,
                 acknowledges=received is not None,
