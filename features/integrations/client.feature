@@ -24,6 +24,14 @@ Feature: Code on the SDK's client is batched without a change
       | the batched client             |
       | the synchronous batched client |
 
+  Scenario: A live answer has the request id that the API gave its call
+    Given the batched client with {"mode": "live"}
+    When the batched client asks for a raw response
+    Then the raw's fields are
+      | field                    | value           |
+      | headers.claude-batch-via | "live"          |
+      | headers.request-id       | "req_sandbox_…" |
+
   Scenario: Several clients of a process, asynchronous and not, share one batch
     When three batched clients of one process ask 5 prompts each at once
     Then the batched client has 15 messages

@@ -38,7 +38,7 @@ from claude_batch.ledger.queries import Answer
 from claude_batch.providers.mapping import result_of
 from claude_batch.wire.encoding import EncodedRequest, encode_params
 from claude_batch.wire.error_table import STATUS_OF_TYPE
-from claude_batch.wire.messages import error_of_line, message_of_line
+from claude_batch.wire.messages import error_of_line, message_of_line, request_id_of_line
 
 # Calls --------------------------------------------------------------------------------------------
 
@@ -256,6 +256,10 @@ def origin_headers(batch_id: str | None, answer: Answer | None) -> dict[str, str
         headers["request-id"] = f"batch:{batch_id}"
         headers["claude-batch-batch-id"] = batch_id
     if answer is not None:
+        if batch_id is None and answer.state is RequestState.SUCCEEDED and answer.raw is not None:
+            request_id = request_id_of_line(answer.raw)
+            if request_id is not None:
+                headers["request-id"] = request_id
         headers["claude-batch-attempt"] = str(answer.attempt)
         headers["claude-batch-via"] = answer.via
         if answer.cost is not None:

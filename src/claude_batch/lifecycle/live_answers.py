@@ -27,7 +27,13 @@ from claude_batch.money.prices import Prices
 from claude_batch.wire.encoding import custom_id
 from claude_batch.wire.error_table import ApiFault, SendVerdict
 from claude_batch.wire.live_client import LiveAnswer
-from claude_batch.wire.messages import LineError, ResultLine, decode_line, errored_line
+from claude_batch.wire.messages import (
+    LineError,
+    ResultLine,
+    decode_line,
+    errored_line,
+    succeeded_line,
+)
 
 LiveRetry = Literal["safe", "always"]
 
@@ -90,10 +96,7 @@ class Answers:
     def success(self, call: LiveCall, answer: LiveAnswer, now: float) -> NewResult:
         """Return the row of an answer, in the format of a batch's, so that one reader has both."""
         identifier, malformed = self._custom_id(call), answer.malformed
-        raw = b'{"custom_id":"%b","result":{"type":"succeeded","message":%b}}' % (
-            identifier.encode(),
-            answer.raw.replace(b"\n", b" "),  # JSON strings hold no raw newline
-        )
+        raw = succeeded_line(identifier, answer.raw, answer.request_id)
         if malformed is None:
             line = decode_line(raw)
         else:

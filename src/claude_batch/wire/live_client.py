@@ -347,7 +347,10 @@ class LiveClient:
         if turn.counted is not None:
             self.log.correct(turn.counted, given, usage.output_tokens)
         raw = self._redaction.answer(response.content)
-        return LiveAnswer(message=message, raw=raw, status=response.status_code)
+        request_id = header_word(response.headers, "request-id")
+        return LiveAnswer(
+            message=message, raw=raw, status=response.status_code, request_id=request_id
+        )
 
     async def _refused(self, pace: Pace, turn: Turn, response: httpx2.Response) -> LiveAnswer:
         fault = fault_of_response(

@@ -336,6 +336,11 @@ class _OutputLine(msgspec.Struct, gc=False):
     result: _OutputResult
 
 
+class _Origin(msgspec.Struct, gc=False):
+    request_id: str | None = None
+
+
+_origin_decoder = msgspec.json.Decoder(_Origin)
 _output_decoder = msgspec.json.Decoder(_OutputLine)
 _texts_decoder = msgspec.json.Decoder(list[_Text])
 _line_decoder = msgspec.json.Decoder(_Line)
@@ -573,6 +578,24 @@ def error_of_line(line: bytes) -> bytes:
     fault = decode_line(line).error
     assert fault is not None
     return _error_body(fault.type, fault.message, fault.request_id)
+
+
+def succeeded_line(custom_id: str, message: bytes, request_id: str | None) -> bytes:
+    """Return the message of a live call in the format of a result line.
+
+    A batch's lines have no ``request_id``. Here it stands beside the result, and readers of lines
+    ignore it.
+    """
+    return b'{"custom_id":"%b","result":{"type":"succeeded","message":%b}%b}' % (
+        custom_id.encode(),
+        message.replace(b"\n", b" "),  # JSON strings hold no raw newline
+        b"" if request_id is None else b',"request_id":%b' % msgspec.json.encode(request_id),
+    )
+
+
+def request_id_of_line(line: bytes) -> str | None:
+    """Return the API's id of the live call that a succeeded line is from, if the line has it."""
+    return _origin_decoder.decode(line).request_id
 
 
 def errored_line(custom_id: str, error_type: str, message: str, request_id: str | None) -> bytes:
