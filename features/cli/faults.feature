@@ -350,7 +350,10 @@ Feature: A wrong command ends with one clear message and a documented exit code
 
   Scenario: A prompt over the limit of a batch is refused by its line
     Given a command's API
-    And a command's file "asks.jsonl" of 1 prompts
+    And a command's file "asks.jsonl"
+      """
+      "What happens if all that is asked at once does not fit?"
+      """
     When a command runs, with at most 100 bytes a batch: run actor.yaml asks.jsonl
     Then the command line exits with 2 and says
       """
@@ -608,7 +611,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
 
     Examples:
       | options         | words                                      | fault |
-      | {max_tokens: 0} | run wrong.yaml asks.jsonl                  | wrong.yaml: `max_tokens: 0` is not allowed in a batch; give at least 1 |
+      | {max_tokens: 0} | run wrong.yaml asks.jsonl                  | wrong.yaml: `max_tokens: 0` asks for no answer; give at least 1 |
       | {stream: true}  | run wrong.yaml asks.jsonl --skip-invalid   | wrong.yaml: `stream: true` is not allowed in a batch; remove it |
       | {stream: true}  | estimate wrong.yaml asks.jsonl --offline   | wrong.yaml: `stream: true` is not allowed in a batch; remove it |
       | {}              | submit --model claude-haiku-4-5 --max-tokens 99999999 asks.jsonl | --model claude-haiku-4-5: `max_tokens: 99999999` is more than the 64,000 of claude-haiku-4-5; lower it |

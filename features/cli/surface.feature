@@ -210,7 +210,7 @@ Feature: The command line's own surface: help, version, validation, display
 
     Examples:
       | more                                                    | code | says                                     |
-      | options: {max_tokens: 0}                                | 2    | actor.yaml: actor tests/asker: `max_tokens: 0` is not allowed in a batch; give at least 1 |
+      | options: {max_tokens: 0}                                | 2    | actor.yaml: actor tests/asker: `max_tokens: 0` asks for no answer; give at least 1 |
       | options: {stream: true}                                 | 2    | actor.yaml: actor tests/asker: `stream: true` is not allowed in a batch; remove it |
       | config: {options: {max_tokens: 0}, batch_processing: false} | 0 |                                         |
 
