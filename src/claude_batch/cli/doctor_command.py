@@ -319,8 +319,8 @@ def validate_command(files: tuple[str, ...]) -> None:
 
     Every error is reported with its line and remedy. A prompt is encoded with each actor as well,
     because its options and documents are read only then. The rules of batches apply, unless the
-    file has `batch_processing: false`. Keys that are kept for a host framework
-    and not used are named.
+    file has `batch_processing: false`. Keys that are kept for a host framework and not used are
+    named.
     """
     from claude_batch.actor.loader import ActorLoader
 

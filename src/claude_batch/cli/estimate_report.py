@@ -58,6 +58,7 @@ def _unpriced(found: Estimate) -> str:
 
 
 def estimate_details(found: Estimate) -> list[str]:
+    """Return an estimate in full, a line for each of its parts."""
     low, expected, most = map(dollars, (found.cost_low, found.cost, found.cost_most))
     saved, live = dollars(found.saved_by_batch), dollars(found.live_cost)
     outputs = (found.output_low, found.output_expected, found.output_most)
@@ -97,7 +98,7 @@ def estimate_details(found: Estimate) -> list[str]:
 
 
 def confirm(found: Estimate, above: Any) -> None:
-    """Ask for confirmation of an expensive run; raise `BadInput` if nobody confirms, or can."""
+    """Ask for confirmation of an expensive run. Raises `BadInput` without a yes or a terminal."""
     limit = nano_dollars(above)
     if found.cost_most_turns <= limit and not found.unpriced and not found.unbounded:
         return
@@ -114,7 +115,7 @@ def confirm(found: Estimate, above: Any) -> None:
 
 
 def _what_helps(found: Estimate) -> str:
-    """Return what to do about a run that nobody can confirm."""
+    """Return the remedy for an expensive run if there is no terminal to ask on."""
     if not found.unpriced and not found.unbounded:
         return "Raise --confirm-above, or leave it out and set --budget"
     # No amount is enough, and a budget refuses these requests.

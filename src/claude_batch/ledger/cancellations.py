@@ -71,7 +71,7 @@ def may_be_live() -> ColumnElement[bool]:
 def _may_be_forgotten(tx: Connection, which: ColumnElement[bool]) -> bool:
     """Return whether a ledger that is not recovered may have sent some of these requests live.
 
-    The recovery ends them as lost. Until then, nobody knows that they were not sent.
+    The API keeps no list of live calls, so recovery ends such requests as lost.
     """
     found = (
         select(requests.c.seq)

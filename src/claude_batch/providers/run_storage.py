@@ -14,7 +14,7 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
-from typing import cast
+from typing import TypeAlias, cast
 
 import msgspec
 
@@ -53,6 +53,9 @@ from claude_batch.providers.responder import ModeOf, conversation_settings_of
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
 from claude_batch.providers.sync_bridge import Closing, in_worker_thread
+
+_Ready: TypeAlias = str | KeyedPrompt | Prepared
+"""A request as it is added to a run, or the error that refuses it."""
 
 ADDRESSES = 4
 """Base URLs at which the same run is looked for, because each costs a digest of all requests."""
@@ -233,7 +236,7 @@ class RunStorage:
 
     async def _prepared(
         self, actor: ActorConfiguration, requests: Requests
-    ) -> AsyncGenerator[str | KeyedPrompt | Prepared]:
+    ) -> AsyncGenerator[_Ready]:
         """Yield requests as the middleware returns them, or the error of each that fails."""
         runner = self._middleware_runner
         waiting: list[RequestLike] = []
@@ -252,7 +255,7 @@ class RunStorage:
 
     def _prepared_sync(
         self, actor: ActorConfiguration, requests: Iterable[RequestLike]
-    ) -> Iterator[str | KeyedPrompt | Prepared]:
+    ) -> Iterator[_Ready]:
         runner = self._middleware_runner
         if runner is not None:
             return runner.before_all_sync(actor.name, requests)
@@ -300,7 +303,7 @@ async def _each(requests: Requests) -> AsyncIterator[RequestLike]:
             yield given
 
 
-def _request_of(given: RequestLike) -> str | KeyedPrompt | Prepared:
+def _request_of(given: RequestLike) -> _Ready:
     """Return a request to encode, or the error that prevents it."""
     try:
         return given if isinstance(given, str) else KeyedPrompt.of(given) or ActorRequest.of(given)
@@ -308,9 +311,7 @@ def _request_of(given: RequestLike) -> str | KeyedPrompt | Prepared:
         return error
 
 
-def _blocks(
-    actor: ActorConfiguration, writer: RunWriter, prepared: str | KeyedPrompt | Prepared
-) -> bool:
+def _blocks(actor: ActorConfiguration, writer: RunWriter, prepared: _Ready) -> bool:
     """Return whether adding a request reads files, or bounds documents for a budget."""
     if actor.documents:
         return True
@@ -319,7 +320,7 @@ def _blocks(
     )
 
 
-def _add(writer: RunWriter, prepared: str | KeyedPrompt | Prepared, options: StoreOptions) -> None:
+def _add(writer: RunWriter, prepared: _Ready, options: StoreOptions) -> None:
     """Add a request to a run, or refuse it."""
     try:
         if isinstance(prepared, Refusal):
