@@ -205,6 +205,8 @@ class ActorRequest:
             return cls(value, key=key)
         if isinstance(value, ActorRequest):
             request = value
+        elif isinstance(value, KeyedPrompt):
+            request = cls(value.prompt, key=value.key)
         elif isinstance(cast("object", value), Mapping):
             request = cls._of_mapping(value)
         else:
@@ -253,7 +255,9 @@ class ActorRequest:
 
 
 # Frozen data classes with many fields are slow to make, and a large run is made of these.
-class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
+class KeyedPrompt(
+    msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, rename={"key": "id"}
+):
     """A valid `ActorRequest` that has only a prompt and a key."""
 
     prompt: str
@@ -262,16 +266,26 @@ class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def of(cls, value: object) -> KeyedPrompt | None:
         """Convert a mapping of ``id`` and ``prompt``; None for anything else, valid or not."""
+        if type(value) is cls:
+            return value
         if type(value) is not dict or len(fields := cast("dict[str, Any]", value)) != 2:
             return None
         key, prompt = fields.get("id"), fields.get("prompt")
-        if type(key) is not str or type(prompt) is not str or not _is_plain(key):
+        if type(key) is not str or type(prompt) is not str:
             return None
-        return None if not prompt or prompt.isspace() else cls(prompt, key)
+        found = cls(prompt, key)
+        return found if found.is_valid() else None
+
+    def is_valid(self) -> bool:
+        """Return whether `ActorRequest` accepts the prompt and the key; False if unsure."""
+        prompt = self.prompt
+        return _is_plain(self.key) and bool(prompt) and not prompt.isspace()
 
 
-RequestLike: TypeAlias = str | ActorRequest | Mapping[str, Any]
-"""Anything that can be a request: a prompt, an `ActorRequest`, or a mapping as in an input file."""
+RequestLike: TypeAlias = str | ActorRequest | KeyedPrompt | Mapping[str, Any]
+"""Anything that can be a request: a prompt, an `ActorRequest`, or a mapping as in an input file.
+
+A `KeyedPrompt` is such a mapping, read from a file and checked."""
 
 Requests: TypeAlias = Iterable[RequestLike] | AsyncIterable[RequestLike]
 """Many requests, read as they are needed."""
@@ -475,9 +489,7 @@ class RequestEncoder:
         """Return whether the request has documents of its own or the actor's, to be read."""
         return bool(request.documents or self._documents)
 
-    def encode(
-        self, request: RequestLike | KeyedPrompt, placing: Placing | None = None
-    ) -> EncodedRequest:
+    def encode(self, request: RequestLike, placing: Placing | None = None) -> EncodedRequest:
         """Return the request as bytes, with its lane's headers. Raises `InvalidRequestError`.
 
         ``placing`` is called for each document that is large enough to be uploaded.

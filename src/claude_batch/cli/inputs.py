@@ -24,7 +24,7 @@ from typing import IO, Any, Final, cast
 import msgspec
 
 from claude_batch.actor.documents import Document, documents_of, with_documents
-from claude_batch.actor.request import ActorRequest, RequestLike, is_unicode
+from claude_batch.actor.request import ActorRequest, KeyedPrompt, RequestLike, is_unicode
 from claude_batch.cli.request_lists import list_fault
 from claude_batch.cli.user_messages import BadInput
 from claude_batch.core.errors import InvalidRequestError
@@ -218,6 +218,8 @@ class Inputs:
 
     def _json_lines(self, path: str) -> Iterator[_Item]:
         decode = msgspec.json.Decoder().decode
+        plain = msgspec.json.Decoder(KeyedPrompt).decode
+        are_plain = True
         with _opened(path) as stream:
             read = partial(stream.readline, _LONGEST_LINE + 1)
             for number, line in enumerate(iter(read, b""), 1):
@@ -228,6 +230,16 @@ class Inputs:
                 written = line.removeprefix(_BOM) if number == 1 else line
                 if not written or written.isspace():
                     continue
+                if are_plain:
+                    # Most files have only an id and a prompt in each line, or in none.
+                    try:
+                        prompt = plain(written)
+                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                        are_plain = False
+                    else:
+                        if prompt.is_valid() and len(_KEY_END.findall(written)) == 2:
+                            yield _Item(number, None, prompt)
+                            continue
                 try:
                     value = decode(written)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -483,8 +495,8 @@ def _has_key(value: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    """Return whether an item needs nothing from its file: a mapping that names no documents."""
-    return type(value) is dict and "documents" not in value
+    """Return whether an item needs nothing from its file: a request that names no documents."""
+    return type(value) is KeyedPrompt or (type(value) is dict and "documents" not in value)
 
 
 def _name(path: str) -> str:

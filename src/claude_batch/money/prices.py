@@ -43,7 +43,7 @@ class Prices:
     def __init__(self, own: Mapping[str, Tariff] | None = None) -> None:
         """``own`` has prices by model name, which take precedence over all others."""
         self._own = own or {}
-        self._known: dict[tuple[str, str | None, int], Tariff | None] = {}
+        self._known: dict[tuple[str, str | None, float], Tariff | None] = {}
 
     @cached_property
     def digest(self) -> str:
@@ -74,7 +74,7 @@ class Prices:
 
         ``at`` is in seconds since the epoch. ``speed`` is the value in `Usage`.
         """
-        key = (model, speed, int(at // DAY))
+        key = (model, speed, at // DAY)
         try:
             return self._known[key]
         except KeyError:
@@ -93,7 +93,7 @@ class Prices:
         found = (self.tariff(model, at=day) for day in days)
         return [tariff for tariff in found if tariff is not None]
 
-    def _find(self, model: str, speed: str | None, day: int) -> Tariff | None:
+    def _find(self, model: str, speed: str | None, day: float) -> Tariff | None:
         fast = speed not in (None, "standard")
         if own := self._of_family(model):
             # The file has no prices for faster answers.

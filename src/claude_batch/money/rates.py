@@ -130,12 +130,10 @@ class Tariff(msgspec.Struct, frozen=True):
             plain = plain * _GEO_NUMERATOR // _GEO_DENOMINATOR
         fees = usage.web_search_requests * self.search
         live = _nano(tokens + fees)
-        if not batch:
-            return Charge(live, live, _nano(plain + fees))
-        cost = _nano(tokens // _BATCH_DIVISOR + fees)
+        cost = _nano(tokens // _BATCH_DIVISOR + fees) if batch else live
         if plain == tokens:
             return Charge(cost, live, cost)
-        return Charge(cost, live, _nano(plain // _BATCH_DIVISOR + fees))
+        return Charge(cost, live, _nano(plain // _BATCH_DIVISOR + fees if batch else plain + fees))
 
     def ceiling(
         self,

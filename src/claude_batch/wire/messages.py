@@ -182,6 +182,27 @@ class _Usage(msgspec.Struct, gc=False):
     iterations: list[_Iteration] | None = None
 
     def public(self) -> Usage:
+        asked, answered = self.input_tokens, self.output_tokens
+        # Most answers have nothing else, and this runs for every line.
+        if (
+            type(asked) is int
+            and type(answered) is int
+            and 0 <= asked <= MOST_TOKENS
+            and 0 <= answered <= MOST_TOKENS
+            and not (self.cache_read_input_tokens or self.cache_creation_input_tokens)
+            and not (self.server_tool_use or self.iterations)
+            and (
+                (lifetimes := self.cache_creation) is None
+                or not (lifetimes.ephemeral_5m_input_tokens or lifetimes.ephemeral_1h_input_tokens)
+            )
+        ):
+            return Usage(
+                input_tokens=asked,
+                output_tokens=answered,
+                service_tier=self.service_tier,
+                inference_geo=self.inference_geo,
+                speed=self.speed,
+            )
         five, hour = _written(self.cache_creation_input_tokens, self.cache_creation)
         read, asked, answered = (
             _tokens(self.cache_read_input_tokens),
