@@ -19,7 +19,7 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import RequestState
 from claude_batch.integrations.http_messages import response_of
 from claude_batch.ledger.queries import Answer
-from claude_batch.lifecycle.collection import result_of as stored_result
+from claude_batch.lifecycle.collection import result_row_of as stored_result
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.export import csv_line, output_line
 from claude_batch.providers.mapping import result_of

@@ -161,16 +161,16 @@ Feature: Collection stores every line once, whatever the stream does
       | one\n\nlonger line\nthree     | ["one", "longer line", "three"] |
       | one\ntwo\n                 | ["one", "two"]         |
 
-  Scenario: The fate of a missing line follows from the stored results
-    Then a missing line becomes as follows
-      | stored | counts                            | state  |
-      | 4      | {"succeeded": 4, "errored": 1}    | queued |
-      | 4      | {"succeeded": 4, "expired": 2}    | queued |
-      | 4      | {"succeeded": 5}                  | lost   |
-      | 4      | {"succeeded": 4}                  | lost   |
-      | 4      | {"succeeded": 4, "processing": 1} | lost   |
-      | 0      | {}                                | lost   |
-      | 0      | null                              | lost   |
+  Scenario: Whether a missing line may be a billed one follows from the stored results
+    Then a request without a line may have been billed as follows
+      | stored | counts                            | billed |
+      | 4      | {"succeeded": 4, "errored": 1}    | no     |
+      | 4      | {"succeeded": 4, "expired": 2}    | no     |
+      | 4      | {"succeeded": 5}                  | yes    |
+      | 4      | {"succeeded": 4}                  | yes    |
+      | 4      | {"succeeded": 4, "processing": 1} | yes    |
+      | 0      | {}                                | yes    |
+      | 0      | null                              | yes    |
 
   Scenario: Results that are gone for good are lost, and not fetched for ever
     Given an API

@@ -143,6 +143,14 @@ Feature: A document that many requests of a run share is uploaded once
     Then all 3 are answered
     And the API was paid for 3 requests
 
+  Scenario: A later call about a document has the time of its own deadline
+    Given a batch provider with {"deadline": "20s", "deadline_margin": "1s", "fallback": "none"}
+    When 3 calls about "long.txt" are made, at the same time
+    And 2 seconds pass
+    And 3 calls about "long.txt" are made, at the same time
+    Then all 3 are answered
+    And the command line's ledger has 2 runs
+
   Scenario: A call whose documents cannot be placed fails with the reason
     When a call about "long.txt" is made while the ledger fails
     Then it fails as LedgerError and says "the disk is gone"

@@ -25,7 +25,6 @@ from staging import ledger_values, until
 
 import claude_batch as cb
 from claude_batch.core.quantities import nano_dollars
-from claude_batch.core.states import RequestState
 from claude_batch.ledger import (
     budgets,
     collected_batches,
@@ -309,10 +308,10 @@ def _(context: Context, how: str) -> None:
         NewResult(1, 1, batch, "succeeded", asks, None, b"", *no_tokens, None, *[priced] * 3),
         NewResult(2, 1, batch, "errored", "retry", "api_error", b"", *no_tokens, None, 0, 0, 0),
     ]
-    paid = RequestState.LOST if "may be" in how or "hides" in how else RequestState.QUEUED
+    may_be_billed = any(words in how for words in ("may be", "hides", "is a success"))
     with context.store.write() as tx:
-        if "hides" in how:
-            counts = json.dumps({"succeeded": 3})
+        if "hides" in how or "is a success" in how:
+            counts = json.dumps({"succeeded": 3 if "hides" in how else 2})
             collected_batches.mark_ended(tx, [(batch, counts, 1.5)])
             tx.execute(update(batches).values(remote_id="msgbatch_1"))
         stored_results.add_results(tx, lines)
@@ -320,7 +319,12 @@ def _(context: Context, how: str) -> None:
         if "anew" in how:
             tx.execute(update(requests).where(requests.c.seq == 3).values(reserve=None))
         collected_batches.finish_collection(
-            tx, context.batch, stored, missing=paid, now=2.0, contradicted="hides" in how
+            tx,
+            context.batch,
+            stored,
+            missing_may_be_billed=may_be_billed,
+            now=2.0,
+            contradicted="hides" in how,
         )
         if "turn" in how:
             turn = NextTurn(1, 1, b"{}", rejected=False)

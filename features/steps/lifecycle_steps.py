@@ -17,11 +17,10 @@ from behave.runner import Context
 from staging import KEY, until
 from tables import rule
 
-from claude_batch.core.states import RequestState
 from claude_batch.ledger import submissions
 from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.ledger.stored_results import Stored
-from claude_batch.lifecycle.collection import missing_state, split_lines
+from claude_batch.lifecycle.collection import missing_may_be_billed, split_lines
 from claude_batch.lifecycle.packer import due_of, pack_due, plan_cut, whole_cut
 from claude_batch.lifecycle.polling import age_of, is_due, missing_since
 from claude_batch.wire.batches_client import RemoteBatch, RequestCounts
@@ -163,11 +162,11 @@ async def collect(pieces: list[bytes]) -> list[bytes]:
     return [line async for lines in split_lines(chunks()) for line in lines]
 
 
-@rule("a missing line becomes")
-def _(stored: int, counts: dict[str, int] | None) -> RequestState:
+@rule("a request without a line may have been billed")
+def _(stored: int, counts: dict[str, int] | None) -> dict[str, bool]:
     """Of a batch of 5 requests."""
     counted = None if counts is None else RequestCounts(**counts)
-    return missing_state(Stored(stored, stored), counted, 5)
+    return {"billed": missing_may_be_billed(Stored(stored, stored), counted, 5)}
 
 
 @when("two runs are packed together, and one is cancelled {when} the batch is sent")

@@ -27,7 +27,7 @@ from claude_batch.ledger.high_water import HighWater, note_behind, posts_of
 from claude_batch.ledger.schema import batches, former_members, requests
 from claude_batch.ledger.schema import workspaces as workspaces_table
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.collection import result_of
+from claude_batch.lifecycle.collection import result_row_of
 from claude_batch.lifecycle.leader_lock import note_interrupted
 from claude_batch.money.prices import prices_of
 from claude_batch.wire.encoding import custom_id, parse_custom_id
@@ -114,7 +114,7 @@ def _collect_first(context: Context) -> None:
         for line in raw.splitlines():
             decoded = decode_line(line)
             request, _, sent = parse_custom_id(decoded.custom_id) or ("", "", 0)
-            found = result_of(
+            found = result_row_of(
                 decoded, line, seqs[request], sent, first, prices_of(), batch=True, at=time.time()
             )
             stored_results.add_results(tx, [found])

@@ -67,6 +67,7 @@ from claude_batch.ledger.schema import (
     results,
     runs,
 )
+from claude_batch.ledger.stored_results import stored_counts
 
 DAY = 86400.0
 """Seconds in a day (UTC). A request's cost belongs to the day on which its batch was last sent, or
@@ -510,19 +511,10 @@ def _count_collected(tx: Connection, batch_id: int) -> None:
 
 
 def is_contradicted(tx: Connection, batch_id: int) -> bool:
-    """Return whether the API counts more successes of a collected batch than are stored."""
-    counted = json_number(batches.c.counts, "succeeded")
-    stored = (
-        select(func.count())
-        .select_from(results)
-        .where(
-            results.c.batch_id == batch_id,
-            _OWN_RESULT,
-            results.c.outcome == RequestState.SUCCEEDED,
-        )
-        .scalar_subquery()
-    )
-    return bool(tx.scalar(select(counted > stored).where(batches.c.id == batch_id)))
+    """Return whether a stored failure of a collected batch hides a success that the API counts."""
+    counted = func.coalesce(json_number(batches.c.counts, "succeeded"), 0)
+    of_batch = select(counted, batches.c.request_count).where(batches.c.id == batch_id)
+    return stored_counts(tx, batch_id).hides_success(*tx.execute(of_batch).one())
 
 
 def _count_calls(tx: Connection, batch_id: int) -> None:

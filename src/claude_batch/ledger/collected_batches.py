@@ -236,7 +236,7 @@ def give_successes(tx: Connection, batch_id: int) -> int:
     """
     given = _give(tx, _with_success(batch_id), batch_id)
     if given:
-        _settle_stored(tx, batch_id)
+        settle_stored(tx, batch_id)
     return given
 
 
@@ -258,9 +258,9 @@ def give_slice(tx: Connection, batch_id: int, after: int, now: float) -> int | N
     if last is None:
         return None
     if not after:
-        # The mark of a batch that was fetched before: from now on requests may have left it.
+        # It marks the batch as partly given, see `_is_partly_given`.
         fetch_soon(tx, batch_id, now)
-        _settle_stored(tx, batch_id)
+        settle_stored(tx, batch_id)
     # Both columns, because each database begins with another table.
     within = (column.between(after + 1, last) for column in (requests.c.seq, results.c.request_seq))
     _give(tx, and_(_with_success(batch_id), *within), batch_id)
@@ -277,8 +277,8 @@ def _give(tx: Connection, which: Any, batch_id: int) -> int:
         return transitions.conclude(tx, which, sendings=sendings).total()
 
 
-def _settle_stored(tx: Connection, batch_id: int) -> None:
-    """Settle what the stored results of a batch that is not finished have cost."""
+def settle_stored(tx: Connection, batch_id: int) -> None:
+    """Settle what the stored results of a batch have cost, of which more may come."""
     settle(tx, batch_id, lost=True, contradicted=True, left=True, unfinished=True)
 
 
@@ -360,8 +360,8 @@ class Complete(NamedTuple):
     batch_id: int
     stored: Stored
     """The result of `stored_counts`."""
-    missing: RequestState
-    """State of requests without a line: ``lost``, or ``queued`` to send them again."""
+    missing_may_be_billed: bool
+    """Whether a request without a line may have been billed, so that it is not sent again."""
     contradicted: bool = False
     """Whether some line hides a success.
 
@@ -373,12 +373,12 @@ def finish_collection(
     batch_id: int,
     stored: Stored,
     *,
-    missing: RequestState,
+    missing_may_be_billed: bool,
     now: float,
     contradicted: bool = False,
 ) -> Collected:
     """Move every request of a batch to its final state, or queue it again; see `Complete`."""
-    one = Complete(batch_id, stored, missing, contradicted)
+    one = Complete(batch_id, stored, missing_may_be_billed, contradicted)
     return finish_collections(tx, [one], now)[batch_id]
 
 
@@ -394,21 +394,18 @@ def finish_collections(
         _one_of(batches.c.id, ids)
     )
     rows = {row.id: row for row in tx.execute(of)}
-    # ``next_check`` is set by every incomplete fetch, also by one that broke off. It may have
-    # finished requests, and conversations among them have left the batch.
-    left = {batch_id for batch_id, row in rows.items() if row.next_check is not None}
+    left = {batch_id for batch_id, row in rows.items() if _is_partly_given(row)}
     charged = charged_batches(tx, ids)
     given: dict[int, int] = {}
     account_lines: dict[int, bytes | None] = {}
-    alike: dict[tuple[RequestState, bool], list[int]] = {}
+    alike: dict[tuple[bool, bool], list[int]] = {}
     for each in complete:
         batch_id = each.batch_id
         if batch_id in charged:
-            may_be_paid = each.missing is RequestState.LOST
             settle(
                 tx,
                 batch_id,
-                lost=may_be_paid,
+                lost=each.missing_may_be_billed,
                 contradicted=each.contradicted,
                 left=batch_id in left,
             )
@@ -416,16 +413,16 @@ def finish_collections(
             given[batch_id] = _given_before(tx, batch_id)
         if each.stored.has_account_error and not each.contradicted:
             account_lines[batch_id] = _account_line(tx, batch_id)
-        alike.setdefault((each.missing, each.contradicted), []).append(batch_id)
+        alike.setdefault((each.missing_may_be_billed, each.contradicted), []).append(batch_id)
     # One stamp: results in the order of completion have the requests of a batch in input order.
     stamp = next_stamp(tx)
     steps: dict[int, Counter[Next]] = {batch_id: Counter() for batch_id in ids}
-    for (missing, contradicted), members in alike.items():
+    for (may_be_billed, contradicted), members in alike.items():
         posts = {rows[batch_id].posts for batch_id in members}
         more = _posts_of(requests.c.batch_id) if len(posts) > 1 else posts.pop()
         how: Any = {"sendings": requests.c.sendings + more, "due": now, "stamp": stamp}
         answered: Any = {"contradicted": contradicted, **how}
-        missed: Any = {"answer": None, "may_be_paid": missing is RequestState.LOST, **how}
+        missed: Any = {"answer": None, "may_be_paid": may_be_billed, **how}
         if len(members) == 1:
             [batch_id] = members
             with joining_many(tx):
@@ -447,6 +444,15 @@ def finish_collections(
         batch_id: Collected(given.get(batch_id, 0), steps[batch_id], account_lines.get(batch_id))
         for batch_id in ids
     }
+
+
+def _is_partly_given(row: Any) -> bool:
+    """Return whether some results of an ended batch may have been given to their requests already.
+
+    Conversations among those requests have left the batch. ``next_check`` is set by every
+    incomplete fetch, also by one that broke off, and by the first slice (`give_slice`).
+    """
+    return row.next_check is not None
 
 
 def _account_line(tx: Connection, batch_id: int) -> bytes | None:
@@ -495,6 +501,6 @@ def mark_lost(tx: Connection, batch_id: int, *, note: str, now: float) -> Collec
     Its open requests become lost, because they may have been billed.
     """
     stored = stored_counts(tx, batch_id)
-    collected = finish_collection(tx, batch_id, stored, missing=RequestState.LOST, now=now)
+    collected = finish_collection(tx, batch_id, stored, missing_may_be_billed=True, now=now)
     tx.execute(update(batches).where(batches.c.id == batch_id).values(note=note))
     return collected

@@ -362,7 +362,7 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
             results.c.sending == requests.c.sendings,
         )
         # Requests to be retried were queued again above, so these results are the last ones.
-        transitions.conclude(tx, joined, is_late=True)
+        transitions.conclude(tx, joined, may_retry=False)
     tx.execute(
         update(batches)
         .where(batches.c.id.in_({end.batch_id for end in ended}))

@@ -237,6 +237,22 @@ class Stored(msgspec.Struct, frozen=True):
     has_account_error: bool = False
     """Whether a result is an error of the account."""
 
+    def lacks(self, counted: int, members: int) -> int:
+        """Return how many more successes the API counts than are stored.
+
+        ``members`` is the batch's number of requests. After a recovery, fewer of them are known
+        than the API counts.
+        """
+        return min(counted, members) - self.succeeded - self.undocumented
+
+    def hides_success(self, counted: int, members: int) -> bool:
+        """Return whether a failure is stored where the API counts a success.
+
+        Of the successes that `lacks` counts, some may be among the results that are not stored. If
+        there are more, a stored failure contradicts the rest.
+        """
+        return self.lacks(counted, members) > max(members - self.total, 0)
+
 
 _UNDOCUMENTED = results.c.disposition == Disposition.UNDOCUMENTED
 _CERTAIN = and_(results.c.outcome == RequestState.SUCCEEDED, ~_UNDOCUMENTED)

@@ -9,12 +9,15 @@ A request moves like this; what follows an outcome is decided by `claude_batch.c
                packed ──► conclude ──► continuing ──► queue_turn ──► queued
                  │            │             └───────► end_conversations, stop_conversation
                  │            └──────────► succeeded, errored, canceled, expired, malformed, …
-                 └──► lose ──► lost
+                 ├──► lose ──► lost
+                 └──► reject ──► errored   (the API refused the request by name)
 
-`ask_again` takes a final request back to the queue, on the user's order. `conclude` takes a lost
-one to its answer, if its result comes late.
+A live call is the same without a batch of the API: `call` takes a request from ``queued`` to
+``packed``. `cancel` and `expire` end a request that was not sent. `ask_again` takes a final request
+back to the queue, on the user's order. `conclude` takes a lost one to its answer, if its result
+comes late.
 
-Each function takes a condition that selects the requests, and returns how many it moved.
+Most functions take a condition that selects the requests, and return how many they moved.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ def _change(tx: Connection, which: Condition, **values: Any) -> int:
     return tx.execute(update(requests).where(which).values(**values)).rowcount
 
 
-def _noted_as_reopened(tx: Connection, count: int) -> int:
+def _note_reopened(tx: Connection, count: int) -> int:
     """Note that so many final requests are not final any more; return the number.
 
     A reader then sees, without counting the requests of a finished run, that it is still finished.
@@ -90,10 +93,10 @@ _FACTS: tuple[Condition, ...] = (
 )
 
 
-def _standing(facts: Sequence[Any], *, is_late: bool, contradicted: bool, paid: bool) -> Standing:
-    may_retry, attempts_left, past_margin, converses, has_tools, checks_format = map(bool, facts)
+def _standing(facts: Sequence[Any], *, may_retry: bool, contradicted: bool, paid: bool) -> Standing:
+    wanted, attempts_left, past_margin, converses, has_tools, checks_format = map(bool, facts)
     return Standing(
-        may_retry=may_retry and not is_late,
+        may_retry=may_retry and wanted,
         attempts_left=attempts_left,
         past_margin=past_margin,
         contradicted=contradicted,
@@ -109,7 +112,7 @@ def standing_of(tx: Connection, seq: int) -> Standing:
     facts = tx.execute(
         select(*_FACTS).where(requests.c.seq == seq, _run.c.id == requests.c.run_id)
     ).one()
-    return _standing(facts, is_late=False, contradicted=False, paid=True)
+    return _standing(facts, may_retry=True, contradicted=False, paid=True)
 
 
 def conclude(
@@ -117,7 +120,8 @@ def conclude(
     which: Condition,
     *,
     answer: FromClause | None = results,
-    is_late: bool = False,
+    may_retry: bool = True,
+    reopens: bool = False,
     contradicted: bool = False,
     may_be_paid: bool = True,
     sendings: Any = None,
@@ -128,11 +132,12 @@ def conclude(
     """Give requests the state that follows from their results.
 
     ``which`` joins each request to its result in ``answer``. With ``answer`` `None` the requests
-    have no result. ``is_late``: the request was given up, or is in the queue, and is not retried
-    for this result. ``contradicted``: the API counts more successes than the results show.
-    ``may_be_paid``: a request without a result may have been billed. ``sendings``: their number
-    after this one, if it changes. ``attempts``: how many a counted outcome adds. ``due``: when a
-    request that is queued again is due. ``stamp``: the stamp of this transaction, if it has one.
+    have no result. ``may_retry``: whether a failure may queue them again. ``reopens``: whether some
+    may be final already, as when a result comes late. ``contradicted``: the API counts more
+    successes than the results show. ``may_be_paid``: a request without a result may have been
+    billed. ``sendings``: their number after this one, if it changes. ``attempts``: how many a
+    counted outcome adds. ``due``: when a request that is queued again is due. ``stamp``: the stamp
+    of this transaction, if it has one.
 
     Requests with the same outcome and the same facts about their run are moved together. Returns
     the number of requests by what followed.
@@ -144,7 +149,9 @@ def conclude(
     ).all()
     alike: defaultdict[Next, list[Any]] = defaultdict(list)
     for group in groups:
-        step = _step_of(group, is_late=is_late, contradicted=contradicted, may_be_paid=may_be_paid)
+        step = _step_of(
+            group, may_retry=may_retry, contradicted=contradicted, may_be_paid=may_be_paid
+        )
         alike[step].append(group)
     if stamp is None and any(step.state.is_final for step in alike):
         stamp = next_stamp(tx)
@@ -157,8 +164,8 @@ def conclude(
         if sendings is not None:
             values["sendings"] = sendings
         moved[step] = _change(tx, mine, **values)
-        if is_late and not step.state.is_final:
-            _noted_as_reopened(tx, moved[step])
+        if reopens and not step.state.is_final:
+            _note_reopened(tx, moved[step])
     return moved
 
 
@@ -205,11 +212,11 @@ def _deciding(answer: FromClause | None) -> tuple[ColumnElement[Any], ...]:
 
 
 def _step_of(
-    group: Sequence[Any], *, is_late: bool = False, contradicted: bool, may_be_paid: bool
+    group: Sequence[Any], *, may_retry: bool = True, contradicted: bool, may_be_paid: bool
 ) -> Next:
     """Return what follows for the requests whose `_deciding` columns have these values."""
     ended, asks, *facts = group
-    standing = _standing(facts, is_late=is_late, contradicted=contradicted, paid=may_be_paid)
+    standing = _standing(facts, may_retry=may_retry, contradicted=contradicted, paid=may_be_paid)
     return next_step(Outcome(ended), Disposition(asks), standing)
 
 
@@ -244,7 +251,7 @@ def lose(
 ) -> int:
     """End requests as lost: they may have been billed, and have no answer.
 
-    ``values`` are other columns of this module's that change with it.
+    ``counts``: whether this uses up an attempt. ``values`` are other columns to set.
     """
     if counts:
         values["attempts"] = requests.c.attempts + 1
@@ -293,7 +300,7 @@ def move(tx: Connection, which: Condition, batch_id: int, *, posts: int) -> int:
 
 
 def unpack(tx: Connection, which: Condition, *, sendings: Any, due: float | None = None) -> int:
-    """Queue requests of a batch again that was not taken, or that the user gives up on."""
+    """Queue a batch's requests again: the API did not accept it, or the user gave up on it."""
     more = {} if due is None else {"due": due}
     queued = {"state": RequestState.QUEUED, "batch_id": None}
     return _change(tx, which, **queued, sendings=sendings, **more)
@@ -337,7 +344,7 @@ def release(tx: Connection, which: Condition, *, due: float | None = None) -> in
 def hold_lost(tx: Connection, which: Condition) -> int:
     """Hold lost requests again, because the one that they equal has an answer by now."""
     held = _change(tx, which, state=RequestState.HELD, finished=None, answered_by=None)
-    return _noted_as_reopened(tx, held)
+    return _note_reopened(tx, held)
 
 
 def copy_answer(tx: Connection, which: Condition, original: FromClause) -> int:
@@ -411,7 +418,7 @@ def ask_again(
         answered_by=None,
         **more,
     )
-    return _noted_as_reopened(tx, asked)
+    return _note_reopened(tx, asked)
 
 
 # Conversations ------------------------------------------------------------------------------------
@@ -505,7 +512,7 @@ def return_call(tx: Connection, which: Condition, step: Next) -> int:
     if step.counts:
         values["attempts"] = requests.c.attempts + 1
     else:
-        # Nothing was sent under this number.
+        # The API processed nothing under this number, so the next call uses it again.
         values["sendings"] = requests.c.sendings - 1
     if step.state is not RequestState.QUEUED:
         values["finished"] = next_stamp(tx)

@@ -94,7 +94,9 @@ def give_answers(tx: Connection, batch_id: int, *, contradicted: bool = False) -
     answered = and_(line, or_(and_(was_lost, certain), queued), of_this_turn())
     # A lost request has counted this attempt already.
     counted = case((was_lost, 0), else_=1)
-    return transitions.conclude(tx, answered, is_late=True, attempts=counted).total()
+    return transitions.conclude(
+        tx, answered, may_retry=False, reopens=True, attempts=counted
+    ).total()
 
 
 def give_known_answers(tx: Connection, ended: Any) -> int:
@@ -116,7 +118,7 @@ def give_known_answers(tx: Connection, ended: Any) -> int:
     answer = results.alias()
     known = and_(ended, answer.c.request_seq == requests.c.seq, answer.c.sending == first)
     transitions.forget_cancellation(tx, known)  # a conversation goes on from its answer
-    return transitions.conclude(tx, known, answer=answer, is_late=True).total()
+    return transitions.conclude(tx, known, answer=answer, may_retry=False, reopens=True).total()
 
 
 def lacks_result() -> ColumnElement[bool]:
@@ -220,8 +222,8 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
         return
     ended = [run_id for run_id in concerned if not unfinished(tx, run_id)]
     counted = case((waits, 1), else_=0)
-    transitions.conclude(tx, and_(line, answered), is_late=True, attempts=counted)
-    transitions.conclude(tx, and_(line, failed), is_late=True, attempts=0)
+    transitions.conclude(tx, and_(line, answered), may_retry=False, reopens=True, attempts=counted)
+    transitions.conclude(tx, and_(line, failed), may_retry=False, reopens=True, attempts=0)
     answer_lost_doubles(tx, batch_id)
     # The delivered output shows "lost"; the new answers require another delivery.
     tx.execute(update(runs).where(runs.c.id.in_(concerned)).values(delivered=None))
@@ -266,7 +268,7 @@ def take_earlier_answers(tx: Connection, batch_id: int) -> int:
     # A conversation goes on from it, under a number that no POST of this batch had.
     posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
     sent = requests.c.sendings + posts
-    ended = transitions.conclude(tx, answered, is_late=True, sendings=sent).total()
+    ended = transitions.conclude(tx, answered, may_retry=False, reopens=True, sendings=sent).total()
     if ended and batch(tx, batch_id).state == BatchState.PACKED:
         out = and_(requests.c.batch_id == batch_id, requests.c.state != RequestState.PACKED)
         transitions.leave_batch(tx, out)

@@ -1,7 +1,8 @@
 """Single calls: stored in groups, joined by their keys, and held in runs of their process.
 
-All calls that a process makes with one actor, mode and workspace form one run of kind ``calls``. So
-they are counted, shown and timed out by the same rules as a file.
+The calls that a process makes with the same actor, mode, workspace, conversation settings and label
+form a run of kind ``calls``. So they are counted, shown and timed out by the same rules as a file.
+With a relative deadline, only calls within a twentieth of it share a run.
 """
 
 from __future__ import annotations
@@ -116,8 +117,10 @@ class _Flush(msgspec.Struct):
     done: list[tuple[Call, Answer | ActorError]] = msgspec.field(
         default_factory=list[tuple[Call, "Answer | ActorError"]]
     )
-    repeated: list[tuple[Call, Answer]] = msgspec.field(default_factory=list[tuple[Call, Answer]])
-    """Calls that get the failure of an earlier one."""
+    given_failures: list[tuple[Call, Answer]] = msgspec.field(
+        default_factory=list[tuple[Call, Answer]]
+    )
+    """Calls that get the failure of an equal one."""
     rejoined: list[int] = msgspec.field(default_factory=list[int])
     """Requests that the retry of a client's call has joined."""
     unjoined: list[Call] = msgspec.field(default_factory=list[Call])
@@ -166,7 +169,7 @@ class CallStore:
         """Calls that the last `store` left out, because they bring the budget of their actor.
 
         What was sent before must be counted first, which may take as long."""
-        self._repeated: set[int] = set()
+        self._rejoined: set[int] = set()
         """Requests that the retry of a client's call has joined, until their answers are taken."""
         self._taken: list[int] = []
         self._failed: list[int] = []
@@ -219,7 +222,7 @@ class CallStore:
 
     def _note(self, tx: Transaction) -> None:
         now = self._ledger.now()
-        single_calls.mark_taken(tx, self._taken, now, self._repeated)
+        single_calls.mark_taken(tx, self._taken, now, self._rejoined)
         held_requests.remember_failures(tx, self._failed, now)
         single_calls.let_go(tx, self._let_go, self._process)
         stored = single_calls.rows_of(tx, self._in_doubt)
@@ -230,7 +233,7 @@ class CallStore:
             cancellations.cancel_request(tx, seq, now)
 
     def _noted(self) -> None:
-        self._repeated.difference_update(self._taken, self._let_go, self._left)
+        self._rejoined.difference_update(self._taken, self._let_go, self._left)
         self._taken.clear()
         self._failed.clear()
         self._let_go.clear()
@@ -278,28 +281,38 @@ class CallStore:
             self._let_go += flush.taken_over
             raise
         self._noted()
-        self._repeated.update(flush.rejoined)
+        self._rejoined.update(flush.rejoined)
         self._stored, self._retried, self.bounded = flush.stored, flush.retried, flush.bounded
         self.unread, self.uncounted = flush.unread, flush.uncounted
         reach(CrashPoint.AFTER_CALLS_STORED)
-        if flush.failures:
-            again = count_of(
-                flush.failures.total(),
-                "call that failed before is sent again",
-                "calls that failed before are sent again",
-            )
-            _log.warning("%s (%s)", again, tally(flush.failures), extra={"for_people": True})
+        self._remember_runs(flush)
+        self._settle(flush)
+        _warn(flush)
+        return flush.waiting
+
+    def _remember_runs(self, flush: _Flush) -> None:
+        """Let later calls join the runs of the stored ones."""
         for group, run_id in flush.runs.items():
-            if isinstance(group[4], Alone):
+            if isinstance(group.apart, Alone):
                 continue  # no other call joins it
             known = self._runs.get(group)
             if known is None or known.run_id != run_id:
-                if len(self._runs) >= RUNS_KEPT:
-                    del self._runs[next(iter(self._runs))]
-                known = self._runs[group] = _CallsRun(
-                    run_id, until=_until(group[2], self._ledger.now())
-                )
+                known = self._remember_run(group, run_id, self._ledger.now())
             known.next_position = max(known.next_position, flush.positions[run_id])
+
+    def _remember_run(self, group: CallGroup, run_id: str, begun: float) -> _CallsRun:
+        if len(self._runs) >= RUNS_KEPT:
+            del self._runs[next(iter(self._runs))]
+        known = self._runs[group] = _CallsRun(run_id, until=_until(group.mode, begun))
+        return known
+
+    def _joinable(self, group: CallGroup, begun: float) -> _CallsRun | None:
+        """Return the run that a call of this group, begun at a time, joins; None if it is new."""
+        known = self._runs.get(group)
+        return known if known is not None and begun <= known.until else None
+
+    def _settle(self, flush: _Flush) -> None:
+        """Give the calls whose outcome is known to their callers."""
         for call, outcome in flush.done:
             if isinstance(outcome, Answer):
                 call.future.stored(outcome.seq)
@@ -313,20 +326,10 @@ class CallStore:
                 self.let_go(outcome.seq)
         for call in flush.unjoined:
             call.future.leave("drop")
-        for call, failure in flush.repeated:
+        for call, failure in flush.given_failures:
             call.future.joined = "failure"
             call.future.stored(failure.seq)
             call.future.settle(failure)
-        if flush.repeated:
-            _log.warning(
-                "%s, without a request (failure_ttl)",
-                count_of(
-                    len(flush.repeated),
-                    "call gets the failure of an equal call again",
-                    "calls get the failure of an equal call again",
-                ),
-            )
-        return flush.waiting
 
     def _repeat_failures(
         self, tx: Transaction, fresh: dict[CallGroup, list[Call]], flush: _Flush
@@ -351,7 +354,7 @@ class CallStore:
             left: list[Call] = []
             for call in members:
                 lane_id, options = (
-                    self._lane(tx, group[0], call.encoded.headers, flush),
+                    self._lane(tx, group.workspace_id, call.encoded.headers, flush),
                     call.options,
                 )
                 failed = known.get((lane_id, options.actor, digests.get(id(call), b"")))
@@ -359,7 +362,7 @@ class CallStore:
                     left.append(call)
                 elif options.failure_ttl and _is_within(options.failure_ttl, failed[-1].taken, now):
                     answer = queries.answer_of(tx, failed[-1].seq)
-                    flush.repeated.append((call, answer._replace(reused=1)))
+                    flush.given_failures.append((call, answer._replace(reused=1)))
                 else:
                     forgotten.update(each.seq for each in failed)
                     left.append(call)
@@ -378,8 +381,8 @@ class CallStore:
         dead = [p for p in others if p is not None and not self._ledger.is_alive(p)]
         if not dead and None not in others:
             return found
-        held_requests = {digest_of_call(call) for call in calls}
-        for orphan in single_calls.orphans(tx, held_requests, dead, let_go=None in others):
+        digests = {digest_of_call(call) for call in calls}
+        for orphan in single_calls.orphans(tx, digests, dead, let_go=None in others):
             found.setdefault((orphan.lane_id, orphan.digest), deque()).append(orphan)
         return found
 
@@ -397,7 +400,7 @@ class CallStore:
         left: list[Call] = []
         taken: list[int] = []
         for call in calls:
-            lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
+            lane_id = self._lane(tx, group.workspace_id, call.encoded.headers, flush)
             waiting = (
                 None if call.options.joins_nothing else orphans.get((lane_id, digest_of_call(call)))
             )
@@ -439,7 +442,7 @@ class CallStore:
         left: list[Call] = []
         for call in calls:
             name = (
-                self._lane(tx, group[0], call.encoded.headers, flush),
+                self._lane(tx, group.workspace_id, call.encoded.headers, flush),
                 call.options.actor,
                 digest_of_call(call),
             )
@@ -523,12 +526,14 @@ class CallStore:
 
         Raises `LedgerError`.
         """
-        group, flush = (workspace.workspace_id, actor, mode, conversation, None), _Flush()
-        if group not in self._runs:
+        group = CallGroup(workspace.workspace_id, actor, mode, conversation, None)
+        now = self._ledger.now()
+        known = self._joinable(group, now)
+        if known is None:
             with self._ledger.write() as tx:
-                run_id = self._run(tx, group, workspace, self._ledger.now(), flush)
-            self._runs[group] = _CallsRun(run_id)
-        return self._runs[group].run_id
+                run_id = self._run(tx, group, workspace, now, _Flush())
+            known = self._remember_run(group, run_id, now)
+        return known.run_id
 
     def _lane(self, tx: Transaction, workspace_id: int, headers: LaneHeaders, flush: _Flush) -> int:
         lane_id = flush.lanes.get((workspace_id, headers))
@@ -555,8 +560,8 @@ class CallStore:
         if run_id is not None:
             return run_id
         workspace_id, actor, mode, conversation, apart = group
-        known = self._runs.get(group)
-        if known is not None and begun <= known.until:
+        known = self._joinable(group, begun)
+        if known is not None:
             if mode.deadline is not None:
                 run_deadlines.reopen(tx, known.run_id)
             run_id, position = known.run_id, known.next_position
@@ -589,8 +594,10 @@ class CallStore:
         self, tx: Transaction, group: CallGroup, calls: list[Call], flush: _Flush
     ) -> bool:
         """Return whether a new run of these calls sets a budget that is still to be counted."""
-        actor, amount = group[1], group[2].actor_budget
-        if amount is None or group in flush.runs or group in self._runs:
+        actor, amount = group.actor, group.mode.actor_budget
+        if amount is None or group in flush.runs:
+            return False
+        if self._joinable(group, calls[0].begun) is not None:
             return False
         if max(call.countings for call in calls) >= COUNTINGS:
             return False  # the driver counts it before it sends
@@ -606,9 +613,9 @@ class CallStore:
         A call that exceeds a whole budget is settled with an error. A call with documents is left
         out until its ``bound`` is set.
         """
-        known = self._runs.get(group)
+        known = self._joinable(group, calls[0].begun)
         run_id = flush.runs.get(group) or (None if known is None else known.run_id)
-        limits = limits_of(tx, run_id, group[1], group[2])
+        limits = limits_of(tx, run_id, group.actor, group.mode)
         if not limits:
             return [(call, None) for call in calls]
         reserved: list[tuple[Call, int | None]] = []
@@ -624,7 +631,7 @@ class CallStore:
                     bound_of(params, files) if bound is None else bound,
                     limits,
                     call.begun,
-                    batch=group[2].mode != "live",
+                    batch=group.mode.mode != "live",
                 )
             except ActorError as error:
                 flush.done.append((call, error))
@@ -648,7 +655,7 @@ class CallStore:
         for identifier, (call, reserve) in zip(
             new_request_ids(len(reserved)), reserved, strict=True
         ):
-            lane_id = self._lane(tx, group[0], call.encoded.headers, flush)
+            lane_id = self._lane(tx, group.workspace_id, call.encoded.headers, flush)
             position = flush.positions[run_id]
             flush.positions[run_id] = position + 1
             params = call.encoded.params
@@ -656,7 +663,7 @@ class CallStore:
                 NewRequest(identifier, position, call.options.key, lane_id, params, reserve=reserve)
             )
         begun = min(call.begun for call in calls)
-        mode = group[2]
+        mode = group.mode
         # A disk may have been slow, and the calls that came meanwhile are not stored yet.
         due = self._ledger.now() + mode.linger
         if reserved[0][1] is not None:
@@ -664,7 +671,7 @@ class CallStore:
             flush.bounded.add(run_id)
         flush.identifiers += [each.id for each in new]
         first = enqueue.add_requests(tx, run_id, new, created=begun, due=due)
-        flush.stored[run_id, group[1]] += len(calls)
+        flush.stored[run_id, group.actor] += len(calls)
         if mode.reuse:
             digested = [
                 (first + index, each.lane_id, single_calls.digest_of(identity_of(call)))
@@ -717,6 +724,26 @@ class CallStore:
                     ledger=observers.ledger, requests=count, reason="order", run_id=run_id
                 )
             )
+
+
+def _warn(flush: _Flush) -> None:
+    """Report the calls that are sent again, and those that get the failure of an equal one."""
+    if flush.failures:
+        again = count_of(
+            flush.failures.total(),
+            "call that failed before is sent again",
+            "calls that failed before are sent again",
+        )
+        _log.warning("%s (%s)", again, tally(flush.failures), extra={"for_people": True})
+    if flush.given_failures:
+        _log.warning(
+            "%s, without a request (failure_ttl)",
+            count_of(
+                len(flush.given_failures),
+                "call gets the failure of an equal call again",
+                "calls get the failure of an equal call again",
+            ),
+        )
 
 
 def _asks_the_same(tx: Transaction, known: Record, call: Call) -> bool:

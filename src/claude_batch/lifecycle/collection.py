@@ -17,7 +17,6 @@ from claude_batch.core.answer_parts import Usage
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.outcome import Disposition, with_retry_on
-from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classification, RequestFault
 from claude_batch.ledger import (
     batch_contents,
@@ -77,16 +76,15 @@ def counts_of(row: Any) -> RequestCounts | None:
     return None if row.counts is None else msgspec.json.decode(row.counts, type=RequestCounts)
 
 
-def missing_state(stored: Stored, counts: RequestCounts | None, requests: int) -> RequestState:
-    """Return the next state of requests without a line when further fetches are of no use.
+def missing_may_be_billed(stored: Stored, counts: RequestCounts | None, members: int) -> bool:
+    """Return whether requests without a line may have been billed, if no fetch brings it.
 
-    They are retried only if the API counts an outcome for each of the batch's ``requests``, and
-    every success that it counts (and bills) is stored. Otherwise a missing line may be a billed
-    one.
+    They were not if the API counts an outcome for each of the batch's requests (``members``), and
+    every success that it counts (and bills) is stored.
     """
-    if counts is None or not counts.are_final(requests):
-        return RequestState.LOST
-    return RequestState.QUEUED if stored.succeeded >= counts.succeeded else RequestState.LOST
+    if counts is None or not counts.are_final(members):
+        return True
+    return stored.succeeded < counts.succeeded
 
 
 def fetch_wait(row: Any, gap: Gap | None, failures: int = 0) -> float:
@@ -105,7 +103,7 @@ def fetch_wait(row: Any, gap: Gap | None, failures: int = 0) -> float:
     return min(wait, row.max_poll_interval)
 
 
-def result_of(
+def result_row_of(
     line: ResultLine,
     raw: bytes,
     seq: int,
@@ -160,7 +158,7 @@ _Strange: TypeAlias = list[tuple[bytes, str]]
 
 
 class _Fetched(msgspec.Struct):
-    """What came of the fetch of one batch's results."""
+    """The result of fetching one batch."""
 
     row: Any
     counts: RequestCounts | None
@@ -170,7 +168,7 @@ class _Fetched(msgspec.Struct):
     note: str = ""
     """Why they were not."""
     not_found_since: float | None = None
-    is_missed: bool = False
+    is_gone: bool = False
     """Whether the batch is believed to be gone from the API."""
     is_refused: bool = False
     """Whether the API refuses the results, and not for a passing reason."""
@@ -187,9 +185,14 @@ class _Lacking(NamedTuple):
     words: str
 
 
+def _is_small(row: Any) -> bool:
+    """Return whether a batch is collected together with others."""
+    return row.request_count <= SMALL_REQUESTS
+
+
 def _may_be_shared(row: Any) -> bool:
     """Return whether a process that does not drive may fetch the results of a batch."""
-    return row.request_count > SMALL_REQUESTS and row.adopted != "assumed"
+    return not _is_small(row) and row.adopted != "assumed"
 
 
 async def _bounded_lines(row: Any, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
@@ -239,13 +242,11 @@ class Collection(DriverPart):
         """
         with self._ledger.read() as tx:
             rows = batch_contents.some_batches(tx, batch_ids)
-        small = [
-            row for row in rows if row.request_count <= SMALL_REQUESTS and row.adopted != "assumed"
-        ]
+        small = [row for row in rows if _is_small(row) and row.adopted != "assumed"]
         alone: list[Any] = rows
         if len(small) >= MANY:
-            too_large = await self._collect_small(leader, small, collected, stopping)
-            done = {row.id for row in small} - too_large
+            left = await self._collect_small(leader, small, collected, stopping)
+            done = {row.id for row in small} - left
             alone = [row for row in rows if row.id not in done]
         self._offer(leader, alone[1:])
         elsewhere = False
@@ -315,9 +316,10 @@ class Collection(DriverPart):
         collected: Callable[[], object],
         stopping: Callable[[], bool],
     ) -> set[int]:
-        """Collect small batches, several in one transaction; return the ids of too large ones.
+        """Collect small batches, several in one transaction.
 
-        A batch whose fetch takes long delays no other.
+        A batch whose fetch takes long delays no other. Returns the ids of the batches that are
+        left: too large after all, or not begun.
         """
         loop = asyncio.get_running_loop()
         waiting = deque(rows)
@@ -383,7 +385,7 @@ class Collection(DriverPart):
         if isinstance(error, ApiError):
             fetched.is_refused = error.fault.from_api and not error.fault.passes
             if error.fault.status == 404:
-                fetched.not_found_since, fetched.is_missed = absence(
+                fetched.not_found_since, fetched.is_gone = absence(
                     fetched.row.not_found_since,
                     fetched.row.next_check,
                     self._client,
@@ -457,40 +459,45 @@ class Collection(DriverPart):
         row = fetched.row
         gaps = row.request_count - stored.total
         counted = 0 if fetched.counts is None else fetched.counts.succeeded
-        # A success without a line is in a gap, or a line contradicts it. After a recovery, fewer
-        # requests are known than the API counts.
-        short = min(counted, row.request_count) - stored.succeeded - stored.undocumented
-        missing = missing_state(stored, fetched.counts, row.request_count)
+        short = stored.lacks(counted, row.request_count)
+        contradicted = stored.hides_success(counted, row.request_count)
+        may_be_billed = missing_may_be_billed(stored, fetched.counts, row.request_count)
         if row.adopted == "assumed" and stored.total == 0:
             # It may be a stranger's batch, whose counts say nothing about this sending.
-            missing = RequestState.LOST
-        is_doubtful = missing is RequestState.LOST and (owed > 0 or short > max(gaps, 0))
-        now = self._ledger.now()
+            may_be_billed = True
+        complete = Complete(row.id, stored, may_be_billed, contradicted)
+        if max(gaps, short) <= 0 or self._is_gone(fetched):
+            return complete
+        gap: Gap | None = None
+        if fetched.is_whole:
+            gap = self._gap(row, max(gaps, short))
+            # What may have been billed is waited for until the end of `missing_after`.
+            waits = may_be_billed and (owed > 0 or contradicted)
+            if row.fetches + 1 >= COMPLETE_FETCHES and (not waits or gap.seen >= gap.until):
+                return complete
+        words = fetched.note or (
+            f"{gaps} of {row.request_count} results were not in the stream"
+            if gaps > 0
+            else f"{short} of {counted} successes were not in the stream"
+        )
+        return _Lacking(gap, words)
+
+    def _is_gone(self, fetched: _Fetched) -> bool:
+        """Return whether the API has the batch, or its results, no longer."""
+        if fetched.is_gone or not fetched.is_refused:
+            return fetched.is_gone
+        row = fetched.row
         # By the server's clock, because ours may have jumped. Recovered batches have no
         # ``server_time``.
-        age = self._client.server_now() - (row.server_time or row.submitted or now)
-        outdated = fetched.is_refused and age >= RESULTS_KEPT_DAYS * 86400
-        if outdated:
-            _log.error(
-                "batch %s: its results were not fetched within the %d days that the API keeps them",
-                row.remote_id,
-                RESULTS_KEPT_DAYS,
-            )
-        gone = fetched.is_missed or outdated
-        gap: Gap | None = None
-        if fetched.is_whole and max(gaps, short) > 0:
-            gap = self._gap(row, max(gaps, short))
-        is_over = gap is not None and (
-            row.fetches + 1 >= COMPLETE_FETCHES and (not is_doubtful or gap.seen >= gap.until)
+        made = row.server_time or row.submitted or self._ledger.now()
+        if self._client.server_now() - made < RESULTS_KEPT_DAYS * 86400:
+            return False
+        _log.error(
+            "batch %s: its results were not fetched within the %d days that the API keeps them",
+            row.remote_id,
+            RESULTS_KEPT_DAYS,
         )
-        if max(gaps, short) > 0 and not gone and not is_over:
-            words = fetched.note or (
-                f"{gaps} of {row.request_count} results were not in the stream"
-                if gaps > 0
-                else f"{short} of {counted} successes were not in the stream"
-            )
-            return _Lacking(gap, words)
-        return Complete(row.id, stored, missing, contradicted=short > max(gaps, 0))
+        return True
 
     def _fetch_again(self, leader: Leader, fetched: _Fetched, lacking: _Lacking) -> None:
         """Plan another fetch of a batch; finish the requests whose success is stored."""
@@ -685,7 +692,9 @@ class Collection(DriverPart):
                 strange.append((raw, f"no request of this batch: {line.custom_id[:64]!r}"))
                 continue
             new.append(
-                result_of(line, raw, seq, parts[2], batch_id, self._prices, batch=True, at=ended)
+                result_row_of(
+                    line, raw, seq, parts[2], batch_id, self._prices, batch=True, at=ended
+                )
             )
             if line.error is not None and (retry_on or self._functions.classify is not None):
                 faults.append((line.error, len(new) - 1))

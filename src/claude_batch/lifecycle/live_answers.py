@@ -22,7 +22,7 @@ import msgspec
 from claude_batch.core.outcome import Disposition, Outcome
 from claude_batch.ledger.live_calls import Waiting
 from claude_batch.ledger.stored_results import NewResult
-from claude_batch.lifecycle.collection import result_of
+from claude_batch.lifecycle.collection import result_row_of
 from claude_batch.money.prices import Prices
 from claude_batch.wire.encoding import custom_id
 from claude_batch.wire.error_table import ApiFault, SendVerdict
@@ -128,7 +128,9 @@ class Answers:
 
     def _row(self, call: LiveCall, line: ResultLine, raw: bytes, now: float) -> NewResult:
         seq, sending = call.request.seq, call.sending
-        return result_of(line, raw, seq, sending, call.batch_id, self._prices, batch=False, at=now)
+        return result_row_of(
+            line, raw, seq, sending, call.batch_id, self._prices, batch=False, at=now
+        )
 
 
 def words_of(answer: LiveAnswer) -> str:

@@ -12,7 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import BudgetScope, HaltReason, LedgerError
@@ -109,6 +109,39 @@ class _Shares:
         return max(self._largest.get(model, 0), request.concurrency)
 
 
+class _Permits:
+    """Permits of one pass to send requests. At the end of its block, the unused ones go back.
+
+    They are counted by all clients of a key and model, so a permit that is lost is missing there.
+    """
+
+    def __init__(self, client: LiveClient) -> None:
+        self.client = client
+        self._held: dict[int, tuple[str, Turn]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for model, turn in self._held.values():
+            self.client.unused(turn, model)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, seq: int, model: str, turn: Turn) -> None:
+        """Keep the permit to send a request, given by its row number, to a model."""
+        self._held[seq] = model, turn
+
+    def models(self) -> list[tuple[int, str]]:
+        """Return the requests that may be sent, each with its model."""
+        return [(seq, model) for seq, (model, _) in self._held.items()]
+
+    def use(self, seq: int) -> Turn:
+        """Return the permit of a request that is sent now."""
+        return self._held.pop(seq)[1]
+
+
 class LiveCalls(DriverPart):
     """The live calls of one workspace, as many at once as their runs allow."""
 
@@ -137,8 +170,7 @@ class LiveCalls(DriverPart):
         self._page: deque[tuple[int, str]] = deque()
         """The oldest waiting requests, each with its run, and some of runs that need not wait."""
         self._models: dict[int, str | None] = {}
-        """The models of requests of this page, as far as one of their runs has a model that waits.
-        """
+        """Models of the page's requests, read only if a run waits for one of its models."""
         self._next_search = 0.0
         self._calls: dict[asyncio.Task[LiveAnswer], LiveCall] = {}
         self._unread: set[int] = set()
@@ -146,7 +178,6 @@ class LiveCalls(DriverPart):
         self._bounds: dict[str, tuple[int, TokenBound | Unbounded]] = {}
         """Bytes of the params, and their bound, of calls that were read, by request id."""
         self._reading: asyncio.Task[None] | None = None
-        self._warnings: list[str] = []
         self._held: dict[str, int] = {}
         """Nano-dollars left, by run, for runs with requests that do not fit into their budgets."""
         self._held_before: set[str] = set()
@@ -326,9 +357,10 @@ class LiveCalls(DriverPart):
         most = MOST if state.halted is None and not self._failures else 1
         counted = await self._count_for_budgets(leader, now)
         held = set(self._held)
-        turns, rest = self._turns(leader, most, counted)
-        if turns and not self._leave(leader, turns, counted, state.halted):
-            rest = 0.0
+        with _Permits(self._client_of_calls()) as permits:
+            rest = self._ask_for(permits, leader, most, counted)
+            if permits and not self._leave(leader, permits, counted, state.halted):
+                rest = 0.0
         if await self._report_held(leader, self._held.keys() - held, now):
             return 0.0  # only now is it known which smaller requests may fit
         return rest if self._page else LONGEST_REST
@@ -362,17 +394,17 @@ class LiveCalls(DriverPart):
                 self._changed()
         return learned
 
-    def _turns(
-        self, leader: Leader, most: int, counted: _Budgets
-    ) -> tuple[list[tuple[int, str, Turn]], float]:
-        """Return permits for the first requests, and the seconds until the next one may be sent.
-
-        Requests with a budget that is not in ``counted`` wait for the next pass, which counts it.
-        """
+    def _client_of_calls(self) -> LiveClient:
         if self._live_client is None:
             self._live_client = self._client.live(concurrency=MOST, log=self._log)
         self._live_client.limits, self._live_client.strategy = self._limits, self._functions.pace
-        turns: list[tuple[int, str, Turn]] = []
+        return self._live_client
+
+    def _ask_for(self, permits: _Permits, leader: Leader, most: int, counted: _Budgets) -> float:
+        """Get permits for the first requests; return the seconds until the next one may be sent.
+
+        Requests with a budget that is not in ``counted`` wait for the next pass, which counts it.
+        """
         rest = LONGEST_REST
         seen: set[int] = set()
         full: set[str] = set()  # runs whose next call may not be sent now
@@ -381,7 +413,7 @@ class LiveCalls(DriverPart):
         shares = _Shares(self._calls.values())
         with self._ledger.read() as tx:
             room = CallRoom(tx, self._prices, self._ledger.now(), counted)
-            while len(self._calls) + len(turns) < most:
+            while len(self._calls) + len(permits) < most:
                 if not self._page and not self._search_others(
                     tx, leader, full.union(run_id for run_id, _ in paused)
                 ):
@@ -420,9 +452,9 @@ class LiveCalls(DriverPart):
                 found = OTHERS_REST
                 if not shares.is_full(waiting, model):
                     at_once = min(most, shares.most(waiting, model))
-                    found = self._live_client.try_turn(model, len(waiting.body), tokens, at_once)
+                    found = permits.client.try_turn(model, len(waiting.body), tokens, at_once)
                 if isinstance(found, Turn):
-                    turns.append((seq, model, found))
+                    permits.add(seq, model, found)
                     shares.add(waiting, model)
                     continue
                 left.append((seq, run_id))
@@ -434,7 +466,7 @@ class LiveCalls(DriverPart):
                 if isinstance(found, OwnLimitWait):
                     break
         self._page.extendleft(reversed(left))
-        return turns, rest
+        return rest
 
     def _model_of(self, tx: Transaction, seq: int) -> str | None:
         """Return the model of a request of this page, whose params may be large."""
@@ -462,7 +494,7 @@ class LiveCalls(DriverPart):
     def _leave(
         self,
         leader: Leader,
-        turns: list[tuple[int, str, Turn]],
+        permits: _Permits,
         counted: _Budgets,
         halted: float | None,
     ) -> bool:
@@ -471,8 +503,7 @@ class LiveCalls(DriverPart):
         ``halted`` is when the halt began that the pass has read. Returns False if some wait for the
         next pass, because a halt has begun or ended, or a budget has just appeared.
         """
-        assert self._live_client is not None
-        claimed: list[tuple[LiveCall, str, Turn]] = []
+        claimed: list[LiveCall] = []
         later: list[tuple[int, str]] = []
         begun = self._ledger.now()
         try:
@@ -480,14 +511,12 @@ class LiveCalls(DriverPart):
                 now = self._ledger.now()
                 room = CallRoom(tx, self._prices, now, counted)
                 halt = workspaces.workspace_row(tx, leader.workspace_id)
-                for seq, model, turn in turns:
+                for seq, model in permits.models():
                     asked = live_calls.request(tx, seq)
                     if asked is None or self._must_be_read(room, asked):
-                        self._live_client.unused(turn, model)
                         continue
                     if halt.halted != halted:
                         later.append((seq, asked.run_id))
-                        self._live_client.unused(turn, model)
                         continue
                     try:
                         # A claimed call is about to be paid for.
@@ -495,15 +524,12 @@ class LiveCalls(DriverPart):
                         reserve = room.reserve(asked.run_id, asked.actor, asked.body, bound)
                     except NotCounted:
                         later.append((seq, asked.run_id))
-                        self._live_client.unused(turn, model)
                         continue
                     except NoRoom as error:
                         self._held[error.run_id] = error.left
-                        self._live_client.unused(turn, model)
                         continue
                     claim = live_calls.claim(tx, asked, now, reserve)
-                    call = LiveCall(asked, *claim, now, self._failures, model, halted)
-                    claimed.append((call, model, turn))
+                    claimed.append(LiveCall(asked, *claim, now, self._failures, model, halted))
                 number = count_post(tx) if claimed else 0
                 self._keep_log(tx, leader)
             at = self._client.server_now()
@@ -512,19 +538,17 @@ class LiveCalls(DriverPart):
                 return True
         except BaseException:
             # The claim may be stored nevertheless, if only the answer of its COMMIT was lost.
-            self._unsent = leader, [call for call, _, _ in claimed]
-            for _, model, turn in claimed:
-                self._live_client.unused(turn, model)
+            self._unsent = leader, claimed
             raise
         reach(CrashPoint.AFTER_LIVE_CLAIM)
-        for call, model, turn in claimed:
+        for call in claimed:
             asked = call.request
             self._bounds.pop(asked.id, None)
             headers = LaneHeaders.of_lane(asked.api_version, asked.betas, asked.user_profile)
             timeout = longest_silence(asked_of(asked.body)[1])
-            sent = self._live_client.send(
-                turn,
-                model,
+            sent = permits.client.send(
+                permits.use(asked.seq),
+                call.model,
                 asked.body,
                 headers,
                 timeout=timeout,
@@ -555,13 +579,10 @@ class LiveCalls(DriverPart):
         step = next_step(*NOT_SENT, transitions.standing_of(tx, call.request.seq))
         live_calls.put_back(tx, call.request.seq, call.batch_id, step, note=None)
 
-    def _behind(self, leader: Leader, claimed: list[tuple[LiveCall, str, Turn]]) -> None:
+    def _behind(self, leader: Leader, claimed: list[LiveCall]) -> None:
         """Put all claimed requests back, because another copy of this ledger has sent meanwhile."""
-        assert self._live_client is not None
-        for _, model, turn in claimed:
-            self._live_client.unused(turn, model)
         with self._ledger.write(leader) as tx:
-            for call, _, _ in claimed:
+            for call in claimed:
                 self._put_back(tx, call)
             note_behind(tx, self._client.server_now())
             stop_behind(tx, self._ledger, self._settings, leader.workspace_id)
@@ -596,10 +617,9 @@ class LiveCalls(DriverPart):
         ended = [
             (self._calls[task], task.result(), disposition) for task, disposition in done.items()
         ]
+        noted: tuple[list[CallEnd], list[str]] = [], []
 
-        noted: list[CallEnd] = []
-
-        def note() -> list[CallEnd]:
+        def note() -> tuple[list[CallEnd], list[str]]:
             nonlocal noted
             with self._ledger.write(leader, anywhere=True) as tx:
                 # An earlier try may be stored, if only the answer of its COMMIT was lost. To settle
@@ -609,12 +629,12 @@ class LiveCalls(DriverPart):
                     noted = self._note(tx, leader, found)
                 return noted
 
-        ends = await until_stored(note, f"{len(ended)} live answers cannot be stored yet")
+        ends, warnings = await until_stored(note, f"{len(ended)} live answers cannot be stored yet")
         for task in done:
             del self._calls[task]
         self._answered += sum(answer.is_answered for _, answer, _ in ended)
         reach(CrashPoint.AFTER_LIVE_RECORD)
-        for words in self._warnings:
+        for words in warnings:
             _log.warning("%s", words, extra={"for_people": True})
         self._reporter.called(ends)
         self._changed()
@@ -624,8 +644,8 @@ class LiveCalls(DriverPart):
         tx: Transaction,
         leader: Leader,
         ended: list[tuple[LiveCall, LiveAnswer, Disposition | None]],
-    ) -> list[CallEnd]:
-        """Store how calls ended, and return the same for the observers."""
+    ) -> tuple[list[CallEnd], list[str]]:
+        """Store how calls ended; return the same for the observers, and warnings of budgets."""
         now = self._ledger.now()
         final: list[Ended] = []
         call_ends: list[CallEnd] = []
@@ -674,12 +694,12 @@ class LiveCalls(DriverPart):
             call_ends.append(CallEnd(asked, call.batch_id, known, state, is_accounts, call.left))
         live_calls.finish(tx, final, now)
         self._keep_log(tx, leader)
-        self._warnings = [
+        warnings = [
             words
             for batch_id in {end.batch_id for end in final}
             for words in warn_after(tx, batch_id, now)
         ]
-        return call_ends
+        return call_ends, warnings
 
     def _halt(self, tx: Transaction, leader: Leader, answer: LiveAnswer) -> None:
         if answer.fault is not None:

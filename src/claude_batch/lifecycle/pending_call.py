@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -30,6 +30,17 @@ class Alone(msgspec.Struct, eq=False):
 
     label: str | None = None
     """The run's label."""
+
+
+class CallGroup(NamedTuple):
+    """What the calls of one run share."""
+
+    workspace_id: int
+    actor: str
+    mode: BatchProcessingMode
+    conversation: ConversationSettings | None
+    apart: Alone | str | None
+    """`CallOptions.apart`."""
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,9 +102,9 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def group(self) -> CallGroup:
-        """What the calls of one run share."""
+        """What it shares with the other calls of its run."""
         options = self.options
-        return (
+        return CallGroup(
             self.workspace.workspace_id,
             options.actor,
             options.mode,
@@ -114,14 +125,6 @@ class Call(msgspec.Struct, eq=False):
             options.acknowledges,
             options.failure_ttl is not None,
         )
-
-
-CallGroup: TypeAlias = (
-    "tuple[int, str, BatchProcessingMode, ConversationSettings | None, Alone | str | None]"
-)
-"""Workspace, actor, mode and conversation settings, which the calls of one run share.
-
-The last value is `CallOptions.apart`."""
 
 
 def identity_of(call: Call) -> bytes:

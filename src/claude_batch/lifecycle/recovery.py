@@ -23,7 +23,7 @@ from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import LedgerSettings, on_server
-from claude_batch.core.states import BatchState, RequestState
+from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
     batch_contents,
     collected_batches,
@@ -51,7 +51,7 @@ from claude_batch.lifecycle.collection import (
     COMPLETE_FETCHES,
     Collection,
     counts_of,
-    missing_state,
+    missing_may_be_billed,
     result_of,
 )
 from claude_batch.lifecycle.driver_context import DriverContext
@@ -608,18 +608,17 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
             # The driver judges this batch; its successes are certain, also those of earlier
             # sendings.
             collected_batches.give_successes(tx, batch_id)
-            collected_batches.settle_again(tx, batch_id, lost=True, contradicted=True)
+            collected_batches.settle_stored(tx, batch_id)
             collected_batches.fetch_soon(tx, batch_id, now)
             return
         stored = stored_results.stored_counts(tx, batch_id)
         # A batch that disappeared before its end has no counts.
         counts = counts_of(row)
-        succeeded = row.request_count if counts is None else counts.succeeded
-        short = min(succeeded, row.request_count) - stored.succeeded - stored.undocumented
-        gaps = row.request_count - stored.total
-        contradicted = counts is not None and short > max(gaps, 0)
+        contradicted = counts is not None and stored.hides_success(
+            counts.succeeded, row.request_count
+        )
         unknown_batches.fill(tx, batch_id, contradicted=contradicted)
-        lost = missing_state(stored, counts, row.request_count) is RequestState.LOST
+        lost = missing_may_be_billed(stored, counts, row.request_count)
         collected_batches.settle_again(tx, batch_id, lost=lost, contradicted=contradicted)
         warnings = warn_after(tx, batch_id, now)
     for words in warnings:
