@@ -52,7 +52,7 @@ from claude_batch.lifecycle.collection import (
     Collection,
     counts_of,
     missing_may_be_billed,
-    result_of,
+    result_row_of,
 )
 from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.polling import (
@@ -420,7 +420,7 @@ class _Recovery:
                         found.sendings[parts[0]] = parts[2]
                         if found.outcomes.get(parts[0]) != "succeeded":
                             found.outcomes[parts[0]] = line.outcome
-                        row = result_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
+                        row = result_row_of(line, b"", 0, 0, 0, self._prices, batch=True, at=at)
                         if line.outcome == "succeeded":
                             found.answered[parts[0]] = row.disposition in _ASKING
                         if row.cost != 0:

@@ -142,101 +142,136 @@ def _response(answer: Answer, raw: bytes) -> ActorResponse:
 
 
 def _outcome(answer: Answer, location: str | None) -> ActorResponse | ActorError:
-    def command(verb: str, flags: str) -> str:
-        words = f"claude-batch {verb} {answer.run_id} {flags}"
-        return words if location is None else command_naming(words, location)
-
     if answer.state is RequestState.SUCCEEDED and answer.raw is not None:
         return _response(answer, answer.raw)
-    who = request_name(answer.key, answer.position)
-    batch = f" in batch {answer.batch_id}" if answer.batch_id else ""
-    if answer.via == "live":
-        batch = " sent live"
-    if answer.state is RequestState.ERRORED and answer.raw is not None:
-        error = decode_line(answer.raw).error
+    return _Failure(answer, location).error()
+
+
+class _Failure:
+    """A request without a usable answer."""
+
+    def __init__(self, answer: Answer, location: str | None) -> None:
+        self._answer = answer
+        self._location = location
+        self._is_call = answer.kind == "calls"
+        if self._is_call and answer.key is None:
+            self._who = "the call"
+        else:
+            self._who = request_name(answer.key, answer.position)
+        where = f" in batch {answer.batch_id}" if answer.batch_id else ""
+        self._sent = self._who + (" sent live" if answer.via == "live" else where)
+
+    def _command(self, verb: str, flags: str) -> str:
+        words = f"claude-batch {verb} {self._answer.run_id} {flags}"
+        return words if self._location is None else command_naming(words, self._location)
+
+    def error(self) -> ActorError:
+        """Return the error that its caller gets."""
+        answer = self._answer
+        state, raw = answer.state, answer.raw
+        if state is RequestState.ERRORED and raw is not None:
+            return self._errored(raw)
+        if state is RequestState.EXPIRED:
+            return self._not_run() if raw is None else self._expired()
+        if state is RequestState.MALFORMED and raw is not None:
+            return self._malformed(raw)
+        if state in _ANSWERED and raw is not None:
+            response = _response(answer, raw)
+            return answer_error(state, response, self._sent, answer.stopped, answer.note)
+        if state is RequestState.CANCELED:
+            return self._canceled()
+        return self._lost_call(raw) if answer.via == "live" else self._lost()
+
+    def _errored(self, raw: bytes) -> ActorError:
+        answer, error = self._answer, decode_line(raw).error
         assert error is not None
         tries = f" after {answer.attempt} attempts" if answer.attempt > 1 else ""
         return BatchRequestError(
-            f"{who}{batch} errored{tries}: {error.type}: {error.message}",
+            f"{self._sent} errored{tries}: {error.type}: {error.message}",
             outcome="errored",
             error_type=error.type,
             error_message=error.message,
             request_id=error.request_id,
             batch_id=answer.batch_id,
         )
-    if answer.state is RequestState.EXPIRED and answer.raw is None:
-        what, billed = who, "nothing was billed for it"
-        if answer.turns > 1:
-            what = f"turn {answer.turns} of the conversation of {who}"
+
+    def _not_run(self) -> ActorError:
+        """Return the error of a request that its run's deadline has ended before it was sent."""
+        what, billed = self._who, "nothing was billed for it"
+        if self._answer.turns > 1:
+            what = f"turn {self._answer.turns} of the conversation of {self._who}"
             billed = "nothing was billed for that turn"
+        deadline = "its deadline" if self._is_call else "its run's deadline"
         return BatchRequestError(
-            f"{what} did not run before its run's deadline, and `fallback: none` sends nothing "
-            f"live; {billed}",
+            f"{what} did not run before {deadline}, and `fallback: none` sends nothing live; "
+            f"{billed}",
             outcome="expired",
         )
-    if answer.state is RequestState.EXPIRED:
+
+    def _expired(self) -> ActorError:
         return BatchRequestError(
-            f"{who}{batch} expired {count_of(answer.attempt, 'time')}: the API did not run it "
-            "within 24 hours; nothing was billed for it",
+            f"{self._sent} expired {count_of(self._answer.attempt, 'time')}: the API did not run "
+            "it within 24 hours; nothing was billed for it",
             outcome="expired",
-            batch_id=answer.batch_id,
+            batch_id=self._answer.batch_id,
         )
-    if answer.state is RequestState.MALFORMED and answer.raw is not None:
-        problem, succeeded = problem_of_line(answer.raw)
+
+    def _malformed(self, raw: bytes) -> ActorError:
+        problem, succeeded = problem_of_line(raw)
         what, billed = "was answered with success, but not in the API's format", "was"
         if not succeeded:
             what, billed = "ended with an outcome that the API does not document", "may have been"
         return MalformedAnswerError(
-            f"{who}{batch} {what}: {problem}. The answer {billed} billed; its bytes are in `raw` "
+            f"{self._sent} {what}: {problem}. The answer {billed} billed; its bytes are in `raw` "
             "of this error and in the ledger. Check the proxies and gateways between you and the "
             "API. To send the request again, which is billed again: "
-            f"{command('retry', '--only malformed')}",
-            raw=answer.raw,
-            batch_id=answer.batch_id,
+            f"{self._command('retry', '--only malformed')}",
+            raw=raw,
+            batch_id=self._answer.batch_id,
             problem=problem,
         )
-    if answer.state in _ANSWERED and answer.raw is not None:
-        response = _response(answer, answer.raw)
-        return answer_error(answer.state, response, f"{who}{batch}", answer.stopped, answer.note)
-    if answer.state is RequestState.CANCELED:
+
+    def _canceled(self) -> ActorError:
+        answer = self._answer
         by = answer.kind if answer.canceler == "user" else answer.canceler
         canceled_by = cast("CanceledBy", by or "run")
+        again = f"Send it again with: {self._command('retry', '--only canceled')}"
+        if self._is_call:
+            again = "To send it again, repeat the call"
         return BatchRequestError(
-            f"{who}{batch} {_canceled_words(answer, canceled_by)}. "
-            + (
-                "To send it again, repeat the call"
-                if answer.kind == "calls"
-                else f"Send it again with: {command('retry', '--only canceled')}"
-            ),
+            f"{self._sent} {_canceled_words(answer, canceled_by)}. {again}",
             outcome="canceled",
             batch_id=answer.batch_id,
             canceled_by=canceled_by,
         )
-    if answer.via == "live":
+
+    def _lost_call(self, raw: bytes | None) -> ActorError:
         how = "that can be read, or its process died"
-        if answer.raw is not None and (error := decode_line(answer.raw).error) is not None:
+        if raw is not None and (error := decode_line(raw).error) is not None:
             how = f"but with an error: {error.type}: {error.message}"
             if error.request_id is not None:
                 how += f" (request-id {error.request_id})"
         return SubmissionUnknownError(
-            f"{who}: its live call ended without an answer {how}. It may have been billed, so it "
-            "is not sent again automatically. Send it again with: "
-            f"{command('unknown', '--resubmit')}"
-        )
-    if answer.batch_id is None:
-        return SubmissionUnknownError(
-            f"{who}: it is unknown whether the API accepted its batch. It may have been billed, "
+            f"{self._who}: its live call ended without an answer {how}. It may have been billed, "
             "so it is not sent again automatically. Send it again with: "
-            f"{command('unknown', '--resubmit')}"
+            f"{self._command('unknown', '--resubmit')}"
         )
-    return MissingResultError(
-        f"{who}{batch} has no result: the batch ended without a readable line for it, or the API "
-        "no longer keeps its results. It may have been billed, so it is not sent again "
-        "automatically. To fetch the results again, free of charge: "
-        f"{command('results', '--refetch')}. To fetch them and send the request again if its "
-        f"result is still missing: {command('retry', '--only missing')}",
-        batch_id=answer.batch_id,
-    )
+
+    def _lost(self) -> ActorError:
+        if self._answer.batch_id is None:
+            return SubmissionUnknownError(
+                f"{self._who}: it is unknown whether the API accepted its batch. It may have been "
+                "billed, so it is not sent again automatically. Send it again with: "
+                f"{self._command('unknown', '--resubmit')}"
+            )
+        return MissingResultError(
+            f"{self._sent} has no result: the batch ended without a readable line for it, or the "
+            "API no longer keeps its results. It may have been billed, so it is not sent again "
+            "automatically. To fetch the results again, free of charge: "
+            f"{self._command('results', '--refetch')}. To fetch them and send the request again if "
+            f"its result is still missing: {self._command('retry', '--only missing')}",
+            batch_id=self._answer.batch_id,
+        )
 
 
 _CANCELED_BY: Mapping[CanceledBy, str] = {
