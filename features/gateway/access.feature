@@ -129,12 +129,12 @@ Feature: Who may call the gateway, and how much
     And the gateway has tokens for ann and bob
     And the API has the faults
       """
-      {"rules": [{"route": "create", "nth": 1, "action": {"type": "hang", "seconds": 3, "processed": false}}]}
+      {"rules": [{"route": "create", "nth": 1, "action": {"type": "hang", "seconds": 6, "processed": false}}]}
       """
     When the gateway is called as follows
       | call | prompt | token | after  | leaves | method | path                         | body                                                                                                                                            |
-      | A    | one    | ann   |        | 8      |        |                              |                                                                                                                                                 |
-      | B    |        | bob   | 1      |        | POST   | /v1/messages/batches         | {"requests": [{"custom_id": "x", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "two"}]}}]} |
+      | A    | one    | ann   |        | 11     |        |                              |                                                                                                                                                 |
+      | B    |        | bob   | 3      |        | POST   | /v1/messages/batches         | {"requests": [{"custom_id": "x", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "two"}]}}]} |
       | C    |        | bob   | B      |        | GET    | /v1/messages/batches/{batch} |                                                                                                                                                 |
       | D    |        | bob   | B, 4   |        | GET    | /v1/messages/batches/{batch} |                                                                                                                                                 |
       | E    |        | bob   | B, 4   |        | GET    | /v1/messages/batches         |                                                                                                                                                 |

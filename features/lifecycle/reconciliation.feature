@@ -298,7 +298,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And in the ledger the counts of results come to be [6]
 
   Scenario: A late answer of a request that was cancelled meanwhile is waited for, because it costs
-    Given an API that takes 9 seconds for a batch
+    Given an API that takes 14 seconds for a batch
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},

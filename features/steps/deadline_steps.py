@@ -31,7 +31,7 @@ from claude_batch.lifecycle.deadline_driver import (
     margin_of,
     missed_because,
 )
-from claude_batch.lifecycle.live_answers import judge
+from claude_batch.lifecycle.live_answers import outcome_of
 from claude_batch.lifecycle.packer import goes_live
 from claude_batch.wire.live_client import LiveAnswer
 
@@ -234,7 +234,7 @@ def _(context: Context) -> None:
 @rule("a live call without an answer is judged")
 def _(never_left: bool, no_credential: bool) -> dict[str, object]:
     answer = LiveAnswer(reason="x", never_left=never_left, no_credential=no_credential)
-    outcome, disposition = judge(answer)
+    outcome, disposition = outcome_of(answer)
     return {"outcome": outcome, "disposition": disposition}
 
 

@@ -96,7 +96,7 @@ class Passthrough:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._connection: Connection | None = None
-        self._created: dict[str, None] = {}
+        self._made_here: dict[str, None] = {}
         """Ids of the batches that callers have made here, the oldest first."""
 
     async def aclose(self) -> None:
@@ -138,22 +138,22 @@ class Passthrough:
             await response.aclose()
 
     def _note_created(self, response: httpx2.Response) -> None:
-        """Remember that a caller made a batch, so that it is no sending of the ledger."""
+        """Remember that a caller made a batch, so that it is not taken for one of the ledger's."""
         if not response.is_success:
             return
         try:
-            made = _created.decode(response.content).id
+            made = _created_batch.decode(response.content).id
         except (msgspec.DecodeError, RecursionError):
             return
-        self._created[made] = None
-        while len(self._created) > _MOST_CREATED:
-            del self._created[next(iter(self._created))]
+        self._made_here[made] = None
+        while len(self._made_here) > _MOST_CREATED:
+            del self._made_here[next(iter(self._made_here))]
 
     async def _check_batch(
         self, batch_id: str, headers: Mapping[str, str], receive: Receive
     ) -> None:
         """Refuse a batch that is, or may be, the ledger's: it has the calls of all names."""
-        if batch_id in self._created:
+        if batch_id in self._made_here:
             return
         own = await asyncio.to_thread(self._gateway.provider.own_batches, [batch_id])
         if batch_id in own.known:
@@ -248,7 +248,7 @@ class Passthrough:
         receive: Receive,
         response: httpx2.Response,
     ) -> httpx2.Response:
-        """Return a list without the batches of the ledger, which others have asked.
+        """Remove the ledger's batches from a list, because they hold the calls of others.
 
         The SDKs end their iteration at an empty page. So if nothing of a page is left, the pages
         that follow are read too, until one has a batch that the caller may see.
@@ -301,18 +301,18 @@ class Passthrough:
         left = [
             (name, each)
             for each, name in zip(listed, ids, strict=True)
-            if name in self._created
+            if name in self._made_here
             or (name not in hidden and (since is None or not _is_new(each, since)))
         ]
         first, last = (ids[0], ids[-1]) if ids else (None, None)
         return _Page(found, left, has_more, first, last)
 
 
-class _Created(msgspec.Struct):
+class _CreatedBatch(msgspec.Struct):
     id: str
 
 
-_created: Final = msgspec.json.Decoder(_Created)
+_created_batch: Final = msgspec.json.Decoder(_CreatedBatch)
 
 
 def _may_be_sent_since(body: bytes, since: float) -> bool:

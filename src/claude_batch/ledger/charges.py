@@ -11,7 +11,7 @@ Money only moves between them: `reserve` sets what is under way, `settle` turns 
 spent or is in doubt, and the rest is released. A live call does the same alone, in the row of its
 run and day: `reserve_call`, then `settle_call`.
 
-A cost that an answer proves never leaves these rows. Five things lower a sum or delete a row:
+A cost that an answer proves never leaves these rows. These lower a sum or delete a row:
 
 - `reserve` deletes the rows of a batch that is sent while there is no budget. A later budget counts
   the batch anew. It also deletes those of a rejected batch, which the API did not accept: a batch
@@ -21,6 +21,7 @@ A cost that an answer proves never leaves these rows. Five things lower a sum or
 - `forget_unsent` deletes the rows of batches that are not sent, if prices have changed.
 - `settle_call` releases what a live call reserved once it has ended, and adds what it has cost or
   may have cost.
+- `leave_in_doubt` moves what a batch has reserved to doubt, if its outcome will never be known.
 - `price` takes a request out of doubt once the cost of its answer is known, and adds that cost.
 
 Most ledgers have no budget, and then no row is written. A budget that comes later counts the
@@ -79,7 +80,13 @@ UNBOUNDED = 10**12
 
 _OPEN = (*UNDER_WAY, BatchState.UNRESOLVED)
 
-_RESERVE = case((requests.c.reserve < 0, UNBOUNDED), else_=func.coalesce(requests.c.reserve, 0))
+
+def _reserve_in(table: Any) -> Any:
+    """Return the most that a request can cost, from its row in a table or subquery."""
+    return case((table.c.reserve < 0, UNBOUNDED), else_=func.coalesce(table.c.reserve, 0))
+
+
+_RESERVE = _reserve_in(requests)
 _ZERO: ColumnElement[int] = literal_column("0", Integer)
 _OWN_RESULT = results.c.sending > 0
 """Excludes the copy of another request's answer that a double holds."""
@@ -110,7 +117,7 @@ def of_batch(batch_id: int) -> ColumnElement[bool]:
     return charges.c.batch_id == batch_id
 
 
-def _of_members(batch_id: int) -> ColumnElement[bool]:
+def _recomputable(batch_id: int) -> ColumnElement[bool]:
     """Return the condition for the rows of a batch that can be computed again.
 
     The requests of a run that is removed, or is being removed, are gone. Its row is all that is
@@ -213,12 +220,12 @@ def reserve(tx: Connection, batch_id: int) -> None:
     """
     if not any_budget(tx):
         # The charges that a former budget counted are out of date.
-        tx.execute(delete(charges).where(_of_members(batch_id)))
+        tx.execute(delete(charges).where(_recomputable(batch_id)))
         return
     state = tx.scalar(select(batches.c.state).where(batches.c.id == batch_id))
     if state not in (*_OPEN, BatchState.REJECTED):
         return  # collected by another process meanwhile
-    tx.execute(delete(charges).where(_of_members(batch_id)))
+    tx.execute(delete(charges).where(_recomputable(batch_id)))
     if state == BatchState.REJECTED:
         return
     has_ended = state == BatchState.ENDED
@@ -278,10 +285,10 @@ def _settle(
     tx: Connection, batch_id: int, mine: Any, *, lost: bool, contradicted: bool, unfinished: bool
 ) -> None:
     charged = select(charges.c.run_id, charges.c.reserved, charges.c.doubt)
-    before = {row.run_id: row for row in tx.execute(charged.where(_of_members(batch_id)))}
+    before = {row.run_id: row for row in tx.execute(charged.where(_recomputable(batch_id)))}
     if not before:
         return
-    reserve = case((mine.c.reserve < 0, UNBOUNDED), else_=func.coalesce(mine.c.reserve, 0))
+    most = _reserve_in(mine)
     succeeded = results.c.outcome == RequestState.SUCCEEDED
     unpriced = and_(succeeded, results.c.cost.is_(None))
     doubts: list[ColumnElement[bool]] = []
@@ -295,8 +302,8 @@ def _settle(
         select(
             mine.c.run_id,
             func.coalesce(func.sum(results.c.cost), 0).label("cost"),
-            func.coalesce(func.sum(case((unpriced, reserve), else_=0)), 0).label("unpriced"),
-            func.coalesce(func.sum(case((undecided, reserve), else_=0)), 0).label("undecided"),
+            func.coalesce(func.sum(case((unpriced, most), else_=0)), 0).label("unpriced"),
+            func.coalesce(func.sum(case((undecided, most), else_=0)), 0).label("undecided"),
             func.max(case((unknown, 1), else_=0)).label("unknown"),
         )
         .outerjoin(
@@ -304,7 +311,7 @@ def _settle(
         )
         .group_by(mine.c.run_id)
     ).all()
-    tx.execute(update(charges).where(_of_members(batch_id)).values(reserved=0, spent=0, doubt=0))
+    tx.execute(update(charges).where(_recomputable(batch_id)).values(reserved=0, spent=0, doubt=0))
     for row in rows:
         old = before.get(row.run_id)
         if old is None:
@@ -404,10 +411,10 @@ def settle_call(
 
     An answer without a price may have cost as much as its reservation; so may a ``lost`` call.
     """
-    reserve = _reserve_of(seq)
-    values: dict[str, Any] = {"reserved": charges.c.reserved - reserve}
+    most = _reserve_of(seq)
+    values: dict[str, Any] = {"reserved": charges.c.reserved - most}
     if lost or (answered and cost is None):
-        values["doubt"] = charges.c.doubt + reserve
+        values["doubt"] = charges.c.doubt + most
     if answered and cost is not None:
         values["spent"] = charges.c.spent + cost
     tx.execute(update(charges).where(_row_of_call(batch_id, seq)).values(**values))
@@ -506,7 +513,7 @@ def _count_collected(tx: Connection, batch_id: int) -> None:
     is_lost = or_(is_lost, and_(former, no_result))
     lost = select(requests.c.run_id, func.sum(_RESERVE)).where(is_lost).group_by(requests.c.run_id)
     for run_id, amount in tx.execute(lost).all():
-        mine = and_(_of_members(batch_id), charges.c.run_id == run_id)
+        mine = and_(_recomputable(batch_id), charges.c.run_id == run_id)
         tx.execute(update(charges).where(mine).values(doubt=charges.c.doubt + amount))
 
 

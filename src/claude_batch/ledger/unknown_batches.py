@@ -104,21 +104,21 @@ def give_known_answers(tx: Connection, ended: Any) -> int:
 
     These requests are then not sent and billed again.
     """
-    known = results.alias()
+    stored = results.alias()
     first = (
-        select(func.min(known.c.sending))
+        select(func.min(stored.c.sending))
         .where(
-            known.c.request_seq == requests.c.seq,
-            is_usable(known),
-            of_this_turn(known),
+            stored.c.request_seq == requests.c.seq,
+            is_usable(stored),
+            of_this_turn(stored),
         )
         .correlate(requests)
         .scalar_subquery()
     )
     answer = results.alias()
-    known = and_(ended, answer.c.request_seq == requests.c.seq, answer.c.sending == first)
-    transitions.forget_cancellation(tx, known)  # a conversation goes on from its answer
-    return transitions.conclude(tx, known, answer=answer, may_retry=False, reopens=True).total()
+    which = and_(ended, answer.c.request_seq == requests.c.seq, answer.c.sending == first)
+    transitions.forget_cancellation(tx, which)  # a conversation goes on from its answer
+    return transitions.conclude(tx, which, answer=answer, may_retry=False, reopens=True).total()
 
 
 def lacks_result() -> ColumnElement[bool]:
@@ -147,7 +147,7 @@ def lacks_result() -> ColumnElement[bool]:
 
 
 def missing_requests(tx: Connection, run_id: str) -> int:
-    """Return how many requests of a run lack the result of their batch: lost, or still fetched."""
+    """Return how many requests of a run are lost in a collected batch, or still lack its result."""
     return count_rows(tx, requests, requests.c.run_id == run_id, lacks_result())
 
 
@@ -155,7 +155,7 @@ def missing_sendings(tx: Connection, run_id: str) -> int:
     """Count like `missing_requests`, plus earlier sendings whose results would be kept as well."""
     former = former_members.join(requests, requests.c.seq == former_members.c.request_seq)
     former = former.join(batches, batches.c.id == former_members.c.batch_id)
-    left = count_rows(tx, former, requests.c.run_id == run_id, _ended(), _has_left_undecided())
+    left = count_rows(tx, former, requests.c.run_id == run_id, _ended(), _former_lacks_result())
     return missing_requests(tx, run_id) + left
 
 
@@ -169,7 +169,7 @@ def _ended() -> ColumnElement[bool]:
     )
 
 
-def _has_left_undecided() -> ColumnElement[bool]:
+def _former_lacks_result() -> ColumnElement[bool]:
     return ~exists().where(
         results.c.request_seq == former_members.c.request_seq,
         results.c.batch_id == former_members.c.batch_id,
@@ -185,7 +185,7 @@ def incomplete_batches(tx: Connection, run_id: str) -> list[Record]:
     left = (
         select(former_members.c.batch_id)
         .join(requests, requests.c.seq == former_members.c.request_seq)
-        .where(requests.c.run_id == run_id, _has_left_undecided())
+        .where(requests.c.run_id == run_id, _former_lacks_result())
     )
     return list(
         tx.execute(
@@ -214,7 +214,7 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
     answered = and_(success, of_this_turn(), or_(and_(or_(here, former), is_lost), waits, belied))
     failed = and_(here, is_lost, ~success)
     if contradicted:
-        failed = and_(failed, results.c.disposition.not_in(("retry", "account")))
+        failed = and_(failed, results.c.disposition.not_in(RETRIED))
     concerned = list(
         tx.scalars(select(requests.c.run_id).distinct().where(line, or_(answered, failed)))
     )
@@ -228,7 +228,7 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
     # The delivered output shows "lost"; the new answers require another delivery.
     tx.execute(update(runs).where(runs.c.id.in_(concerned)).values(delivered=None))
     for run_id in ended:
-        if continuing_counts(tx, run_id)[0]:
+        if continuing_counts(tx, run_id).all:
             run_deadlines.forget(tx, run_id)
 
 
@@ -386,7 +386,7 @@ def add_candidate(tx: Connection, batch_id: int, remote_id: str, now: float) -> 
     )
 
 
-def judge(
+def note_candidate(
     tx: Connection,
     batch_id: int,
     remote_id: str,
@@ -479,7 +479,7 @@ def adopt(
             not_found_since=None,
         )
     )
-    judge(tx, batch_id, remote_id, state=CandidateState.OURS)
+    note_candidate(tx, batch_id, remote_id, state=CandidateState.OURS)
 
 
 def confirm(tx: Connection, batch_id: int) -> None:
@@ -510,7 +510,7 @@ def disown(tx: Connection, batch_id: int, remote_id: str, *, note: str, now: flo
             note=note,
         )
     )
-    judge(tx, batch_id, remote_id, state=CandidateState.FOREIGN, note=note)
+    note_candidate(tx, batch_id, remote_id, state=CandidateState.FOREIGN, note=note)
 
 
 def disprove(tx: Connection, batch_id: int, *, note: str) -> int:
@@ -562,14 +562,14 @@ def resubmit(tx: Connection, batch_id: int, *, now: float, run_id: str | None = 
     stays = exists().where(runs.c.id == requests.c.run_id, ends)
     mine, sendings = _undecided(tx, batch_id, run_id)
     mine = and_(mine, ~or_(requests.c.cancelled, stays))
-    _remember(tx, mine, sendings)
+    remember_former(tx, select(requests.c.batch_id, requests.c.seq, sendings).where(mine))
     return transitions.unpack(tx, mine, sendings=sendings, due=now)
 
 
 def give_up(tx: Connection, batch_id: int, *, run_id: str | None = None) -> int:
     """End an unknown batch's requests as lost; return their number."""
     mine, sendings = _undecided(tx, batch_id, run_id)
-    _remember(tx, mine, sendings)
+    remember_former(tx, select(requests.c.batch_id, requests.c.seq, sendings).where(mine))
     return transitions.lose(tx, mine, sendings=sendings)
 
 
@@ -584,15 +584,6 @@ def _undecided(
     if run_id is not None:
         mine = and_(mine, requests.c.run_id == run_id)
     return mine, requests.c.sendings + batch(tx, batch_id).posts
-
-
-def _remember(tx: Connection, mine: ColumnElement[bool], sendings: ColumnElement[int]) -> None:
-    tx.execute(
-        upsert(former_members).from_select(
-            ["batch_id", "request_seq", "sending"],
-            select(requests.c.batch_id, requests.c.seq, sendings).where(mine),
-        )
-    )
 
 
 def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
@@ -652,7 +643,7 @@ def undecided(
     return list(tx.execute(query if run_id is None else query.where(requests.c.run_id == run_id)))
 
 
-def lost(tx: Connection, run_id: str | None = None) -> list[Record]:
+def runs_with_lost(tx: Connection, run_id: str | None = None) -> list[Record]:
     """Return the runs that have lost requests, or only this run: ``run_id``, ``members``."""
     query = (
         select(requests.c.run_id, func.count().label("members"))
@@ -680,10 +671,10 @@ def open_candidates(tx: Connection, batch_ids: Sequence[int]) -> dict[int, int]:
     return {row[0]: row[1] for row in rows}
 
 
-def explained_until(tx: Connection, workspace_id: int, server_now: float) -> float:
-    """Return the server time before which batches existed already.
+def ensure_explained_until(tx: Connection, workspace_id: int, server_now: float) -> float:
+    """Return the server time before which the workspace's batches count as there already.
 
-    Used under ``exclusive_workspace``.
+    The first call stores ``server_now``. Used with ``exclusive_workspace``.
     """
     known: float | None = tx.scalar(
         select(workspaces.c.explained_until).where(workspaces.c.id == workspace_id)

@@ -307,7 +307,7 @@ class Collection(DriverPart):
                 await self.fetch(partial(self._ledger.write, leader), row)
         except (ApiError, Unreachable) as error:
             self._note_failure(fetched, error)
-        await self._judge(leader, [fetched])
+        await self._finish_or_fetch_again(leader, [fetched])
 
     async def _collect_small(
         self,
@@ -354,7 +354,7 @@ class Collection(DriverPart):
                 some, fetched = fetched, []
                 if some:
                     await self._store_together(leader, some)
-                    await self._judge(leader, some)
+                    await self._finish_or_fetch_again(leader, some)
                     collected()
             await asyncio.gather(*tasks)
         finally:
@@ -393,7 +393,7 @@ class Collection(DriverPart):
                     self._ledger.now(),
                 )
 
-    async def _judge(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
+    async def _finish_or_fetch_again(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
         """Finish the batches that are complete, and plan a further fetch of the others."""
         ids = [each.row.id for each in fetched]
         await self._count_again(leader, fetched)

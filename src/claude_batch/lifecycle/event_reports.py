@@ -52,7 +52,7 @@ class CallEnd(NamedTuple):
     result: NewResult | None
     """`None` if there is no outcome: the call is lost, or its request waits as before."""
     state: RequestState
-    """State of its request now: final, or ``queued``."""
+    """State of its request after this outcome: final, or ``queued``. A conversation may go on."""
     is_accounts: bool
     """Whether the account is at fault."""
     left: float

@@ -42,7 +42,7 @@ ACCOUNT = (Outcome.NOT_SENT, Disposition.ACCOUNT)
 _LOST = (Outcome.MISSING, Disposition.FINAL)
 
 
-def judge(
+def outcome_of(
     answer: LiveAnswer, retry: LiveRetry = "safe", decided: Disposition | None = None
 ) -> tuple[Outcome, Disposition]:
     """Return what the end of a call means for its request, in the words of a batch's result.

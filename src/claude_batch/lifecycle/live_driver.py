@@ -44,7 +44,7 @@ from claude_batch.lifecycle.live_answers import (
     NOT_SENT,
     Answers,
     LiveCall,
-    judge,
+    outcome_of,
     words_of,
 )
 from claude_batch.lifecycle.submission import Refusals, until_stored
@@ -651,7 +651,7 @@ class LiveCalls(DriverPart):
         call_ends: list[CallEnd] = []
         for call, answer, decided in ended:
             asked, seq = call.request, call.request.seq
-            outcome, disposition = judge(
+            outcome, disposition = outcome_of(
                 answer, "always" if asked.retry == "always" else "safe", decided
             )
             step = next_step(outcome, disposition, transitions.standing_of(tx, seq))

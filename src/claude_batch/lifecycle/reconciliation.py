@@ -186,7 +186,7 @@ class Reconciliation(DriverPart):
                     if fits and row.settled is None:
                         unknown_batches.add_candidate(tx, row.id, remote.id, now)
                 elif candidate.state == CandidateState.OPEN and not fits:
-                    unknown_batches.judge(
+                    unknown_batches.note_candidate(
                         tx,
                         row.id,
                         remote.id,
@@ -256,7 +256,7 @@ class Reconciliation(DriverPart):
         except Unreachable as error:
             note = error.reason
         with self._ledger.write(leader) as tx:
-            unknown_batches.judge(
+            unknown_batches.note_candidate(
                 tx,
                 row.id,
                 candidate.remote_id,
@@ -270,7 +270,9 @@ class Reconciliation(DriverPart):
         """Clear an earlier 404 of a candidate that is in progress."""
         if candidate.not_found_since is not None:
             with self._ledger.write(leader) as tx:
-                unknown_batches.judge(tx, row.id, candidate.remote_id, state=CandidateState.OPEN)
+                unknown_batches.note_candidate(
+                    tx, row.id, candidate.remote_id, state=CandidateState.OPEN
+                )
 
     def _note_proof(
         self, leader: Leader, row: Record, candidate: Any, remote: RemoteBatch, proof: Proof
@@ -283,7 +285,7 @@ class Reconciliation(DriverPart):
                     self._adopt(tx, proof.owner, remote, "proved")
                 if not ours or proof.owner != row.id:
                     note = f"it is the ledger's batch {proof.owner}"
-                    unknown_batches.judge(
+                    unknown_batches.note_candidate(
                         tx, row.id, remote.id, state=CandidateState.FOREIGN, note=note
                     )
             reach(CrashPoint.AFTER_ADOPT)
@@ -319,7 +321,7 @@ class Reconciliation(DriverPart):
         elif (proof.missing and remote.archived_at is not None) or overdue or given_up:
             state = CandidateState.GONE
         with self._ledger.write(leader) as tx:
-            unknown_batches.judge(
+            unknown_batches.note_candidate(
                 tx,
                 row.id,
                 remote.id,

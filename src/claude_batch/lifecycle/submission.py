@@ -199,7 +199,7 @@ class Refusals(DriverPart):
         # The Date header has whole seconds, so a listed batch may be dated a little later.
         dated = [remote.created or 0.0 for remote in listing.batches.values()]
         newest = max([listing.server_time, *dated])
-        since = unknown_batches.explained_until(tx, workspace_id, newest)
+        since = unknown_batches.ensure_explained_until(tx, workspace_id, newest)
         known = unknown_batches.known_remote_ids(tx, workspace_id, listing.ids)
         waiting = unknown_batches.unknown_batches(tx, workspace_id)
         counts = {row.request_count for row in waiting}

@@ -253,7 +253,9 @@ def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownS
                     candidates=candidates,
                 )
             )
-        found += [_lost(row, "no answer came") for row in unknown_batches.lost(tx, run_id)]
+        found += [
+            _lost(row, "no answer came") for row in unknown_batches.runs_with_lost(tx, run_id)
+        ]
         found += [
             _lost(row, "its process ended during live calls")
             for row in live_calls.under_way(tx)
