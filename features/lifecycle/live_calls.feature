@@ -393,3 +393,35 @@ Feature: Live calls of the ledger are made once, and survive the process
     And the results are read in order
     Then 3 results are answers and 0 are errors
     And 2 calls were paid for live, none twice
+
+  Scenario: a live run that the API turns away says why it waits, until a call is answered
+    Given an API
+    And the API answers the first 2 live calls with {"type": "error", "status": 529, "retry_after": 3}
+    And a batch provider with {"mode": "live"}
+    When a run of 2 prompts is stored at once
+    Then the status says "the last live call was not answered: 529 overloaded_error: Overloaded"
+    When the results are read in order
+    Then there are 2 results in the order of the prompts
+    And in the ledger the notes of the batches come to be [null]
+
+  Scenario: a live run that the API turns away until max_wait ends with the reason
+    Given an API
+    And the API answers live calls with each {"type": "error", "status": 529, "retry_after": 3}
+    And a batch provider with {"mode": "live", "max_wait": 1}
+    When a run of 2 prompts is stored at once
+    And the run is waited for
+    Then the error is a BatchTimeoutError that says
+      """
+      (the last live call was not answered: 529 overloaded_error: Overloaded
+      """
+
+  Scenario: a live call that the API turns away until max_wait ends with the reason
+    Given an API
+    And the API answers live calls with each {"type": "error", "status": 529, "retry_after": 3}
+    And a batch provider with {"mode": "live", "max_wait": 1}
+    When 1 prompts are asked at once
+    Then every call fails with BatchTimeoutError
+    And the error is a BatchTimeoutError that says
+      """
+      (the last live call was not answered: 529 overloaded_error: Overloaded
+      """

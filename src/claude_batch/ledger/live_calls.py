@@ -20,6 +20,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    null,
     or_,
     select,
     update,
@@ -305,6 +306,17 @@ def _remember_billed(tx: Connection, seq: int, batch_id: int) -> None:
     remember_former(tx, one.where(_under_way(seq, batch_id)))
 
 
+def last_note(tx: Connection, run_id: str) -> str | None:
+    """Return why the last live call of a run has no answer; None if it was answered."""
+    return tx.scalar(
+        select(batches.c.note)
+        .join(batch_runs, batch_runs.c.batch_id == batches.c.id)
+        .where(batch_runs.c.run_id == run_id, batches.c.state == BatchState.LIVE)
+        .order_by(batches.c.id.desc())
+        .limit(1)
+    )
+
+
 class Ended(NamedTuple):
     """The end of a call that is not retried."""
 
@@ -317,10 +329,13 @@ class Ended(NamedTuple):
     """Whether it may be billed without an answer; budgets then keep what it may have cost."""
 
 
-def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
+def finish(
+    tx: Connection, ended: Sequence[Ended], now: float, *, noted: Collection[int] = ()
+) -> None:
     """Set the states of requests from their answers, as for the requests of a batch.
 
-    A request whose answer asks for another turn becomes *continuing*; any other becomes final.
+    A request whose answer asks for another turn becomes *continuing*; any other becomes final. The
+    notes of their batches are out of date, apart from those of ``noted``.
     """
     if not ended:
         return
@@ -366,7 +381,11 @@ def finish(tx: Connection, ended: Sequence[Ended], now: float) -> None:
     tx.execute(
         update(batches)
         .where(batches.c.id.in_({end.batch_id for end in ended}))
-        .values(ended=now, collected=now)
+        .values(
+            ended=now,
+            collected=now,
+            note=case((batches.c.id.in_(noted), batches.c.note), else_=null()),
+        )
     )
 
 

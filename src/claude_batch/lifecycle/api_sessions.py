@@ -22,9 +22,10 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.quantities import count_of, format_duration
 from claude_batch.core.settings import naming_ledger
-from claude_batch.ledger import queries, workspaces
-from claude_batch.ledger.store import Ledger
+from claude_batch.ledger import live_calls, queries, workspaces
+from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.driver import Driver
+from claude_batch.lifecycle.live_answers import unanswered_words
 from claude_batch.wire.batches_client import (
     ApiError,
     BatchesClient,
@@ -121,6 +122,17 @@ def halted_error(row: Any, run_id: str, location: str) -> AccountHaltedError:
     )
 
 
+def trouble_of(tx: Transaction, run_id: str, session: object) -> str:
+    """Return why a run waits for the API, in parentheses; empty if nothing is amiss.
+
+    ``session`` is the caller's, if it has one.
+    """
+    if isinstance(session, ApiSession) and session.trouble:
+        return session.trouble
+    note = live_calls.last_note(tx, run_id)
+    return f" ({unanswered_words(note)})" if note else ""
+
+
 def timed_out_error(
     run_id: str,
     location: str,
@@ -133,7 +145,7 @@ def timed_out_error(
     """Return the error of a call that was not answered in time.
 
     ``batch_id`` is the API's id, if its request was sent. ``held`` is what holds the request back,
-    if anything does, and ``trouble`` is that of its session.
+    if anything does, and ``trouble`` is from `trouble_of`.
     """
     kept = (
         "it was cancelled; the results so far are kept"
@@ -165,7 +177,7 @@ def run_timed_out_error(
     """Return the error of a run that did not finish in time.
 
     ``unknown`` is the number of requests that the API may or may not have accepted. ``trouble`` is
-    that of its session.
+    from `trouble_of`.
     """
     kept = (
         "it was cancelled; the results so far are kept. To send the others again, repeat the "

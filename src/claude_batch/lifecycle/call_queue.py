@@ -19,6 +19,7 @@ from claude_batch.lifecycle.api_sessions import (
     closed_words,
     halted_error,
     timed_out_error,
+    trouble_of,
 )
 from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
 from claude_batch.lifecycle.budget_room import bound_of, count_under_way, tokens_of_files
@@ -318,9 +319,8 @@ class CallQueue:
         with self._ledger.read() as tx:
             batch_id = queries.batch_of(tx, waiter.seq)
             held = None if batch_id else held_of(tx, waiter.run_id, self._ledger.now())
+            trouble = trouble_of(tx, waiter.run_id, waiter.workspace)
         words = "" if held is None else held.describe(waiter.run_id)
-        session = waiter.workspace
-        trouble = session.trouble if isinstance(session, ApiSession) else ""
         self._waiting.fail(
             [waiter],
             lambda each: timed_out_error(

@@ -136,3 +136,8 @@ class Answers:
 def words_of(answer: LiveAnswer) -> str:
     """Describe why a call has no answer."""
     return answer.reason if answer.fault is None else answer.fault.describe()
+
+
+def unanswered_words(note: str) -> str:
+    """Describe the last live call of a run for a person who waits, given `words_of` it."""
+    return f"the last live call was not answered: {note}"

@@ -648,6 +648,7 @@ class LiveCalls(DriverPart):
         """Store how calls ended; return the same for the observers, and warnings of budgets."""
         now = self._ledger.now()
         final: list[Ended] = []
+        noted: set[int] = set()
         call_ends: list[CallEnd] = []
         for call, answer, decided in ended:
             asked, seq = call.request, call.request.seq
@@ -677,6 +678,7 @@ class LiveCalls(DriverPart):
                 live_calls.put_back(
                     tx, seq, call.batch_id, step, note=words_of(answer), may_be_paid=may_be_paid
                 )
+                noted.add(call.batch_id)
             else:
                 final.append(Ended(call.batch_id, state, result, seq, may_be_paid))
             ends = state.is_final and outcome in (Outcome.SUCCEEDED, Outcome.ERRORED)
@@ -692,7 +694,7 @@ class LiveCalls(DriverPart):
                 self._not_before = time.monotonic() + SENDING(self._failures)
             known = None if outcome is Outcome.MISSING else result
             call_ends.append(CallEnd(asked, call.batch_id, known, state, is_accounts, call.left))
-        live_calls.finish(tx, final, now)
+        live_calls.finish(tx, final, now, noted=noted)
         self._keep_log(tx, leader)
         warnings = [
             words

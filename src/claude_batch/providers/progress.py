@@ -474,6 +474,7 @@ _NOTEBOOK_WIDTH = 100
 
 _TIMES = re.compile(
     r"(?:; next check in |, about )?\b\d+(?:\.\d+)?(?:ms|[smhd])\b(?: \d+[mh]\b)?(?: left)?"
+    r"| \(request-id [^)]*\)"
 )
 
 
@@ -549,7 +550,7 @@ def status_line(status: RunStatus, trouble: str = "", progress: Progress | None 
 
 
 def without_times(line: str) -> str:
-    """Return a line without durations, because the passage of time alone is not a change."""
+    """Return a line without durations and request ids, because a repetition is not a change."""
     return _TIMES.sub("", line)
 
 

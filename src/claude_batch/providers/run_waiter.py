@@ -16,6 +16,7 @@ from claude_batch.lifecycle.api_sessions import (
     halted_error,
     other_key_error,
     run_timed_out_error,
+    trouble_of,
 )
 from claude_batch.lifecycle.budget_holds import Held, held_error, held_of
 from claude_batch.lifecycle.engine import Engine
@@ -220,11 +221,14 @@ class RunWaiter:
         at_api = any(state in _SENT for state in counts) and not is_refused
         return workspace, at_api, counts.get(BatchState.UNKNOWN, 0), held
 
-    def _batch_ids(self) -> tuple[str, ...]:
-        """Return the ids of the run's batches at the API."""
+    def _left_behind(self) -> tuple[tuple[str, ...], str]:
+        """Return the ids of the run's batches at the API, and its trouble."""
+        session = self._access.session()
         with self._engine.ledger.read() as tx:
             batches = queries.batches_of_run(tx, self._run_id)
-        return tuple(each.remote_id for each in batches if each.state in _SENT and each.remote_id)
+            trouble = trouble_of(tx, self._run_id, session)
+        sent = (each.remote_id for each in batches if each.state in _SENT and each.remote_id)
+        return tuple(sent), trouble
 
     def patience(self, cancelled_at: float | None) -> float:
         """Return the seconds that are left; ``cancelled_at``: when the wait cancelled the run."""
@@ -251,7 +255,8 @@ class RunWaiter:
                 return self._engine.ledger.now()
             if self._engine.ledger.now() < cancelled_at + CANCEL_GRACE:
                 return cancelled_at
-        raise self._timed_out((yield Pause(self._engine.look(self._batch_ids))), unknown)
+        batch_ids, trouble = yield Pause(self._engine.look(self._left_behind))
+        raise self._timed_out(batch_ids, unknown, trouble)
 
     def _poll_as_asked(self, shortest: float, longest: float | None) -> None:
         ledger = self._engine.ledger
@@ -260,7 +265,9 @@ class RunWaiter:
         )
         self._engine.wake()
 
-    def _timed_out(self, batch_ids: tuple[str, ...], unknown: int) -> BatchTimeoutError:
+    def _timed_out(
+        self, batch_ids: tuple[str, ...], unknown: int, trouble: str = ""
+    ) -> BatchTimeoutError:
         cancelled = self._on_timeout == "cancel"
         return run_timed_out_error(
             self._run_id,
@@ -269,5 +276,5 @@ class RunWaiter:
             unknown,
             max_wait=self._max_wait,
             cancelled=cancelled,
-            trouble=self._access.session().trouble,
+            trouble=trouble,
         )

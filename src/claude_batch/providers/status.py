@@ -38,6 +38,7 @@ from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.ledger.submissions import INTERRUPTED
 from claude_batch.lifecycle.budget_holds import Held, held_of
 from claude_batch.lifecycle.deadline_driver import margin_of, outcome_of
+from claude_batch.lifecycle.live_answers import unanswered_words
 from claude_batch.wire.connection import DEFAULT_BASE_URL
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
 
@@ -415,11 +416,13 @@ def _waiting_for(
                 f"the API keeps results for {RESULTS_KEPT_DAYS} days: "
                 f"{count_of(left, 'day is', 'days are')} left to fetch them"
             )
-    goes_live = any(groups_live_calls(batch.state) for batch in batches)
+    live = [batch for batch in batches if groups_live_calls(batch.state)]
     sends = state is RunState.RUNNING or (state is RunState.UNKNOWN and driven)
-    if goes_live and counts.get(RequestState.QUEUED) and sends:
+    if live and counts.get(RequestState.QUEUED) and sends:
         own = " and your own" if limits.requests_per_minute or limits.tokens_per_minute else ""
         words.append(f"live calls are sent as fast as the API's limits{own} allow")
+        if live[-1].note:
+            words.append(unanswered_words(live[-1].note))
     if deadline is not None:
         words.append(_deadline_words(deadline, now))
     if state is RunState.STORING:
