@@ -164,6 +164,7 @@ Feature: A request and its actor become Messages params
       | {"prompt": "a", "messages": [{"role": "user", "content": "b"}]}              | 2 are given                                                          |
       | {"custom_id": "a", "params": {}}                                             | this is a line of the Messages API's own batch format, in which `custom_id` is the name of a request. Rename `custom_id` to `id`, and keep `params` |
       | {"custom_id": "a", "method": "POST", "url": "/v1/x", "body": {}}             | unknown key `custom_id`; the name of a request is its `id` here; a request has `id` and one of |
+      | {"requests": [{"custom_id": "a", "params": {}}]}                             | this is a batch body of the Messages API, which holds many requests; write each item of `requests` as a line of its own: {"id": …, "params": …} |
       | {"prompt": "a", "promt": "b"}                                                | unknown key `promt`                                                          |
       | {"id": "", "prompt": "a"}                                                    | a key must be a non-empty text, not ''                                    |
       | {"id": true, "prompt": "a"}                                                  | a key must be a non-empty text, not True                                  |

@@ -314,6 +314,11 @@ def _unknown_key_fault(fields: Mapping[str, Any], unknown: Sequence[str]) -> str
             "this is a line of the Messages API's own batch format, in which `custom_id` is the "
             "name of a request. Rename `custom_id` to `id`, and keep `params`"
         )
+    if isinstance(fields.get("requests"), list):
+        return (
+            "this is a batch body of the Messages API, which holds many requests; write each item "
+            'of `requests` as a line of its own: {"id": …, "params": …}'
+        )
     known = (
         "a request has `id` and one of `prompt`, `messages` and `params`, and may have "
         "`documents`, `citations`, `model`, `options`, `response_format` and `context`"
