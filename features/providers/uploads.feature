@@ -66,6 +66,21 @@ Feature: A document that many requests of a run share is uploaded once
     Then all 5 answers cite the beginning of "long.txt", 4 of them from the file
     And 2 uploads were made
 
+  Scenario: a request whose file was deleted at the API says how its document is uploaded again
+    When 3 requests about "long.txt" are asked, cited
+    And somebody deletes the files at the API
+    And 4 requests about "long.txt" are stored
+    And the results are read in order
+    Then the results by place have
+      | field                 | value                                                                                                     |
+      | 0.ok                  | true                                                                                                      |
+      | 1.error               | "…errored: not_found_error: File not found: file_…"                                                       |
+      | 2.error               | "…. If claude-batch uploaded it, a new run (`--new`, `new=True`) or a new call uploads the document again" |
+      | 3.error.error_message | "File not found: file_…"                                                                                  |
+    When a day has passed since the files were last looked for
+    And 3 calls about "long.txt" are made, at the same time
+    Then all 3 are answered
+
   Scenario: where nobody can say whether the API has it, a remembered file is trusted
     When 3 requests about "long.txt" are asked, cited
     And a day has passed since the files were last looked for

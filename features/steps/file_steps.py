@@ -163,7 +163,7 @@ def _(context: Context, count: int, name: str, how: str = "") -> None:
 @when('{count:d} requests about "{name}" are stored')
 def _(context: Context, count: int, name: str) -> None:
     configuration = context.actor.configuration
-    context.provider.store(configuration, questions(context, count, name))
+    context.run = context.provider.store(configuration, questions(context, count, name))
 
 
 def in_calls(context: Context, asked: Sequence[cb.ActorRequest]) -> None:

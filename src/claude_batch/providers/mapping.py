@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import command_naming
 from claude_batch.core.states import RequestState
 from claude_batch.ledger.queries import Answer
-from claude_batch.wire.messages import decode_line, message_of_line, problem_of_line
+from claude_batch.wire.messages import LineError, decode_line, message_of_line, problem_of_line
 
 # Answer errors ------------------------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class _Failure:
         assert error is not None
         tries = f" after {answer.attempt} attempts" if answer.attempt > 1 else ""
         return BatchRequestError(
-            f"{self._sent} errored{tries}: {error.type}: {error.message}",
+            f"{self._sent} errored{tries}: {error.type}: {error.message}" + _gone_file_words(error),
             outcome="errored",
             error_type=error.type,
             error_message=error.message,
@@ -272,6 +273,20 @@ class _Failure:
             f"its result is still missing: {self._command('retry', '--only missing')}",
             batch_id=self._answer.batch_id,
         )
+
+
+_FILE_ID = re.compile(r"\bfile_[0-9A-Za-z]{6,}\b")
+
+
+def _gone_file_words(error: LineError) -> str:
+    """Describe what to do if a request names a file that the API does not have, else nothing."""
+    is_absent = error.type == "not_found_error" or "not found" in error.message.casefold()
+    if not is_absent or _FILE_ID.search(error.message) is None:
+        return ""
+    return (
+        ". The API does not have this file, or it was deleted there. If claude-batch uploaded it, "
+        "a new run (`--new`, `new=True`) or a new call uploads the document again"
+    )
 
 
 _CANCELED_BY: Mapping[CanceledBy, str] = {
