@@ -265,6 +265,30 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: ledger recover --force
     Then the command line exits with 0
 
+  Scenario: A batch that was deleted at the API is named as the reason why the recovery waits, with the remedy
+    Given the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "error", "status": 500}}]}
+      """
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command waits 0.2 seconds
+    And a command runs: advance
+    Then in the ledger the states of the batches come to be ["ended"]
+    When somebody deletes the oldest batch at the API
+    And the API has no faults any more
+    And a command runs: ledger recover --even-if-whole
+    Then the command line exits with 3 and says
+      """
+      msgbatch_
+      cannot be recovered: the API answers 404, as it does for a batch that was deleted there
+      It counts as lost after 1d of such answers
+      at least every 12h
+      ledger recover --force
+      """
+    When a command runs: ledger recover --force
+    Then the command line exits with 0
+    And in the ledger the states of the batches come to be ["ended"]
+
   Scenario Outline: Stray lines in a forgotten batch's results do not hide its own: <stray>
     Given the API has the faults
       """

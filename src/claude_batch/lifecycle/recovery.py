@@ -21,8 +21,8 @@ import msgspec
 
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.outcome import Disposition
-from claude_batch.core.quantities import count_of
-from claude_batch.core.settings import LedgerSettings, on_server
+from claude_batch.core.quantities import count_of, format_duration
+from claude_batch.core.settings import LedgerSettings, naming_ledger, on_server
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
     batch_contents,
@@ -359,8 +359,23 @@ class _Recovery:
         await self._collection.collect(self._leader, batch_id)
         with self._ledger.read() as tx:
             row = batch_contents.batch(tx, batch_id)
-        if row.state != BatchState.COLLECTED:
-            self.found.open[row.remote_id] = f"its results are not complete: {row.note}"
+        if row.state == BatchState.COLLECTED:
+            return
+        why = f"its results are not complete: {row.note}"
+        if row.not_found_since is not None:
+            why = self._absent_words()
+        self.found.open[row.remote_id] = why
+
+    def _absent_words(self) -> str:
+        """Describe why a batch that the API does not find is waited for, and for how long."""
+        after = self._settings.not_found_after
+        force = naming_ledger("`claude-batch ledger recover --force`", self._ledger.location)
+        return (
+            "the API answers 404, as it does for a batch that was deleted there. It counts as lost "
+            f"after {format_duration(after)} of such answers, if the recovery is repeated at least "
+            f"every {format_duration(after / 2)} until then. If everything else is known, {force} "
+            "lets the ledger send now; the requests of this batch are not sent again by that"
+        )
 
     async def _judge(self, remote: RemoteBatch, force: bool) -> None:
         if remote.processing_status != "ended":
