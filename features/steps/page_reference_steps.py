@@ -31,13 +31,13 @@ from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
 from claude_batch.dashboard import SHORTEST_TOKEN
 from claude_batch.gateway import LARGEST_BODIES, LARGEST_BODY
-from claude_batch.gateway.gateway_options import LONGEST_KEY
 from claude_batch.gateway.http_protocol import (
     LARGEST_HEAD,
     LARGEST_URL,
     MOST_LINES,
     MOST_PIPELINED,
 )
+from claude_batch.integrations.http_messages import LONGEST_KEY
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.backends.postgres import OLDEST_SERVER
 from claude_batch.ledger.stored_results import MOST_STRANGE_BYTES, MOST_STRANGE_LINES

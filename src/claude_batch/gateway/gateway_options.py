@@ -11,7 +11,11 @@ from urllib.parse import unquote
 from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.quantities import parse_duration
-from claude_batch.integrations.http_messages import read_failure_ttl
+from claude_batch.integrations.http_messages import (
+    read_failure_ttl,
+    read_idempotency_key,
+    read_word,
+)
 from claude_batch.providers.keywords import CallKeywords, mode_keywords
 from claude_batch.providers.run_writer import deadline_fault
 
@@ -25,9 +29,6 @@ _SETTINGS: Final = {
     f"{_OURS}on-disconnect": "on_disconnect",
 }
 _OTHERS: Final = (f"{_OURS}label", f"{_OURS}new", f"{_OURS}failure-ttl")
-
-LONGEST_KEY: Final = 255
-"""Characters of an Idempotency-Key and of a label."""
 
 _MOST_MODES: Final = 1000
 """Combinations of settings that are remembered."""
@@ -101,7 +102,7 @@ class OptionReader:
                 raise InvalidRequestError(f"there is no header {name}; the headers are {known}")
         mode = self._mode(tuple(headers.get(name) for name in _SETTINGS))
         new = _truth(f"{_OURS}new", headers.get(f"{_OURS}new"))
-        key = _word("idempotency-key", headers.get("idempotency-key"))
+        key = read_idempotency_key(headers)
         if new and key is not None:
             raise InvalidRequestError(
                 f"an Idempotency-Key joins an earlier call, and {_OURS}new asks not to; send one "
@@ -112,7 +113,7 @@ class OptionReader:
         prefer = _preferences(headers.get("prefer", ""))
         return GatewayOptions(
             mode=mode,
-            label=_word(f"{_OURS}label", headers.get(f"{_OURS}label")),
+            label=read_word(f"{_OURS}label", headers.get(f"{_OURS}label")),
             key=key,
             new=new,
             has_budget=f"{_OURS}budget-usd" in headers,
@@ -182,9 +183,3 @@ def _truth(name: str, value: str | None) -> bool:
     if value.lower() not in words:
         raise InvalidRequestError(f"{name}: {value[:100]!r} is neither true nor false")
     return words[value.lower()]
-
-
-def _word(name: str, value: str | None) -> str | None:
-    if value is not None and not (0 < len(value) <= LONGEST_KEY and value.isprintable()):
-        raise InvalidRequestError(f"{name}: write 1 to {LONGEST_KEY} printable characters")
-    return value

@@ -118,8 +118,15 @@ def read_failure_ttl(headers: Mapping[str, str], default: float) -> float:
         raise InvalidRequestError(f"{FAILURE_TTL}: {error}") from None
 
 
-_LONGEST_KEY: Final = 255
-"""Characters of an Idempotency-Key, here and at the gateway."""
+LONGEST_KEY: Final = 255
+"""Characters of an Idempotency-Key, and of a label of the gateway."""
+
+
+def read_word(name: str, value: str | None) -> str | None:
+    """Return the value of a header that is a key or a label. Raises `InvalidRequestError`."""
+    if value is not None and not (0 < len(value) <= LONGEST_KEY and value.isprintable()):
+        raise InvalidRequestError(f"{name}: write 1 to {LONGEST_KEY} printable characters")
+    return value
 
 
 def read_idempotency_key(headers: Mapping[str, str]) -> str | None:
@@ -127,12 +134,7 @@ def read_idempotency_key(headers: Mapping[str, str]) -> str | None:
 
     The SDK sends such a header only if its caller sets it.
     """
-    key = headers.get("idempotency-key")
-    if key is not None and not (0 < len(key) <= _LONGEST_KEY and key.isprintable()):
-        raise InvalidRequestError(
-            f"idempotency-key: write 1 to {_LONGEST_KEY} printable characters"
-        )
-    return key
+    return read_word("idempotency-key", headers.get("idempotency-key"))
 
 
 # Responses ----------------------------------------------------------------------------------------
