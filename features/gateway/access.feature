@@ -231,6 +231,22 @@ Feature: Who may call the gateway, and how much
     Then the gateway's response is 408, and contains no key
     And no call waits at the gateway
 
+  Scenario: A head that stops half-way is given up
+    Given a gateway over the sandbox
+    When the gateway gets half a head, and nothing more for 0.3 seconds
+    Then the gateway's response is 408, and contains no key
+
+  Scenario Outline: A connection without a call is given up: <part>
+    Given a limit of 1 second that an idle connection of the gateway lasts
+    And a gateway over the sandbox
+    When the gateway gets <part>, and nothing more for 60 seconds
+    Then no call waits at the gateway
+
+    Examples:
+      | part         |
+      | no byte      |
+      | a line break |
+
   Scenario: A call that the API would refuse is refused before it is stored
     Given a gateway over the sandbox
     Then the gateway's responses to callers are as follows

@@ -58,6 +58,11 @@ Feature: Which call joins which request
     And no call waits at the gateway
     And the API has seen 0 batches
 
+  Scenario: Each call of a connection that is closed is left
+    Given a gateway over the sandbox with {"linger": 120, "hold": 120}
+    When a caller makes 2 calls at once over one connection, and closes it
+    Then no call waits at the gateway
+
   Scenario: A retry joins a request whose caller seems to wait still
     Given a gateway over the sandbox with {"latency": 3}
     When the gateway is called as follows

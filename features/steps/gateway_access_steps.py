@@ -106,15 +106,16 @@ def _(context: Context, bytes: int, announced: bool, held: int) -> dict[str, Any
     return {"status": response.status_code, "type": kind}
 
 
-@when("the gateway gets half a body, and nothing more for {seconds:g} seconds")
-def _(context: Context, seconds: float) -> None:
+@when("the gateway gets {part}, and nothing more for {seconds:g} seconds")
+def _(context: Context, part: str, seconds: float) -> None:
     url = urlsplit(context.gateway.url)
     head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: 100\r\n\r\n"
+    sent = {"no byte": "", "a line break": "\r\n", "half a head": head[:-2]}
     with (
         mock.patch.object(asgi, "PATIENCE", seconds),
         socket.create_connection((str(url.hostname), url.port or 80), 20) as connection,
     ):
-        connection.sendall(head.encode() + b"{" * 50)
+        connection.sendall(sent.get(part, head + "{" * 50).encode())
         context.gateway_answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 

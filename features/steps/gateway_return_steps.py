@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from behave import then, when
 from behave.runner import Context
 from gateway_steps import body_of
+from staging import until
 
 
 @when("{count:d} callers close their connections and ask again while the gateway is busy")
@@ -39,6 +40,16 @@ def _(context: Context, count: int) -> None:
         with connection, connection.makefile("rb") as answer:
             context.answers.append(answer.read().decode())
             assert "event: message_stop" in context.answers[-1], context.answers
+
+
+@when("a caller makes {count:d} calls at once over one connection, and closes it")
+def _(context: Context, count: int) -> None:
+    url = urlsplit(context.gateway.url)
+    body = body_of("question", stream=True)
+    head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: {len(body)}\r\n"
+    with socket.create_connection((str(url.hostname), url.port or 80), 20) as connection:
+        connection.sendall((f"{head}\r\n".encode() + body) * count)
+        until(lambda: context.gateway.gateway.calls)
 
 
 @then("each of {count:d} callers has the answer to its own question")

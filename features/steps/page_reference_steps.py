@@ -31,6 +31,7 @@ from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
 from claude_batch.dashboard import SHORTEST_TOKEN
 from claude_batch.gateway import LARGEST_BODIES, LARGEST_BODY
+from claude_batch.gateway.asgi import PATIENCE
 from claude_batch.gateway.http_protocol import (
     LARGEST_HEAD,
     LARGEST_URL,
@@ -310,6 +311,7 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
         "body of a call to the gateway": (LARGEST_BODY // 2**20, LARGEST_BODIES // 2**20),
         "headers of a call to the gateway": (MOST_LINES, LARGEST_HEAD // 2**10),
         "URL of a call to the gateway": (LARGEST_URL // 2**10,),
+        "time until the headers of a call to the gateway are complete": (int(PATIENCE),),
         "calls that wait on one connection of the gateway for an earlier response": (
             MOST_PIPELINED,
         ),

@@ -31,6 +31,9 @@ LIMITS = {
     "countings before a call is stored": "claude_batch.lifecycle.calls.COUNTINGS",
     "live calls that are looked at together": "claude_batch.lifecycle.live_driver.PAGE",
     "seconds between two clocks": "claude_batch.cli.run_delivery._MOMENT",
+    "second that an idle connection of the gateway lasts": (
+        "claude_batch.gateway.gateway_app._KEEP_ALIVE"
+    ),
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
 

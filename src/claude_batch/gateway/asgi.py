@@ -22,7 +22,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 PATIENCE = 60.0
-"""Seconds without a byte after which an upload is given up."""
+"""Seconds without a byte after which an upload is given up, and seconds that headers may take."""
 
 SLOWEST = 16 * 1024
 """Fewest bytes a second of a body after `PATIENCE`, because its announced size counts as held."""

@@ -1,6 +1,7 @@
 """A connection of the gateway: uvicorn's HTTP protocol, with limits for what precedes a body.
 
 The parser has no limit for a head, and nothing is known of the caller before its head is complete.
+uvicorn limits only the time between a response and the next byte.
 """
 
 from __future__ import annotations
@@ -9,10 +10,15 @@ import asyncio
 import re
 import socket
 import struct
-from typing import Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Self
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
+from claude_batch.gateway import asgi
 from claude_batch.gateway.access import Refusal
 
 RESET: Final = "claude_batch.reset"
@@ -67,7 +73,26 @@ class HttpProtocol(HttpToolsProtocol):
         # Bytes since the last part of a body, or the end of a head or a call: what the parser
         # collects for a line that is not complete.
         self._pending_bytes = 0
+        # Whether a part of a head was read.
+        self._has_begun = False
+        # Ends the wait for a head, or for its first byte.
+        self._head_timer: asyncio.TimerHandle | None = None
+        # The call that is answered now; those after it wait in `pipeline`.
+        self._answering: RequestResponseCycle | None = None
         super().connection_made(transport)
+        self._wait_for_head(self.timeout_keep_alive)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio's callback for the end of the connection; every call on it is left.
+
+        uvicorn leaves only the last one. Another one would wait for its answer for hours.
+        """
+        self._stop_head_timer()
+        super().connection_lost(exc)
+        for cycle in (self._answering, *(cycle for cycle, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         """asyncio's callback for received bytes.
@@ -84,12 +109,26 @@ class HttpProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._pending_bytes > LARGEST_HEAD and not self._is_refused:
             self._refuse(_large_head())
+        if not (self._is_answering or self._head_timer or self._is_refused):
+            # A line break before a call, which ends uvicorn's own timeout.
+            self._wait_for_head(self.timeout_keep_alive)
+
+    def on_response_complete(self) -> None:
+        """uvicorn's callback for the end of a response; a part of the next head may be there."""
+        super().on_response_complete()
+        if self._has_begun:
+            self._wait_for_head(asgi.PATIENCE)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     # Parser's callbacks ---------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """The parser's callback for the first byte of a call."""
-        self._is_head, self._head_bytes = True, 0
+        self._is_head, self._head_bytes, self._has_begun = True, 0, True
+        self._wait_for_head(asgi.PATIENCE)
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -119,7 +158,8 @@ class HttpProtocol(HttpToolsProtocol):
         """
         super().on_headers_complete()
         # Not earlier: an URL that cannot be parsed is a fault of the head.
-        self._is_head, self._pending_bytes = False, 0
+        self._is_head, self._pending_bytes, self._has_begun = False, 0, False
+        self._stop_head_timer()
         if len(self.pipeline) > MOST_PIPELINED:
             words = f"more than {MOST_PIPELINED} calls wait on this connection"
             self._fail(Refusal(400, "invalid_request_error", words))
@@ -136,6 +176,34 @@ class HttpProtocol(HttpToolsProtocol):
         """The parser's callback for the last byte of a call."""
         self._is_head, self._pending_bytes = True, 0
         super().on_message_complete()
+
+    # Time -----------------------------------------------------------------------------------------
+
+    @property
+    def _is_answering(self) -> bool:
+        # uvicorn has no cycle before the first call.
+        return bool(self.cycle) and not self.cycle.response_complete
+
+    def _wait_for_head(self, seconds: float) -> None:
+        """Give the connection up unless a head, or its first byte, has come after so long."""
+        self._stop_head_timer()
+        self._head_timer = self.loop.call_later(seconds, self._give_up)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._head_timer = None
+        if self._is_answering:
+            # Nothing is read while calls wait, so that the rest of a head may have come.
+            return
+        if self._has_begun:
+            words = f"the URL and headers were not complete after {asgi.PATIENCE:g} s"
+            self._refuse(Refusal(408, "timeout_error", words))
+        else:
+            self.transport.close()
 
     # Refusals -------------------------------------------------------------------------------------
 
@@ -158,6 +226,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, refusal: Refusal) -> None:
         """Answer if the caller would take that for the response to this call, and close."""
         self._is_refused = True
+        self._stop_head_timer()
         cycle = self.cycle
         if self._is_head:
             is_awaited = not cycle or cycle.response_complete
