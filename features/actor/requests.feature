@@ -160,6 +160,7 @@ Feature: A request and its actor become Messages params
       | {"params": [1]}                                                              | `params` must be a mapping, not list                                              |
       | {"params": {}}                                                               | `messages` is missing or empty                                               |
       | {"params": {"messages": [{"role": "user", "content": "a"}], "stream": true}} | `stream: true` is not allowed in a batch                                         |
+      | {"params": {"messages": [{"role": "user", "content": "a"}], "speed": "fast"}} | `speed` is not allowed in a batch, nor in a live call of the ledger; remove it, or ask an actor with `batch_processing: false` in Python |
       | {}                                                                           | give exactly one of `prompt`, `messages` and `params`; none is given |
       | {"prompt": "a", "messages": [{"role": "user", "content": "b"}]}              | 2 are given                                                          |
       | {"custom_id": "a", "params": {}}                                             | this is a line of the Messages API's own batch format, in which `custom_id` is the name of a request. Rename `custom_id` to `id`, and keep `params` |

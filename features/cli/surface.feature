@@ -212,6 +212,8 @@ Feature: The command line's own surface: help, version, validation, display
       | more                                                    | code | says                                     |
       | options: {max_tokens: 0}                                | 2    | actor.yaml: actor tests/asker: `max_tokens: 0` asks for no answer; give at least 1 |
       | options: {stream: true}                                 | 2    | actor.yaml: actor tests/asker: `stream: true` is not allowed in a batch; remove it |
+      | options: {speed: fast}                                  | 2    | nor in a live call of the ledger; remove it, or ask an actor with `batch_processing: false` |
+      | config: {options: {speed: fast}, batch_processing: false} | 0  |                                          |
       | config: {options: {max_tokens: 0}, batch_processing: false} | 0 |                                         |
 
   Scenario: A bad option of the sandbox is bad usage

@@ -70,7 +70,11 @@ def check_batch_rules(params: dict[str, Any]) -> None:
         raise InvalidRequestError("`max_tokens: 0` asks for no answer; give at least 1")
     for name in REFUSED_IN_BATCH:
         if name in params:
-            raise InvalidRequestError(f"`{name}` is not allowed in a batch; remove it")
+            # Nor in live calls of the ledger: a request is checked once, for whatever way it goes.
+            raise InvalidRequestError(
+                f"`{name}` is not allowed in a batch, nor in a live call of the ledger; remove it, "
+                "or ask an actor with `batch_processing: false` in Python"
+            )
 
 
 def check_params(
