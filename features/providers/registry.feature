@@ -180,7 +180,8 @@ Feature: The registry finds who answers for an actor
     Given packages with the providers
       | package | name   | object      | module                                                                   |
       | broken  | broken | broken:make | import nothing_of_that_name                                              |
-      | dear    | dear   | dear:Dear   | import claude_batch as cb; Dear = type("Dear", (), {"capabilities": cb.ProviderCapabilities()}) |
+      | dear    | dear   | dear:Dear   | import claude_batch as cb; Dear = type("Dear", (), {"capabilities": cb.ProviderCapabilities(), "__getattr__": None}) |
+      | partial | half   | partial:Half | class Half: respond = close = None                                       |
     And a command's folder
     And a command's file "actor.yaml"
       """
@@ -207,6 +208,7 @@ Feature: The registry finds who answers for an actor
     Examples:
       | provider | batched | code | words                                                                          |
       | broken   | false   | 2    | actor tests/alien: the provider 'broken' cannot be imported (broken:make of broken): ModuleNotFoundError |
+      | half     | false   | 2    | actor tests/alien: the provider 'half' is Half, which has no respond_all, aclose; claude_batch.Provider says what a provider must have |
       | dear     | true    | 2    | actor tests/alien: has `batch_processing`, and its provider 'dear' has no batches; remove `batch_processing`, |
 
   Scenario: A command names Python for an actor of a package's provider

@@ -160,10 +160,15 @@ class ProviderRegistry:
     def check(self, configuration: ActorConfiguration) -> None:
         """Raise what `for_actor` would raise, as far as that is known without a provider.
 
-        A plug-in is imported, but makes no provider, which may need a key.
+        A plug-in is imported, but makes no provider, which may need a key. A class shows its
+        methods; what a function would make is not known.
         """
         with self._lock:
-            factory = self._factories[self._known(_name_for(configuration))]
+            name = self._known(_name_for(configuration))
+            factory = self._factories[name]
+        if isinstance(factory, type) and not hasattr(factory, "__getattr__"):
+            # An object may get its capabilities as it is made.
+            _require(name, factory, factory, [each for each in _NEEDED if each != _CAPABILITIES])
         capabilities = getattr(factory, "capabilities", None)
         if isinstance(capabilities, ProviderCapabilities):
             _check_batches(configuration, capabilities)
@@ -232,18 +237,24 @@ def _plug_in(name: str, points: Sequence[EntryPoint]) -> ProviderFactory:
     return cast("ProviderFactory", factory)
 
 
-_NEEDED = ("capabilities", "respond", "respond_all", "aclose", "close")
+_CAPABILITIES = "capabilities"
+_NEEDED = (_CAPABILITIES, "respond", "respond_all", "aclose", "close")
 """The names that every actor uses of its provider. The others need a capability, or a framework."""
 
 
 def _checked(name: str, provider: Provider) -> Provider:
     """Return a new provider. Raises `ActorConfigurationError` if it lacks what actors use."""
-    if missing := [each for each in _NEEDED if not hasattr(provider, each)]:
-        raise ActorConfigurationError(
-            f"the provider {name!r} is {type(provider).__name__}, which has no "
-            f"{', '.join(missing)}; claude_batch.Provider says what a provider must have"
-        )
+    _require(name, provider, type(provider), _NEEDED)
     return provider
+
+
+def _require(name: str, provider: object, kind: type, needed: Iterable[str]) -> None:
+    """Raise `ActorConfigurationError` if a provider, or the class of one, lacks a name."""
+    if missing := [each for each in needed if not hasattr(provider, each)]:
+        raise ActorConfigurationError(
+            f"the provider {name!r} is {kind.__name__}, which has no {', '.join(missing)}; "
+            "claude_batch.Provider says what a provider must have"
+        )
 
 
 def _normal(name: str) -> str:
