@@ -13,6 +13,26 @@ Feature: Each end of a run has a message of its own
     Then the error is a BatchTimeoutError
     And the API was called at least 1 times by GET /v1/messages/batches
 
+  Scenario: A run that was cancelled before its account was halted is not said to stay queued
+    Given an API that takes 3600 seconds for a batch
+    And a batch provider
+    When a run of 2 prompts is submitted
+    Given the API has the faults
+      """
+      {"rules": [{"route": "any", "action": {"type": "error", "status": 401}}]}
+      """
+    When 1 prompts are asked at once
+    Then every call fails with AccountHaltedError
+    When the run is cancelled
+    And the provider is closed
+    And another provider opens the run
+    And the run is waited for
+    Then the error is a AccountHaltedError that says
+      """
+      sending is halted (credentials): authentication_error:
+      was cancelled, so nothing more of it is sent; the results of what the API has of it are fetched later. Fix the cause, then run `claude-batch resume run-
+      """
+
   Scenario: The error of a request that was cancelled before it was sent says that nothing was billed
     Given an API
     And a batch provider with {"drive": false}

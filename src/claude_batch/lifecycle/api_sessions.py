@@ -101,19 +101,32 @@ def closed_error(run_id: str, location: str) -> EngineStoppedError:
     return EngineStoppedError(naming_ledger(words, location))
 
 
-def halted_error(row: Any, run_id: str, location: str) -> AccountHaltedError:
-    """Return the error of a run that waits in a halted workspace, from the workspace's row."""
+def halted_error(
+    row: Any, run_id: str, location: str, *, cancelled: bool = False
+) -> AccountHaltedError:
+    """Return the error of a run that waits in a halted workspace, from the workspace's row.
+
+    ``cancelled``: the run was cancelled, and what the API has of it is not collected yet.
+    """
     words = f"{row.halt_type}: {row.halt_message}" if row.halt_type else row.halt_message
     remedy = workspaces.remedy_of(row.halt_reason)
-    then = (
-        f"First run `{remedy}`, then repeat the call"
-        if row.halt_reason == "ledger_behind"
-        else f"Fix the cause, then run `{remedy} {run_id}` or repeat the call"
-    )
-    message = (
-        f"sending is halted ({row.halt_reason}): {words}. Nothing was marked failed: every "
-        f"request of {run_id} stays queued. {then}"
-    )
+    is_behind = row.halt_reason == "ledger_behind"
+    if cancelled:
+        # The same call again would send its canceled requests.
+        kept = (
+            f"{run_id} was cancelled, so nothing more of it is sent; the results of what the API "
+            "has of it are fetched later"
+        )
+        first = f"First run `{remedy}`" if is_behind else "Fix the cause"
+        then = f"{first}, then run `claude-batch resume {run_id}`"
+    else:
+        kept = f"Nothing was marked failed: every request of {run_id} stays queued"
+        then = (
+            f"First run `{remedy}`, then repeat the call"
+            if is_behind
+            else f"Fix the cause, then run `{remedy} {run_id}` or repeat the call"
+        )
+    message = f"sending is halted ({row.halt_reason}): {words}. {kept}. {then}"
     return AccountHaltedError(
         naming_ledger(message, location),
         reason=row.halt_reason,

@@ -188,8 +188,10 @@ class RunWaiter:
         own = session.workspace_id
         return own if self._access.drives and not session.driver.contact.made else None
 
-    def _at_api(self) -> tuple[Any, bool, int, Held | None]:
+    def _at_api(self) -> tuple[Any, bool, int, Held | None, bool]:
         """Return the workspace, whether the API has a batch, the unknown requests, and a hold.
+
+        The last item is whether the run was cancelled.
 
         Raises if the run waits for a different key and no process with that key drives it.
         """
@@ -219,7 +221,8 @@ class RunWaiter:
             is_refused = is_refused and undriven
         # With a refused key, nobody asks the API for the run's batches.
         at_api = any(state in _SENT for state in counts) and not is_refused
-        return workspace, at_api, counts.get(BatchState.UNKNOWN, 0), held
+        unknown, cancelled = counts.get(BatchState.UNKNOWN, 0), row.cancelled is not None
+        return workspace, at_api, unknown, held, cancelled
 
     def _left_behind(self) -> tuple[tuple[str, ...], str]:
         """Return the ids of the run's batches at the API, and its trouble."""
@@ -242,9 +245,10 @@ class RunWaiter:
         if (intervals := self._intervals) is not None:
             yield Pause(self._engine.read(partial(self._poll_as_asked, *intervals)))
             self._intervals = None
-        workspace, at_api, unknown, held = yield Pause(self._engine.look(self._at_api))
+        look = self._engine.look(self._at_api)
+        workspace, at_api, unknown, held, cancelled = yield Pause(look)
         if workspaces.halt_stands(workspace, self._engine.ledger.now()) and not at_api:
-            raise halted_error(workspace, self._run_id, self._location)
+            raise halted_error(workspace, self._run_id, self._location, cancelled=cancelled)
         if held is not None and held.for_good:
             raise held_error(self._run_id, held, self._location)
         if self._engine.ledger.now() < self._deadline:
