@@ -55,6 +55,7 @@ Feature: Limits that the user sets are kept, whatever the API allows
     When a run of 6 prompts is submitted
     Then the status says "batches_per_hour allows no more batches in this hour"
     And the status says "--batches-per-hour 0` lifts the limit"
+    And in the ledger the reasons of the pauses come to be ["batches_per_hour"]
     When the provider is closed
     And another provider opens the run
     And the provider resumes

@@ -62,6 +62,7 @@ FACTS: dict[str, Select[Any]] = {
     "beginnings of gaps": select(batches.c.missing_since).order_by(batches.c.id),
     "contexts": select(contexts.c.request_seq),
     "halts of the workspaces": select(workspaces.c.halted),
+    "reasons of the pauses": select(workspaces.c.wait_reason),
     "processes that wait for calls": select(calls.c.process),
     "calls that wait": select(calls.c.request_seq),
     "counts of runs": select(func.count()).select_from(runs),

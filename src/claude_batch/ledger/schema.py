@@ -77,7 +77,8 @@ workspaces: Table = Table(
     Column("explained_until", Float),
     # Time since which the ledger is known to be behind its high-water mark; it sends nothing.
     Column("behind", Float),
-    # Nothing is uploaded before this time (a 429 or 529 response asked to wait).
+    # Nothing is uploaded before this time, and why: ``batches_per_hour``, or the words of a 429 or
+    # 529 response that asked to wait.
     Column("wait_until", Float),
     Column("wait_reason", Text),
     # The live calls of the last minute that a limit has counted, as JSON.

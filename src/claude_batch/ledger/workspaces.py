@@ -317,7 +317,10 @@ _WAIT = (
 
 
 def wait_until(tx: Connection, workspace_id: int, until: float | None, reason: str | None) -> None:
-    """Block uploads for a workspace until a time; None lifts the block."""
+    """Block uploads for a workspace until a time; None lifts the block.
+
+    ``reason`` is `PER_HOUR`, or why the API asked for it, in words.
+    """
     tx.execute(_WAIT, {"workspace": workspace_id, "until": until, "reason": reason})
 
 
@@ -326,7 +329,7 @@ def wait_until(tx: Connection, workspace_id: int, until: float | None, reason: s
 HOUR = 3600.0
 
 PER_HOUR = "batches_per_hour"
-"""The beginning of the reason of each pause that this limit causes."""
+"""The limit's name, and the reason of each pause that it causes."""
 
 
 class Limits(NamedTuple):
@@ -346,7 +349,7 @@ def declare_limits(tx: Connection, limits: Mapping[str, int | None]) -> None:
         # A pause for the former limit ends; the next pass begins another one if it must.
         tx.execute(
             update(workspaces)
-            .where(workspaces.c.wait_reason.startswith(PER_HOUR))
+            .where(workspaces.c.wait_reason == PER_HOUR)
             .values(wait_until=None, wait_reason=None)
         )
 

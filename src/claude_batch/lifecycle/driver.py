@@ -596,7 +596,7 @@ class Driver:
             return min(pause, rest)
         # A longer wait was planned before the clock jumped. A pause for `batches_per_hour` is only
         # noted for the status, and has just been computed again.
-        is_asked = not (state.wait_reason or "").startswith(workspaces.PER_HOUR)
+        is_asked = state.wait_reason != workspaces.PER_HOUR
         if is_asked and state.wait_until and 0 < state.wait_until - now <= LONGEST_WAIT:
             return min(state.wait_until - now, rest)
         if pause:
@@ -673,8 +673,7 @@ class Driver:
         if state.wait_until is not None and state.wait_until > until - 1.0:
             return
         with self._ledger.write(leader) as tx:
-            words = f"{workspaces.PER_HOUR} allows no more batches in this hour"
-            workspaces.wait_until(tx, leader.workspace_id, until, words)
+            workspaces.wait_until(tx, leader.workspace_id, until, workspaces.PER_HOUR)
         self._changed()
 
     def _next_batch(self, leader: Leader, *, probe: bool) -> int | None:

@@ -391,11 +391,14 @@ def _waiting_for(
         words.append(f"{count_of(sent, 'batch', 'batches')} being sent")
     left = (workspace.wait_until or 0) - now
     if left > 0:
-        pause = f"sending pauses for {roughly(max(1, left))} more: {workspace.wait_reason}"
-        if workspace.wait_reason.startswith(workspaces.PER_HOUR):
+        why = workspace.wait_reason
+        if why == workspaces.PER_HOUR:
             # `resume` alone would pause too, because the limit is stored in the ledger.
-            pause += f" (`claude-batch resume {run.id} --batches-per-hour 0` lifts the limit)"
-        words.append(pause)
+            why += (
+                " allows no more batches in this hour "
+                f"(`claude-batch resume {run.id} --batches-per-hour 0` lifts the limit)"
+            )
+        words.append(f"sending pauses for {roughly(max(1, left))} more: {why}")
     at_api = [batch for batch in batches if batch.state in AT_API]
     if whole := [batch for batch in at_api if not batch.missing]:
         words.append(_at_api_words(whole, now, driven))
