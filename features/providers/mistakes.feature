@@ -47,6 +47,8 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | run.export_sync("out.xlsx")                                         | ActorConfigurationError: out.xlsx: .xlsx is not a format of the answers; they are written as JSON lines (.jsonl) or CSV (.csv) |
       | run.cost(by="week")                                                 | ActorConfigurationError: by: 'week' is unknown; costs are grouped by: actor, model, day |
       | actor.submit_sync(["b"], label=7)                                   | InvalidRequestError: the label must be a text, not int                |
+      | provider.store(actor.configuration, ["b"], output="a\udcff.jsonl") | InvalidRequestError: output: the path 'a\udcff.jsonl' cannot be stored, because it or the current directory is not UTF-8 |
+      | provider.store(actor.configuration, ["b"], output=b"a.jsonl")       | InvalidRequestError: output must be a path as a text, not b'a.jsonl' |
       | actor.submit_sync(["b"], label="a\udc00")                          | InvalidRequestError: the label 'a\udc00' has a lone surrogate        |
       | actor.submit_sync(["b"], output_format="1 / 0")                     | InvalidRequestError: output_format must be a type or a JSON schema, not the name of a type: '1 / 0' |
       | actor.submit_sync([{"prompt": "b", "response_format": "1 / 0"}])    | InvalidRequestError: request at position 0: `response_format` must be a JSON schema, not str |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -85,7 +86,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_displaced: Callable[[Displaced], None] | None = None
 
     def __post_init__(self) -> None:
-        """Raise `InvalidRequestError` for a label that cannot be stored."""
+        """Raise `InvalidRequestError` for a label or a path that cannot be stored."""
         label = cast("object", self.label)
         if label is not None and not isinstance(label, str):
             raise InvalidRequestError(f"the label must be a text, not {type(label).__name__}")
@@ -93,6 +94,24 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequestError(
                 f"the label {label!r} has a lone surrogate, which cannot be stored; give another"
             )
+        _check_path("output", self.output)
+        _check_path("results_dir", self.forms.results_dir)
+
+
+def _check_path(name: str, path: object) -> None:
+    """Raise `InvalidRequestError` for a path of a run's answers that the ledger cannot store.
+
+    It stores absolute paths, so the name of the current directory counts too.
+    """
+    if path is None:
+        return
+    if not isinstance(path, str) or not path:
+        raise InvalidRequestError(f"{name} must be a path as a text, not {path!r:.100}")
+    if "\0" in path or not is_unicode(os.path.abspath(path)):
+        raise InvalidRequestError(
+            f"{name}: the path {path!r} cannot be stored, because it or the current directory is "
+            "not UTF-8, or because it has a NUL character; give another"
+        )
 
 
 class RunStorage:
