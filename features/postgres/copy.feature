@@ -143,7 +143,8 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
     When a command runs: ledger backup copy.db
     And the ledger's URL is that of the server
     And a command runs: ledger copy ledger.db
-    And a command runs: run actor.yaml more.jsonl -o out.jsonl --ledger copy.db
+    Then the high-water mark has the API's time
+    When a command runs: run actor.yaml more.jsonl -o out.jsonl --ledger copy.db
     Then the command line exits with 4 and says
       """
       it was restored, or copied without its -wal file

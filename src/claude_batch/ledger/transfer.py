@@ -85,8 +85,13 @@ def move_ledger(file: str, url: str) -> Moved:
         with ledger.read() as tx:
             posts = posts_of(tx)
             by_state, batches_by_state = queries.counts_by_state(tx)
-        # A backup of the file that is put in its place is behind this mark from now on.
-        HighWater(ledger).raise_to(posts)
+        # A backup of the file that is put in its place is behind this mark from now on, and its
+        # recovery counts from the last sending. The former mark has that time by the API's clock,
+        # unless another machine has sent since.
+        high_water = HighWater(ledger)
+        former = high_water.read()
+        at = None if former is None or former.posts != posts else former.at
+        high_water.raise_to(posts, at=at)
         return Moved(
             location=ledger.location,
             requests=sum(by_state.values()),
