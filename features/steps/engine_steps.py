@@ -155,7 +155,7 @@ def _(context: Context, count: int) -> None:
         f"for number in range({count}):\n"
         "    child = os.fork()\n"
         "    if child == 0:\n"
-        "        Ledger(f'of-child-{number}.db').close()\n"
+        "        Ledger(f'{sys.argv[1]}/of-child-{number}.db').close()\n"
         "        os._exit(0)\n"
         "    end = time.monotonic() + 20\n"
         "    while os.waitpid(child, os.WNOHANG)[0] == 0:\n"
@@ -167,7 +167,7 @@ def _(context: Context, count: int) -> None:
         "print('none hangs', flush=True)\n"
         "os._exit(0)\n"
     )
-    context.done = programs.run(script)
+    context.done = programs.run(script, str(context.tmp))
 
 
 @then("none of its children hangs")
