@@ -22,6 +22,7 @@ from claude_batch.core.settings import LedgerSettings
 from claude_batch.ledger import cancellations, deliveries, workspaces
 from claude_batch.ledger.enqueue import NewRun
 from claude_batch.ledger.retries import StillCancelling, send_missing
+from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.calls import CallStore
 from claude_batch.lifecycle.leader_lock import settle_interrupted
 from claude_batch.lifecycle.pending_call import Call, CallOptions
@@ -393,7 +394,10 @@ class LifecycleMachine(RuleBasedStateMachine):
         runs = self.verdict.removable()
         run_id = runs[pick % len(runs)]
         self.verdict.removed.update(self.verdict.requests_of(run_id))
-        with self.process.ledger.write() as tx:
+        ledger = self.process.ledger
+        # As `prune` does, because what may have been billed cannot be bounded without the requests.
+        count_under_way(ledger, None, prices_of(), [("run", run_id)], ledger.now())
+        with ledger.write() as tx:
             kept = deliveries.begin_pruning(tx, run_id, "a process")
             assert kept is None, kept
             while deliveries.remove_some(tx, run_id).more:

@@ -135,6 +135,26 @@ Feature: Live calls keep to budgets, each at the live price
     And a command runs: budget --daily 1
     Then what 2 calls can cost live is kept, and nothing is reserved
 
+  Scenario: A budget that comes later counts a lost live call of a run that was removed
+    Given an API that bills what its prompts say
+    And the API answers live calls with the first {"type": "drop_after"}
+    And a command's file "one.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 900}
+    And a command's file "two.jsonl" of 1 requests that use {"input_tokens": 11, "output_tokens": 900}
+    When a command runs: run --mode live --model claude-haiku-4-5 --max-tokens 1000 one.jsonl -o one.out
+    Then the command line exits with 1
+    When a command runs: unknown RUN --resubmit
+    And a command runs: resume RUN
+    Then the command line exits with 0
+    When a command runs: ledger prune --older-than 0s
+    And a command runs: budget --actor local/command-line 0.012
+    Then the command line exits with 0
+    When a command runs: run --mode live --model claude-haiku-4-5 --max-tokens 1000 two.jsonl
+    Then the command line exits with 3 and says
+      """
+      is held
+      """
+    And the API's bill is within $0.012, and has 2 answers
+
   Scenario Outline: A budget that comes with a live call counts what was spent, although the calls of others wait first: <countings>
     Given an API that bills what its prompts say, with {"live_latency": 0.2}
     And a limit of <countings> countings before a call is stored
