@@ -273,3 +273,36 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
       | the next turn is refused         | create | 529    | book    | 1    | no  | tool_interrupted |
       | nothing is sent                  | list   | 500    | book    | 1    | no  | tool_interrupted |
       | the tool is marked as repeatable | create | 529    | look_up | 2    | yes | is booked        |
+
+  Scenario: A tool that shares its function with a repeatable one does not run again
+    Given a command's file "journeys.yaml"
+      """
+      name: tests/traveller
+      provider: anthropic
+      model: claude-haiku-4-5
+      tools: ["toolbox:book", "toolbox:look_up"]
+      batch_processing: {turn_linger: 0s}
+      """
+    And a command's file "asks.jsonl"
+      """
+      {"id": "one", "prompt": "Travel [[sandbox:tools]]"}
+      """
+    When a command runs: submit journeys.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command waits 0.2 seconds
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    And a command runs: advance
+    Then the file "journeys.txt" has 1 lines
+    When the API has no faults any more
+    And a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    And a command runs: advance
+    Then the file "journeys.txt" has 1 lines
+    When a command runs: results RUN -o out.jsonl
+    Then the command line has written to "out.jsonl"
+      | id  | ok | says             |
+      | one | no | tool_interrupted |

@@ -298,11 +298,16 @@ def as_tool(function: object) -> Tool[..., Any]:
     return Tool(cast("Callable[..., Any]", function))
 
 
-_offered: dict[str, Tool[..., Any]] = {}
+_offered: dict[str, dict[str, Tool[..., Any]]] = {}
 """The functions that this program or a loaded actor file offers to a model.
 
-By ``module:function``. Names in a ledger may resolve only to these functions.
+By ``module:function`` and the tool's name, because two tools may share a function and differ in
+what they allow. Names in a ledger may resolve only to these functions.
 """
+
+
+def _offer(place: str, tool: Tool[..., Any]) -> None:
+    _offered.setdefault(place, {})[tool.name] = tool
 
 
 class Toolset:
@@ -318,7 +323,7 @@ class Toolset:
                 )
             self.tools[each.name] = each
             if (place := _place_of(each)) is not None:
-                _offered[place] = each
+                _offer(place, each)
         self.definitions: list[dict[str, Any]] = [each.definition for each in tools]
         """Tool definitions for the API."""
         self.remembered: str = msgspec.json.encode(
@@ -393,13 +398,14 @@ def offer_tools(place: str) -> list[str]:
             and (isinstance(each, Tool) or inspect.isfunction(each))
         ]
     chosen = [as_tool(each) for each in candidates]
-    offered = {at: each for each in chosen if (at := _place_of(each)) is not None}
+    offered = [(at, each) for each in chosen if (at := _place_of(each)) is not None]
     if not offered:
         raise ActorConfigurationError(
             f"tools {place}: it has no public function of its own; name MODULE or MODULE:FUNCTION"
         )
-    _offered.update(offered)
-    return [each.name for each in offered.values()]
+    for at, each in offered:
+        _offer(at, each)
+    return [each.name for _, each in offered]
 
 
 def _import(place: str, folders: Iterable[str]) -> Any:
@@ -482,7 +488,7 @@ class ToolFinder:
 
         If it has changed, a function that was not found before may be available.
         """
-        return len(_offered)
+        return sum(len(tools) for tools in _offered.values())
 
     def find(self, remembered: str) -> dict[str, Tool[..., Any]]:
         """Return the functions that a run names, by the tool names that its model uses.
@@ -506,7 +512,9 @@ class ToolFinder:
                 f"the function of the tool {entry.name} exists only in the process that made the "
                 "run"
             )
-        if (found := _offered.get(place)) is not None:
+        if (tools := _offered.get(place)) is not None:
+            # A function that has got another name since is still the same function.
+            found = tools.get(entry.name) or next(reversed(tools.values()))
             # Another project's function of the same name is a different function.
             if _folder_of(found) != entry.folder and _digest(found) != entry.definition:
                 raise ActorConfigurationError(
