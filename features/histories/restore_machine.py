@@ -116,6 +116,9 @@ class RestoreVerdict(LiveVerdict):
         )
         self.interrupted.update(row["id"] for row in rows)
 
+    def has_recovered(self) -> None:
+        """A recovery has ended, or broken off."""
+
     def _canceled(self) -> set[str]:
         return {row["id"] for row in self.rows("SELECT id FROM requests WHERE state = 'canceled'")}
 
@@ -393,6 +396,7 @@ class RestoreMachine(LiveMachine):
         finally:
             process.die()
             self.api.read_faults.clear()
+            self.verdict.has_recovered()
         self.process = self._start()
         if found is not None and (found.done or found.was_whole):
             self.verdict.recovered_one(self.here)

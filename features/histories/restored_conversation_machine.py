@@ -48,6 +48,8 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
         self._found: defaultdict[str, set[int]] = defaultdict(set)
         """Those of the turn that the ledger has, of which it had forgotten that they were sent."""
 
+        self._failed_before: dict[str, int] = {}
+        """The conversations that had failed before a recovery, and that the API has answered."""
         self._twins: dict[tuple[str, int], Sent] = {}
         """What was sent under the number of one that the ledger has, from another restored copy."""
 
@@ -63,6 +65,22 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
             if request in self._turn or request in self._turns:
                 self._follow(request, _json(row["body"]))
                 self._sort_out(request)
+
+    def recovering(self) -> None:
+        super().recovering()
+        self._failed_before = self._failed_and_answered()
+
+    def has_recovered(self) -> None:
+        super().has_recovered()
+        # What was sent since the copy takes its answers, because turns may follow from them.
+        for request, _ in self._failed_before.items() - self._failed_and_answered().items():
+            self._seen.pop(request, None)
+        self._failed_before = {}
+
+    def _failed_and_answered(self) -> dict[str, int]:
+        runs = [row["id"] for row in self.rows("SELECT id FROM runs WHERE converses")]
+        failed = {request: at for run_id in runs for request, at in self.failed(run_id).items()}
+        return {r: at for r, at in failed.items() if "succeeded" in self._truths(r)}
 
     def _asked(self, request: str) -> list[Sent]:
         twins = [sent for (twin, _), sent in self._twins.items() if twin == request]

@@ -306,3 +306,167 @@ Feature: A conversation in a restored ledger is mixed with no other turn, and ru
     Then the command line has written to "out.jsonl"
       | id  | ok | says             |
       | one | no | tool_interrupted |
+
+  Scenario: A conversation that had failed, and was asked again since, is not paid for again
+    Given a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
+    And a command's file "asks.jsonl"
+      """
+      {"id": "one", "prompt": "Search [[sandbox:pause:1]]"}
+      """
+    And the API has the faults
+      """
+      {"requests": [{"nth": [1], "outcome": "errored", "error": {"type": "overloaded_error"}}]}
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    When a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    And the command line has written to "out.jsonl"
+      | id  | ok  | says                 |
+      | one | yes | Still searching (1). |
+    And the API has been paid 2 times, never twice for the same
+
+  Scenario: A tool of a conversation that had failed, and was asked again since, does not run again
+    Given a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
+    And a command's file "journeys.yaml"
+      """
+      name: tests/traveller
+      provider: anthropic
+      model: claude-haiku-4-5
+      tools: ["toolbox:book"]
+      batch_processing: {turn_linger: 0s}
+      """
+    And a command's file "asks.jsonl"
+      """
+      {"id": "one", "prompt": "Travel [[sandbox:tools]]"}
+      """
+    And the API has the faults
+      """
+      {"requests": [{"nth": [1], "outcome": "errored", "error": {"type": "overloaded_error"}}]}
+      """
+    When a command runs: run journeys.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    When a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command runs: submit journeys.yaml asks.jsonl -o out.jsonl
+    And a command waits 0.2 seconds
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    And a command runs: advance
+    Then the file "journeys.txt" has 1 lines
+    When the API has no faults any more
+    And a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run journeys.yaml asks.jsonl -o out.jsonl
+    Then the command line has written to "out.jsonl"
+      | id  | ok | says             |
+      | one | no | tool_interrupted |
+    And the file "journeys.txt" has 1 lines
+
+  Scenario: A tool does not run again for an answer that another copy of the ledger had
+    Given a command's environment has CLAUDE_BATCH_NOT_FOUND_AFTER = 100ms
+    And a command's file "journeys.yaml"
+      """
+      name: tests/traveller
+      provider: anthropic
+      model: claude-haiku-4-5
+      tools: ["toolbox:book"]
+      batch_processing: {turn_linger: 0s}
+      """
+    And a command's file "asks.jsonl"
+      """
+      {"id": "one", "prompt": "Travel [[sandbox:tools]]"}
+      """
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}}]}
+      """
+    When a command runs: submit journeys.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup before.db
+    And a command's ledger may send at once
+    And a command runs: advance
+    And a command runs: ledger backup sent.db
+    And a command waits 0.2 seconds
+    And somebody deletes the oldest batch at the API
+    And a command's ledger is replaced by "before.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command's ledger may send at once
+    And a command runs: advance
+    And a command waits 0.2 seconds
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    And a command runs: advance
+    Then the file "journeys.txt" has 1 lines
+    When the API has no faults any more
+    And a command's ledger is replaced by "sent.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      the API does not show it, and it may have been answered
+      """
+    When a command waits 2.1 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run journeys.yaml asks.jsonl -o out.jsonl
+    Then the command line has written to "out.jsonl"
+      | id  | ok | says             |
+      | one | no | tool_interrupted |
+    And the file "journeys.txt" has 1 lines
+
+  Scenario: A tool does not run again for an answer that a recovery could not look up
+    Given a command's file "journeys.yaml"
+      """
+      name: tests/traveller
+      provider: anthropic
+      model: claude-haiku-4-5
+      tools: ["toolbox:book"]
+      batch_processing: {turn_linger: 0s}
+      """
+    And a command's file "asks.jsonl"
+      """
+      {"id": "one", "prompt": "Travel [[sandbox:tools]]"}
+      """
+    When a command runs: submit journeys.yaml asks.jsonl -o out.jsonl
+    And a command runs: ledger backup copy.db
+    And a command waits 0.2 seconds
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    And a command runs: advance
+    Then the file "journeys.txt" has 1 lines
+    When the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "nth": [1], "action": {"type": "error", "status": 404}}]}
+      """
+    And a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      the API does not show it, and it may have been answered
+      """
+    When a command runs: ledger recover
+    Then the command line exits with 0
+    When a command runs: run journeys.yaml asks.jsonl -o out.jsonl
+    Then the command line has written to "out.jsonl"
+      | id  | ok | says             |
+      | one | no | tool_interrupted |
+    And the file "journeys.txt" has 1 lines

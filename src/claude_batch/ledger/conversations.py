@@ -458,6 +458,20 @@ def start_call(
             .values(process=process, started=now)
         )
         return bool(tx.execute(again).rowcount)
+    return _add_call(tx, seq, sending, tool_use_id, name=name, process=process, now=now)
+
+
+def _add_call(
+    tx: Connection,
+    seq: int,
+    sending: int,
+    tool_use_id: str,
+    *,
+    name: str,
+    process: str,
+    now: float,
+) -> bool:
+    """Record a tool call; return False if it is recorded already."""
     new = (
         upsert(tool_calls)
         .values(
@@ -481,7 +495,7 @@ def note_forgotten_call(
     tx: Connection, seq: int, sending: int, tool_use_id: str, *, name: str, now: float
 ) -> None:
     """Note that a tool call without a record may have run after the restored copy was made."""
-    start_call(tx, seq, sending, tool_use_id, name=name, process=FORGOTTEN, now=now)
+    _add_call(tx, seq, sending, tool_use_id, name=name, process=FORGOTTEN, now=now)
 
 
 _FINISH = (

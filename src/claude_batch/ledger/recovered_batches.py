@@ -7,14 +7,27 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, case, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    case,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    union_all,
+    update,
+)
 
+from claude_batch.core.outcome import Disposition
 from claude_batch.core.states import AT_API, FAILED, BatchState, RequestState
 from claude_batch.ledger import charges, conversations, transitions
 from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.live_calls import may_take_turns
 from claude_batch.ledger.portable_sql import in_chunks
+from claude_batch.ledger.retries import ON_ORDER
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batches,
@@ -25,6 +38,7 @@ from claude_batch.ledger.schema import (
     runs,
     workspaces,
 )
+from claude_batch.ledger.store import Record
 from claude_batch.ledger.unknown_batches import remember_former
 
 
@@ -141,6 +155,7 @@ def adopt_forgotten(
     )
     if lane_id is None:
         return None
+    _reopen_failed(tx, {request: sendings[request] for request in answered})
     members = _sorted_out(tx, sendings, answered, created)
     waiting, others = members.waiting, members.others
     _leave_unknown(tx, waiting.values())
@@ -200,6 +215,26 @@ def adopt_forgotten(
     return Claim(batch_id, known, len(sendings) - known)
 
 
+def _reopen_failed(tx: Connection, answered: Mapping[str, int]) -> None:
+    """Let failed conversations wait again that were sent since the restored state, and answered.
+
+    They then take the answers to all their turns in order, as other conversations do. Otherwise a
+    later retry would go on from the first answer, and pay for the turns after it again. A failed
+    request without turns can still take its only answer then. A cancellation or a deadline holds
+    as before. ``answered`` maps requests to their sendings.
+    """
+    failed = [
+        (row.seq, row.run_id)
+        for row in _standings(tx, answered)
+        if row.converses and row.state in ON_ORDER and answered[row.id] > row.last
+    ]
+    for some in in_chunks([seq for seq, _ in failed]):
+        transitions.ask_again(tx, requests.c.seq.in_(some), due=0.0, forgive=False)
+    # Its output lacks the answers.
+    for some in in_chunks({run_id for _, run_id in failed}):
+        tx.execute(update(runs).where(runs.c.id.in_(some)).values(delivered=None))
+
+
 class _Members(NamedTuple):
     """The ledger's requests in a forgotten batch: row numbers by id."""
 
@@ -257,6 +292,7 @@ def _standings(tx: Connection, ids: Iterable[str]) -> Iterator[Any]:
         select(
             requests.c.id,
             requests.c.seq,
+            requests.c.run_id,
             requests.c.batch_id,
             requests.c.state,
             requests.c.answered_by,
@@ -301,6 +337,56 @@ def _may_be_later(row: Any, sending: int, asks: bool | None) -> bool:
     if row.waits or row.state in (RequestState.CONTINUING, *FAILED):
         return bool(sending > row.last + 1)
     return bool((row.is_unknown or row.state == RequestState.LOST) and sending > row.last)
+
+
+def may_go_on(tx: Connection, batch_id: int) -> bool:
+    """Return whether an answer of a batch that has not been seen may ask for another turn."""
+    member = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
+    query = select(requests.c.seq).where(member, may_take_turns()).limit(1)
+    return tx.scalar(query) is not None
+
+
+def answers_with_tools(
+    tx: Connection, workspace_id: int, *, after: tuple[int, int], limit: int = 100
+) -> list[Record]:
+    """Return the answers that call tools, and that a conversation goes on from, or may go on from.
+
+    Columns: ``seq``, ``sending`` and ``raw``. ``after`` are the first two of the last page's last
+    row. A request that stands elsewhere may take the answer of another sending later: if it is
+    retried on order, or if its own batch turns out to be lost.
+    """
+    found = exists().where(
+        former_members.c.request_seq == results.c.request_seq,
+        former_members.c.batch_id == results.c.batch_id,
+    )
+    seq, sending = after
+    return list(
+        tx.execute(
+            select(requests.c.seq, results.c.sending, results.c.raw)
+            .join(results, results.c.request_seq == requests.c.seq)
+            .join(lanes, lanes.c.id == requests.c.lane_id)
+            .where(
+                lanes.c.workspace_id == workspace_id,
+                requests.c.seq.in_(_conversing()),
+                or_(and_(requests.c.state == RequestState.CONTINUING, OF_ANSWER), found),
+                results.c.disposition == Disposition.TOOLS,
+                conversations.is_usable(),
+                conversations.of_this_turn(),
+                or_(
+                    requests.c.seq > seq,
+                    and_(requests.c.seq == seq, results.c.sending > sending),
+                ),
+            )
+            .order_by(requests.c.seq, results.c.sending)
+            .limit(limit)
+        )
+    )
+
+
+def _conversing() -> Any:
+    # A subquery that indexes answer, so that no other request's results are read.
+    continuing = select(requests.c.seq).where(requests.c.state == RequestState.CONTINUING)
+    return union_all(continuing, select(former_members.c.request_seq))
 
 
 class Earlier(NamedTuple):

@@ -20,7 +20,7 @@ from claude_batch.ledger import (
     unknown_batches,
     workspaces,
 )
-from claude_batch.ledger.store import Leader, Ledger
+from claude_batch.ledger.store import Leader, Ledger, Record
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
@@ -257,12 +257,15 @@ def absence(
 class Polling(DriverPart):
     """The checks and cancellations of one workspace's batches."""
 
-    async def check_due(self, leader: Leader, now: float) -> None:
-        """Check every batch that is due. Raises `Deposed` if the leader lock was lost."""
+    async def check_due(self, leader: Leader, now: float) -> list[Record]:
+        """Check every batch that is due; return those that the API did not show.
+
+        Raises `Deposed` if the leader lock was lost.
+        """
         with self._ledger.read() as tx:
             # Asked first, because many passes only collect, and the list costs a call.
             if not collected_batches.any_check_due(tx, leader.workspace_id, now):
-                return
+                return []
             waiting = collected_batches.at_the_api(tx, leader.workspace_id)
         due = [row for row in waiting if is_due(row.next_check, row.max_poll_interval, now)]
         seen: dict[str, RemoteBatch] = {}
@@ -270,6 +273,7 @@ class Polling(DriverPart):
             # The list also contains the batches that are not due yet, at the same price.
             seen = await self._list({row.remote_id for row in waiting})
         self._note(leader, [(row, seen[row.remote_id]) for row in waiting if row.remote_id in seen])
+        unseen: list[Record] = []
         for row in due:
             if row.remote_id in seen:
                 continue
@@ -277,6 +281,9 @@ class Polling(DriverPart):
             remote = await self._retrieve(leader, row)
             if remote is not None:
                 self._note(leader, [(row, remote)])
+            else:
+                unseen.append(row)
+        return unseen
 
     async def _list(self, wanted: set[str]) -> dict[str, RemoteBatch]:
         seen: dict[str, RemoteBatch] = {}

@@ -348,8 +348,14 @@ class _Recovery:
     async def _collect_known(self) -> None:
         polling = Polling(DriverContext.of(self._ledger, self._client, self._settings))
         # All of them, even if not due: their answers must come before those of later sendings.
-        await polling.check_due(self._leader, self._ledger.now() + 366 * 86400)
+        unseen = await polling.check_due(self._leader, self._ledger.now() + 366 * 86400)
         with self._ledger.read() as tx:
+            for row in unseen:
+                # It may have ended since, and a tool may have run for an answer of it.
+                if recovered_batches.may_go_on(tx, row.id):
+                    self.found.open[row.remote_id] = (
+                        "the API does not show it, and it may have been answered"
+                    )
             now = self._ledger.now() + 366 * 86400
             ended = collected_batches.ended_batches(tx, self._leader.workspace_id, now)
         for batch_id in ended:
@@ -496,22 +502,20 @@ class _Recovery:
 
     def _note_forgotten_calls(self) -> None:
         """Let no tool run again that may have run after the restored copy was made."""
-        after, now = 0, self._ledger.now()
+        after, now = (0, 0), self._ledger.now()
         while True:
             with self._ledger.write(self._leader) as tx:
-                page = conversations.continuing(tx, self._leader.workspace_id, after=after)
+                page = recovered_batches.answers_with_tools(
+                    tx, self._leader.workspace_id, after=after
+                )
                 for row in page:
-                    if row.disposition != Disposition.TOOLS:
-                        continue
-                    turn = conversations.turn_of(tx, row.seq, row.answered_by)
-                    assert turn is not None, "nothing removes it meanwhile"
-                    for use_id, name in possible_calls(message_of_line(turn[1])).items():
+                    for use_id, name in possible_calls(message_of_line(row.raw)).items():
                         conversations.note_forgotten_call(
-                            tx, row.seq, row.answered_by, use_id, name=name, now=now
+                            tx, row.seq, row.sending, use_id, name=name, now=now
                         )
             if not page:
                 return
-            after = page[-1].seq
+            after = page[-1].seq, page[-1].sending
 
     def _finish(self, force: bool) -> None:
         self._note_forgotten_calls()
