@@ -143,7 +143,7 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
         wanted = (len(turn.chain) - rejected, rejected, sum(sent.cost for sent in turn.chain))
         found = (row["turns"] or 0, row["rejected"] or 0, row["cost"] or 0)
         is_gone = any(each.deleted or each.archived for each in self.sendings[request].values())
-        if found != wanted and not is_gone:
+        if found not in self._counted(request, turn, wanted) and not is_gone:
             self._say(f"{request} has turns, rejected answers and cost {found}, not {wanted}")
         if row["state"] not in ("succeeded", "stopped", "refused"):
             return
@@ -151,7 +151,7 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
         if content != turn.sent.message["content"]:
             self._say(f"{request} is answered {content} by {row['answered_by']}, {turn.sent}")
             return
-        ends = self._ends(row, turn.sent, wanted)
+        ends = self._ends(row, turn.sent, found)
         if turn.sent.kind not in ("final", "theirs", "refused"):
             # The turns before it cannot be sent again.
             limits = [("stopped", "max_turns"), ("stopped", "tool_interrupted")]
@@ -160,6 +160,22 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
         stopped = row["stopped"] if row["state"] == "stopped" else None
         if (row["state"], stopped) not in ends:
             self._say(f"{request} ended {row['state']}, {stopped}, not {ends}: {turn.sent}")
+
+    def _counted(
+        self, request: str, turn: _Turn, wanted: tuple[int, int, int]
+    ) -> set[tuple[int, int, int]]:
+        """Return what a conversation may have counted before an answer to a forgotten turn.
+
+        A turn that was lost, and sent again on order, may have its answer by now. The copy cannot
+        see that the later sending was not another turn.
+        """
+        counted = {wanted}
+        for sending, earlier in self._turns[request].items():
+            if earlier.chain == turn.chain and (request, sending) in self.ordered:
+                is_rejected = earlier.sent.kind in ("invalid", "doubted")
+                more = (not is_rejected, is_rejected, earlier.sent.cost)
+                counted |= {(a + more[0], b + more[1], c + more[2]) for a, b, c in counted}
+        return counted
 
     def _ends(
         self, row: Row, last: Sent, counts: tuple[int, int, int]
