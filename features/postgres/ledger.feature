@@ -603,6 +603,39 @@ Feature: A ledger on PostgreSQL
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has processed each of 3 requests once
 
+  @slow
+  Scenario: A command that is ended while its server is down is parked within seconds
+    Given a command's API with {"latency": 60}
+    When this program runs
+      """
+      import os, signal, subprocess, sys, time
+      import psycopg
+
+      command = ["-m", "claude_batch", "run", "--model", "claude-haiku-4-5", "-"]
+      run = subprocess.Popen(
+          [sys.executable, *command], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+      )
+      run.stdin.write('{"prompt": "one"}')
+      run.stdin.close()
+      said = ""
+      while "at the API" not in said:
+          said += run.stderr.readline() or sys.exit(said)
+      with psycopg.connect(os.environ["CLAUDE_BATCH_LEDGER"]) as connection:
+          ((pid,),) = connection.execute("SELECT pg_read_file('postmaster.pid')").fetchall()
+      os.kill(int(pid.split()[0]), signal.SIGQUIT)
+      time.sleep(2)
+      begun = time.monotonic()
+      run.terminate()
+      said = run.stderr.read()
+      print(run.wait(), "parked; continue with: claude-batch resume run-" in said)
+      print(time.monotonic() - begun < 20 or said)
+      """
+    Then the program has printed
+      """
+      3 True
+      True
+      """
+
   Scenario: A run waits while others have all connections of its server
     Given a proxy before the PostgreSQL server
     And a command's API with {"latency": 3}

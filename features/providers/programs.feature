@@ -268,3 +268,24 @@ Feature: Programs of every kind may ask an actor
       claude-haiku-4-5 True
       claude-haiku-4-5
       """
+
+  @file_ledger @slow
+  Scenario: A provider closes within seconds although another program has locked its ledger
+    Given an API
+    When this program runs
+      """
+      import os, sqlite3, time
+
+      provider = cb.ClaudeBatchProvider(**settings)
+      print(cb.Actor(asker, provider).respond_sync("one").stop_reason)
+      other = sqlite3.connect(os.environ["CLAUDE_BATCH_LEDGER"], isolation_level=None)
+      other.execute("BEGIN IMMEDIATE")
+      begun = time.monotonic()
+      provider.close()
+      print(time.monotonic() - begun < 20)
+      """
+    Then the program has printed
+      """
+      end_turn
+      True
+      """

@@ -210,13 +210,21 @@ def park(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> E
         return Exit.PARKED
     if calls := provider.live_calls:
         say(f"parking {run.id}; {awaited(calls)}")
-    elif provider.packed_requests(run.id).sent:
+    elif _is_sent(provider, run):
         say(f"parking {run.id}; its batches continue at the API (interrupt again to end at once)")
     else:
         say(f"parking {run.id} (interrupt again to end at once)")
     provider.close()
     say(f"parked; {options.how_to_go_on(run.id)}")
     return Exit.PARKED
+
+
+def _is_sent(provider: ClaudeBatchProvider, run: Run) -> bool:
+    provider.hurry()
+    try:
+        return provider.packed_requests(run.id).sent > 0
+    except LedgerError:  # lost or locked; the run is parked all the same
+        return False
 
 
 def _conclude(

@@ -232,14 +232,14 @@ class Ledger:
         The function only reads, or writes what may be written twice, because the answer of a COMMIT
         may be lost.
 
-        Raises `LedgerError` if it is not back within `PATIENCE` seconds.
+        Raises `LedgerError` if it is not back within `PATIENCE` seconds, or `hurry` ends the wait.
         """
-        end = time.monotonic() + PATIENCE
+        begun = time.monotonic()
         while True:
             try:
                 return work()
             except LedgerError as error:
-                if not self.outlasts(error) or time.monotonic() > end:
+                if not self.outlasts(error) or self.backend.patience.ends(begun, PATIENCE):
                     raise
             time.sleep(RETRY)
 
@@ -254,6 +254,13 @@ class Ledger:
                 return change(tx)
 
         return self.patiently(write)
+
+    def hurry(self, seconds: float) -> None:
+        """Wait no longer than this for a lost server or a locked file, from now to the end.
+
+        It holds for all threads, and for waits that are under way.
+        """
+        self.backend.patience.limit(seconds)
 
     def outlasts(self, error: LedgerError) -> bool:
         """Return whether a process can wait until the fault has passed, instead of ending."""

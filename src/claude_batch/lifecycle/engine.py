@@ -67,7 +67,7 @@ READERS = 4
 """Most threads that use the ledger for callers at the same time."""
 
 LAST_SECONDS = 10.0
-"""Seconds that closing then waits for the last transactions.
+"""Seconds that closing then waits for the last transactions; also for a lost or locked ledger.
 
 The end of the process first waits as long for the readers, which may be writing a file."""
 
@@ -165,8 +165,18 @@ class Engine:
                     del _engines[name]
         self._end()
 
+    def hurry(self) -> None:
+        """Wait only seconds more for a lost or locked ledger, because this process closes it.
+
+        Any thread may call it: the engine's own may be in such a wait. Nothing is done while an
+        answer that may be billed is under way, because it must be stored.
+        """
+        if not self._awaits_answer:
+            self.ledger.hurry(LAST_SECONDS)
+
     def _end(self) -> None:
         self.workbench.is_closing = True  # before a tool's call can be refused
+        self.hurry()
         self._readers.close()
         self._loop.close(self._finish, STOP_SECONDS + LAST_SECONDS)
         self.observers.close()
@@ -266,6 +276,7 @@ class Engine:
             self._watching.cancel()
         tasks = [session.task for session in self._sessions.values() if session.task is not None]
         await self._let_end(tasks)
+        self.ledger.hurry(LAST_SECONDS)
         await self._loop.end_the_rest()
         self.calls.remove_departed()
         self.calls.fail_closed()
@@ -278,6 +289,11 @@ class Engine:
         self._lock.release()
         self.ledger.close()
 
+    @property
+    def _awaits_answer(self) -> bool:
+        sessions = list(self._sessions.values())
+        return any(session.driver.awaits_answer for session in sessions)
+
     async def _let_end(self, tasks: Collection[asyncio.Task[None]]) -> None:
         """Wait for drivers that stop; live calls may take this long, and a POST a shorter time.
 
@@ -285,8 +301,7 @@ class Engine:
         at once.
         """
         end = time.monotonic() + STOP_SECONDS
-        drivers = [session.driver for session in self._sessions.values()]
-        while tasks or any(driver.awaits_answer for driver in drivers):
+        while tasks or self._awaits_answer:
             left = end - time.monotonic()
             if left <= 0:
                 return

@@ -425,6 +425,10 @@ class Opened(Closing):
         """
         self._engine_access.close()
 
+    def hurry(self) -> None:
+        """Wait only seconds more for a lost or locked ledger, because `close` follows."""
+        self._engine.hurry()
+
     def sending_held(self) -> AbstractContextManager[None]:
         """Return a block in which this process sends nothing of the ledger; it polls and collects.
 

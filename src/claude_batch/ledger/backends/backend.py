@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -27,6 +28,28 @@ PATIENCE = 20.0
 
 RETRY = 0.25
 """Seconds between two attempts to reach it."""
+
+
+class Patience:
+    """How long threads wait for a server that was lost, or for a file that others have locked."""
+
+    def __init__(self) -> None:
+        """Set no limit but those of the waits themselves."""
+        self._end = math.inf
+
+    def limit(self, seconds: float) -> None:
+        """End every wait within this time from now, those under way included."""
+        self._end = min(self._end, time.monotonic() + seconds)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time of `limit` has passed."""
+        return time.monotonic() > self._end
+
+    def ends(self, begun: float, seconds: float) -> bool:
+        """Return whether a wait that began at this time, of so many seconds, has to end."""
+        return time.monotonic() > min(begun + seconds, self._end)
+
 
 Writing = Callable[[], AbstractContextManager[Connection]]
 """Begins a write transaction without the check of the schema version."""
@@ -168,6 +191,8 @@ class Backend(ABC):
     """The same, resolved: it identifies the ledger within this process."""
     fetches: Fetches = Fetches()
     """The fetches of batches' results."""
+    patience: Patience
+    """Ends the waits of its connections."""
 
     @abstractmethod
     def writer(self, connection: Connection) -> Connection:

@@ -40,6 +40,7 @@ from claude_batch.ledger.backends.backend import (
     PAGE_ROWS,
     Backend,
     Fetches,
+    Patience,
     Query,
     Size,
     Weakness,
@@ -86,6 +87,7 @@ class PostgresBackend(Backend):
         """Read the URL of a schema, which `create` makes. Raises `LedgerError`."""
         self._connections = PostgresConnections(location)
         self.location: str = self._connections.location
+        self.patience: Patience = self._connections.patience
         self.address: str = self.location
         self.engine: Engine = self._connections.engine
         self._schema = self._connections.schema

@@ -28,7 +28,7 @@ except ImportError:
         "a ledger on PostgreSQL needs its driver: pip install 'claude-batch[postgres]'"
     ) from None
 
-from claude_batch.ledger.backends.backend import PATIENCE, RETRY
+from claude_batch.ledger.backends.backend import PATIENCE, RETRY, Patience
 
 DEFAULT_SCHEMA = "claude_batch"
 """The PostgreSQL schema of a ledger whose URL names none, with ``?schema=NAME``."""
@@ -156,6 +156,9 @@ class PostgresConnections:
             raise LedgerError(f"the ledger's URL cannot be used: {error}") from None
         event.listen(engine, "do_connect", self._connect)
         event.listen(engine, "begin", self._begin)
+        self.patience: Patience = Patience()
+        self._lost = ""
+        """Why the server could not be reached, in its words, or "" after it was."""
         self._reached = False
         """Whether the server ever answered; a wrong address is then not the cause."""
         # Every transaction of a read sees one state, as in SQLite.
@@ -169,19 +172,25 @@ class PostgresConnections:
     def _connect(self, dialect: Any, _record: object, args: Any, options: Any) -> Any:
         """Connect; wait for a server that restarts, or that another takes the place of.
 
-        A server that has never answered is not waited for: its address may be wrong.
+        A server that has never answered is not waited for: its address may be wrong. One that was
+        lost is not asked again once the patience is over, because each attempt can take seconds.
         """
         begun = time.monotonic()
         while True:
+            if self._lost and self.patience.is_over:
+                raise psycopg.OperationalError(self._lost)
             try:
                 connection = dialect.connect(*args, **options)
             except psycopg.Error as error:
-                waited = time.monotonic() - begun
                 self._reached = self._reached or _RESTARTS.search(str(error)) is not None
-                if not self._reached or fault_of(error) != "unreachable" or waited > PATIENCE:
+                if not self._reached or fault_of(error) != "unreachable":
+                    raise
+                self._lost = str(error)
+                if self.patience.ends(begun, PATIENCE):
                     raise
                 time.sleep(RETRY)
             else:
+                self._lost = ""
                 self._reached = True
                 # A pooler gives a connection to others between two transactions, and their
                 # prepared statements have the same names.

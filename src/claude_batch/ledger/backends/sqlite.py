@@ -20,7 +20,14 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import LedgerSettings, without_password
 from claude_batch.core.temporary_files import sibling
 from claude_batch.ledger.backends import sqlite_file
-from claude_batch.ledger.backends.backend import PAGE_ROWS, Backend, Query, Size, Writing
+from claude_batch.ledger.backends.backend import (
+    PAGE_ROWS,
+    Backend,
+    Patience,
+    Query,
+    Size,
+    Writing,
+)
 from claude_batch.ledger.schema import metadata
 
 PAGE_BYTES = 8192
@@ -50,6 +57,9 @@ _BUSY_SECONDS = 60.0
 long.
 """
 
+_BUSY_SLICE = 0.5
+"""Seconds after which such a wait looks whether it may go on; nothing else ends it in SQLite."""
+
 
 class SqliteBackend(Backend):
     """A ledger's file. A forked process cannot share it."""
@@ -60,6 +70,7 @@ class SqliteBackend(Backend):
     def __init__(self, location: str) -> None:
         """Open or create the file at a path or SQLAlchemy URL. Raises `LedgerError`."""
         self.location: str = location
+        self.patience: Patience = Patience()
         self.path = path_of(location)
         file = str(self._file(self.path))
         self.address: str = file
@@ -77,7 +88,7 @@ class SqliteBackend(Backend):
         self._size = found.st_size if found else 0
         event.listen(self.engine, "do_connect", self._on_opening)
         event.listen(self.engine, "connect", _on_connect)
-        event.listen(self.engine, "begin", _on_begin)
+        event.listen(self.engine, "begin", self._on_begin)
         event.listen(self.engine, "checkin", _on_checkin)
 
     def _file(self, path: Path) -> Path:
@@ -118,6 +129,25 @@ class SqliteBackend(Backend):
             "begin a new ledger",
             fault="damaged",
         )
+
+    def _on_begin(self, connection: Connection) -> None:
+        if not connection.get_execution_options().get("claude_batch_write", False):
+            connection.exec_driver_sql("BEGIN DEFERRED")
+            return
+        begun = time.monotonic()
+        driver: Any = connection.connection.dbapi_connection
+        _set_busy_timeout(driver, _BUSY_SLICE)
+        try:
+            while True:
+                try:
+                    driver.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError as error:
+                    if not _is_busy(error) or self.patience.ends(begun, _BUSY_SECONDS):
+                        raise
+                else:
+                    return
+        finally:
+            _set_busy_timeout(driver, _BUSY_SECONDS)
 
     def writer(self, connection: Connection) -> Connection:
         return connection.execution_options(claude_batch_write=True)
@@ -373,7 +403,7 @@ def _on_connect(dbapi_connection: Any, _record: object) -> None:
     dbapi_connection.isolation_level = None
     cursor = dbapi_connection.cursor()
     try:
-        cursor.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
+        _set_busy_timeout(cursor, _BUSY_SECONDS)
         _keep_a_log(cursor)
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
@@ -398,7 +428,7 @@ def _keep_a_log(cursor: sqlite3.Cursor) -> None:
         try:
             cursor.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+            if not _is_busy(error) or time.monotonic() > end:
                 raise
             time.sleep(0.01)
         else:
@@ -414,7 +444,9 @@ def _on_checkin(dbapi_connection: Any, record: Any) -> None:
         dbapi_connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
 
 
-def _on_begin(connection: Connection) -> None:
-    options = connection.get_execution_options()
-    write = options.get("claude_batch_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
+def _set_busy_timeout(driver: Any, seconds: float) -> None:
+    driver.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
