@@ -333,6 +333,9 @@ Feature: Code on the SDK's client is batched without a change
       | asynchronous | {"api_key_env": "NO_SUCH_VARIABLE"} | NO_SUCH_VARIABLE  |
       | asynchronous | {"profile": "missing"}              | the credentials   |
       | synchronous  | {"profile": "missing"}              | the credentials   |
+      | synchronous  | {"api_key": "sk-key\n"}             | no key has        |
+      | synchronous  | {"api_key": "sk-k\u200bey"}         | no key has        |
+      | asynchronous | {"api_key": 7}                      | a text, not int   |
 
   Scenario: A base URL may have a path
     Given the batched client with {"base_url": "http://127.0.0.1:9/behind/a/path/"}

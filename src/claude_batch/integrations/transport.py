@@ -32,6 +32,7 @@ from claude_batch.integrations.http_messages import (
 )
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
+from claude_batch.wire.connection import CredentialFault, check_key
 from claude_batch.wire.encoding import EncodedRequest
 
 # Transport ----------------------------------------------------------------------------------------
@@ -359,7 +360,9 @@ def _sdk_client(
     """
     given = provider.credentials()
     try:
-        return made(
+        if "api_key" in given:
+            check_key(given["api_key"])
+        sdk = made(
             base_url=given.get("base_url"),
             api_key=given.get("api_key"),
             # With any value but its default, the SDK does not require streaming for a large
@@ -367,8 +370,10 @@ def _sdk_client(
             timeout=None,
             http_client=http,
         )
-    except anthropic.AnthropicError as error:
+        check_key(sdk.api_key or sdk.auth_token or "")
+    except (anthropic.AnthropicError, CredentialFault) as error:
         raise ActorConfigurationError(f"the credentials cannot be used: {error}") from None
+    return sdk
 
 
 def async_client(provider: BatchCaller, *, owns: bool) -> anthropic.AsyncAnthropic:

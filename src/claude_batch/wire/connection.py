@@ -80,6 +80,20 @@ class CredentialFault(Exception):
     """The credential cannot be read, or is invalid; the message never contains it."""
 
 
+def check_key(key: object) -> None:
+    """Raise `CredentialFault` for a key that no header can have.
+
+    The HTTP library's own error quotes it.
+    """
+    if not isinstance(key, str):
+        raise CredentialFault(f"the API key must be a text, not {type(key).__name__}")
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise CredentialFault(
+            "the API key contains characters that no key has, such as a space, a line break or a "
+            "typographic quote; set it again"
+        )
+
+
 class Unsendable(Exception):
     """A request that HTTP cannot express, such as a header with other characters than ASCII."""
 
@@ -125,13 +139,7 @@ class Connection:
         profile: Mapping[str, str] = {}
         if not self._secret and api_key is None:
             url, profile = self._use_profile(url)
-        # Checked here, because the HTTP library quotes a header that it cannot send.
-        secret = self._secret
-        if not (secret.isascii() and secret.isprintable()) or " " in secret:
-            raise CredentialFault(
-                "the API key contains characters that no key has, such as a space, a line break or "
-                "a typographic quote; set it again"
-            )
+        check_key(self._secret)
         found = _base_url(url or DEFAULT_BASE_URL)
         # Written as the SDK writes it: the ledger identifies a workspace by these characters.
         self._root = found
