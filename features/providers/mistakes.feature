@@ -13,6 +13,10 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | actor.submit_sync(7)                           | InvalidRequestError: requests must be a list or another iterable, not int  |
       | actor.submit_sync({"a", "b"})                  | InvalidRequestError: requests must be a list, not a set                    |
       | list(live.respond_all_sync(frozenset("ab")))   | InvalidRequestError: requests must be a list, not a set                    |
+      | list(actor.respond_all_sync(actor.respond_all([]))) | InvalidRequestError: requests can only be read asynchronously, which a synchronous method cannot do |
+      | actor.submit_sync(actor.respond_all([]))       | InvalidRequestError: requests can only be read asynchronously              |
+      | actor.run(actor.respond_all([])).__enter__()   | InvalidRequestError: requests can only be read asynchronously              |
+      | actor.estimate_sync(actor.respond_all([]))     | InvalidRequestError: requests can only be read asynchronously              |
       | cb.Actor(actor.configuration, provider, tools=len) | ActorConfigurationError: tools: <built-in function len> is not a list |
       | cb.ClaudeProvider(middleware=cb.Middleware())  | TypeError: middleware: <claude_batch                                       |
       | cb.ClaudeBatchProvider(observers=print)        | TypeError: observers: <built-in function print> is not a list              |

@@ -759,3 +759,13 @@ def check_requests(requests: object) -> None:
         raise InvalidRequestError(
             f"requests must be a list or another iterable, not {_kind(requests)}"
         )
+
+
+def check_synchronous(requests: object) -> None:
+    """Raise `InvalidRequestError` for requests that a synchronous method cannot read."""
+    check_requests(requests)
+    if isinstance(requests, AsyncIterable) and not isinstance(requests, Iterable):
+        raise InvalidRequestError(
+            "requests can only be read asynchronously, which a synchronous method cannot do; "
+            "call the method without _sync, or give a list"
+        )

@@ -26,7 +26,12 @@ from claude_batch.actor.configuration import (
 )
 from claude_batch.actor.loader import ActorLoader
 from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
-from claude_batch.actor.request import RequestLike, Requests, check_requests
+from claude_batch.actor.request import (
+    RequestLike,
+    Requests,
+    check_requests,
+    check_synchronous,
+)
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, judge_of, read_as
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
@@ -459,6 +464,7 @@ class Actor(Closing):
         output_format: FormatLike | None = None,
     ) -> Estimate:
         """Run `estimate` synchronously, with or without a running event loop."""
+        check_synchronous(requests)
         return _estimated(self._estimation(requests, output_format), requests, offline)
 
     def _estimation(self, requests: object, output_format: FormatLike | None) -> Estimation:

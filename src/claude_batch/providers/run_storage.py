@@ -27,6 +27,7 @@ from claude_batch.actor.request import (
     RequestLike,
     Requests,
     check_requests,
+    check_synchronous,
     is_unicode,
 )
 from claude_batch.actor.response import ActorResult
@@ -177,7 +178,7 @@ class RunStorage:
         options: StoreOptions,
     ) -> Run | None:
         """Run `store` on this thread; Ctrl-C ends it."""
-        check_requests(requests)
+        check_synchronous(requests)
         check_blocking(conversation_settings_of(actor).tools)
         mode = self._mode_of(actor, settings)
         with self._holding(mode, requests, options):
