@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -182,6 +182,7 @@ def status_in(
     workspace = workspaces.workspace_row(tx, run.workspace_id)
     is_here = is_same_address(workspace.base_url, address or address_here())
     if still_open and (driven is None or (address is not None and not is_here)):
+        # The caller knows only whether the workspace of its own base URL is driven.
         driven = ledger.has_leader(run.workspace_id)
     batches = _batches(tx, run.id, bool(driven))
     limits = workspaces.limits_of(tx)
@@ -210,20 +211,20 @@ def status_in(
     state = _state(run, still_open, halt, is_unknown, held_up, bool(driven))
     waiting = ""
     if still_open:
-        waiting = _waiting_for(
-            run,
-            state,
-            counts,
-            batches,
-            workspace,
-            limits,
-            deadline,
-            turning,
-            held,
-            bool(driven),
-            is_here,
-            ledger.now(),
-        )
+        waiting = _Waiting(
+            run=run,
+            state=state,
+            counts=counts,
+            batches=batches,
+            workspace=workspace,
+            limits=limits,
+            deadline=deadline,
+            turning=turning,
+            held=held,
+            driven=bool(driven),
+            is_here=is_here,
+            now=ledger.now(),
+        ).words()
     return RunStatus(
         run_id=run.id,
         state=state,
@@ -356,91 +357,112 @@ def _deadline_words(deadline: Deadline, now: float) -> str:
     )
 
 
-def _waiting_for(
-    run: Any,
-    state: RunState,
-    counts: Mapping[RequestState, int],
-    batches: tuple[BatchStatus, ...],
-    workspace: Any,
-    limits: workspaces.Limits,
-    deadline: Deadline | None,
-    turning: str,
-    held: Held | None,
-    driven: bool,
-    is_here: bool,
-    now: float,
-) -> str:
-    words: list[str] = []
-    if state is RunState.CANCELLING:
-        words.append(
-            "the run was cancelled: its batches at the API end soon, and the results so far are "
-            "kept"
-        )
-    if state is RunState.HALTED:
-        halted = f"sending is halted ({workspace.halt_reason}): {workspace.halt_message}"
-        if workspace.halt_reason != "ledger_behind":  # whose message names the command
-            halted += f"; fix the cause, then run `{workspaces.remedy_of(workspace.halt_reason)}`"
-        words.append(halted)
-        words.append(_probe_words(workspace, now))
-    if held is not None:
-        words.append(held.describe(run.id))
-    unknown = [batch for batch in batches if batch.state is BatchState.UNKNOWN]
-    if unknown:
-        words.append(_unknown_words(unknown, now))
-    if sent := sum(batch.state is BatchState.SUBMITTING for batch in batches):
-        words.append(f"{count_of(sent, 'batch', 'batches')} being sent")
-    left = (workspace.wait_until or 0) - now
-    if left > 0:
-        why = workspace.wait_reason
+class _Waiting(msgspec.Struct, kw_only=True):
+    """An unfinished run, and what it may wait for."""
+
+    run: Any
+    state: RunState
+    counts: Mapping[RequestState, int]
+    batches: tuple[BatchStatus, ...]
+    workspace: Any
+    limits: workspaces.Limits
+    deadline: Deadline | None
+    turning: str
+    """What its conversations between two turns wait for; empty if there are none."""
+    held: Held | None
+    driven: bool
+    is_here: bool
+    """Whether its base URL is the one that is used here."""
+    now: float
+
+    def words(self) -> str:
+        """Return everything that it waits for; what stops the whole run comes first."""
+        found = (*self._stops(), *self._sending(), *self._at_api(), *self._live(), *self._others())
+        return "; ".join(found) or "queued; it will be sent automatically"
+
+    def _stops(self) -> Iterator[str]:
+        if self.state is RunState.CANCELLING:
+            yield (
+                "the run was cancelled: its batches at the API end soon, and the results so far "
+                "are kept"
+            )
+        if self.state is RunState.HALTED:
+            reason = self.workspace.halt_reason
+            words = f"sending is halted ({reason}): {self.workspace.halt_message}"
+            if reason != "ledger_behind":  # whose message names the command
+                words += f"; fix the cause, then run `{workspaces.remedy_of(reason)}`"
+            yield words
+            yield _probe_words(self.workspace, self.now)
+        if self.held is not None:
+            yield self.held.describe(self.run.id)
+
+    def _sending(self) -> Iterator[str]:
+        if unknown := [batch for batch in self.batches if batch.state is BatchState.UNKNOWN]:
+            yield _unknown_words(unknown, self.now)
+        if sent := sum(batch.state is BatchState.SUBMITTING for batch in self.batches):
+            yield f"{count_of(sent, 'batch', 'batches')} being sent"
+        left = (self.workspace.wait_until or 0) - self.now
+        if left <= 0:
+            return
+        why = self.workspace.wait_reason
         if why == workspaces.PER_HOUR:
             # `resume` alone would pause too, because the limit is stored in the ledger.
             why += (
                 " allows no more batches in this hour "
-                f"(`claude-batch resume {run.id} --batches-per-hour 0` lifts the limit)"
+                f"(`claude-batch resume {self.run.id} --batches-per-hour 0` lifts the limit)"
             )
-        words.append(f"sending pauses for {roughly(max(1, left))} more: {why}")
-    at_api = [batch for batch in batches if batch.state in AT_API]
-    if whole := [batch for batch in at_api if not batch.missing]:
-        words.append(_at_api_words(whole, now, driven))
-    if incomplete := [batch for batch in at_api if batch.missing]:
-        words.append(_missing_words(incomplete, now, driven))
-    if counts.get(RequestState.QUEUED) and at_limit(
-        [batch.state for batch in batches], run.parallel_batches
-    ):
-        words.append(
-            "its queued requests wait until a batch has ended: parallel_batches allows "
-            f"{count_of(run.parallel_batches, 'batch', 'batches')} at once"
-        )
-    if at_api:
-        age = (now - min(batch.submitted or now for batch in at_api)) / 86400
+        yield f"sending pauses for {roughly(max(1, left))} more: {why}"
+
+    def _at_api(self) -> Iterator[str]:
+        at_api = [batch for batch in self.batches if batch.state in AT_API]
+        if whole := [batch for batch in at_api if not batch.missing]:
+            yield _at_api_words(whole, self.now, self.driven)
+        if incomplete := [batch for batch in at_api if batch.missing]:
+            yield _missing_words(incomplete, self.now, self.driven)
+        most = self.run.parallel_batches
+        if self._has(RequestState.QUEUED) and at_limit([each.state for each in self.batches], most):
+            yield (
+                "its queued requests wait until a batch has ended: parallel_batches allows "
+                f"{count_of(most, 'batch', 'batches')} at once"
+            )
+        age = max((self.now - (batch.submitted or self.now) for batch in at_api), default=0) / 86400
         if age >= WARN_FROM_DAY:
             left = max(0, int(RESULTS_KEPT_DAYS - age))
-            words.append(
+            yield (
                 f"the API keeps results for {RESULTS_KEPT_DAYS} days: "
                 f"{count_of(left, 'day is', 'days are')} left to fetch them"
             )
-    live = [batch for batch in batches if groups_live_calls(batch.state)]
-    sends = state is RunState.RUNNING or (state is RunState.UNKNOWN and driven)
-    if live and counts.get(RequestState.QUEUED) and sends:
-        own = " and your own" if limits.requests_per_minute or limits.tokens_per_minute else ""
-        words.append(f"live calls are sent as fast as the API's limits{own} allow")
+
+    def _live(self) -> Iterator[str]:
+        live = [batch for batch in self.batches if groups_live_calls(batch.state)]
+        unknown = self.state is RunState.UNKNOWN
+        sends = self.state is RunState.RUNNING or (unknown and self.driven)
+        if not live or not self._has(RequestState.QUEUED) or not sends:
+            return
+        has_own = self.limits.requests_per_minute or self.limits.tokens_per_minute
+        own = " and your own" if has_own else ""
+        yield f"live calls are sent as fast as the API's limits{own} allow"
         if live[-1].note:
-            words.append(unanswered_words(live[-1].note))
-    if deadline is not None:
-        words.append(_deadline_words(deadline, now))
-    if state is RunState.STORING:
-        words.append(
-            "its requests are still being stored, and none is sent before all are stored; if the "
-            "process ends before that, the run is removed"
-        )
-    if waiting := counts.get(RequestState.HELD):
-        count = count_of(waiting, "request is", "requests are")
-        words.append(f"{count} held until other requests of the run have ended")
-    if turning:
-        words.append(turning)
-    if not driven and state in _PARKED:
-        words.append(_undriven_words(run, None if is_here else workspace.base_url))
-    return "; ".join(words) or "queued; it will be sent automatically"
+            yield unanswered_words(live[-1].note)
+
+    def _others(self) -> Iterator[str]:
+        if self.deadline is not None:
+            yield _deadline_words(self.deadline, self.now)
+        if self.state is RunState.STORING:
+            yield (
+                "its requests are still being stored, and none is sent before all are stored; if "
+                "the process ends before that, the run is removed"
+            )
+        if self._has(RequestState.HELD):
+            count = count_of(self.counts[RequestState.HELD], "request is", "requests are")
+            yield f"{count} held until other requests of the run have ended"
+        if self.turning:
+            yield self.turning
+        if not self.driven and self.state in _PARKED:
+            yield _undriven_words(self.run, None if self.is_here else self.workspace.base_url)
+
+    def _has(self, state: RequestState) -> bool:
+        return bool(self.counts.get(state))
 
 
 def _undriven_words(run: Any, elsewhere: str | None) -> str:
@@ -483,7 +505,7 @@ def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None
     since = [
         batch.unknown_since if batch.state is BatchState.UNKNOWN else batch.submitted
         for batch in batches
-        if batch.state is not BatchState.COLLECTED
+        if batch.state in (*AT_API, BatchState.SUBMITTING, BatchState.UNKNOWN)
     ]
     return min((each for each in since if each is not None), default=float(run.created))
 
