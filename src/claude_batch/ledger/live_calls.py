@@ -284,7 +284,7 @@ def put_back(
     note: str | None,
     may_be_paid: bool = False,
 ) -> None:
-    """Queue a request again after a call without an answer, or end it as canceled.
+    """Queue a request again after a call that gave no final result, or end it as canceled.
 
     ``may_be_paid``: budgets keep what the call may have cost.
     """
