@@ -289,3 +289,39 @@ Feature: Programs of every kind may ask an actor
       end_turn
       True
       """
+
+  Scenario: A fork waits for a provider that another thread is opening
+    Given an API
+    When this program runs
+      """
+      import os, threading, time
+      from claude_batch.lifecycle.engine import Engine
+
+      begins, ended = threading.Event(), threading.Event()
+      acquire = Engine.acquire
+
+      def acquire_slowly(*arguments):
+          begins.set()
+          time.sleep(0.5)
+          engine = acquire(*arguments)
+          ended.set()
+          return engine
+
+      Engine.acquire = acquire_slowly
+      provider = cb.ClaudeBatchProvider(**settings)
+      actor = cb.Actor(asker, provider)
+      parent = threading.Thread(target=actor.respond_sync, args=["of the parent"])
+      parent.start()
+      begins.wait()
+      if not (child := os.fork()):
+          print(ended.is_set(), actor.respond_sync("of the child").stop_reason, flush=True)
+          provider.close()
+          os._exit(0)
+      print(os.waitpid(child, 0)[1])
+      parent.join()
+      """
+    Then the program has printed
+      """
+      True end_turn
+      0
+      """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -55,6 +56,7 @@ from claude_batch.lifecycle.api_sessions import (
 from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.driver import Contact
 from claude_batch.lifecycle.engine import Engine
+from claude_batch.lifecycle.threads import REST_SECONDS
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import price_unpriced
 from claude_batch.providers.status import RunStatus, require_run, status_in
@@ -247,7 +249,8 @@ class EngineAccess:
         self._credentials = credentials
         self._drive = drive
         self._observers = observers
-        self._lock = threading.Lock()  # held while it opens: never waited for on an event loop
+        self.opens: threading.Lock = threading.Lock()
+        """Held while it opens: never waited for on an event loop."""
         self._engine: Engine | None = None
         self._session: ApiSession | None = None
         self._planning = threading.Lock()  # held only briefly
@@ -257,7 +260,7 @@ class EngineAccess:
 
     def forget(self) -> None:
         """Reset after a fork: the parent keeps its engine, and the child opens its own."""
-        self._lock, self._planning = threading.Lock(), threading.Lock()
+        self.opens, self._planning = threading.Lock(), threading.Lock()
         self._engine = self._session = self._opening = None
 
     @property
@@ -280,7 +283,7 @@ class EngineAccess:
         """Return the engine, which needs no key; wait while it opens. Raises `LedgerError`."""
         if (engine := self._engine) is not None:
             return engine
-        with self._lock:
+        with self.opens:
             return self._acquire()
 
     def _acquire(self) -> Engine:
@@ -303,7 +306,7 @@ class EngineAccess:
         """Return the session, once open. Raises `LedgerError` and `ActorConfigurationError`."""
         if (session := self._session) is not None:
             return session
-        with self._lock:
+        with self.opens:
             engine = self._acquire()
             if self._session is None:
                 found = self._credentials()
@@ -365,7 +368,7 @@ class EngineAccess:
 
     def close(self) -> None:
         """Release the engine, once."""
-        with self._lock:
+        with self.opens:
             self.closed = True
             engine, self._engine = self._engine, None
             session, self._session = self._session, None
@@ -376,12 +379,31 @@ class EngineAccess:
             engine.observers.detach(self._observers)
 
 
+def _before_fork() -> None:
+    # The child of a fork in the middle of an opening would keep modules that are imported in part,
+    # and locks of SQLite that nobody releases.
+    end = time.monotonic() + REST_SECONDS
+    locks = [engine_access.opens for engine_access in list(_accesses)]
+    _resting.locks = [
+        lock for lock in locks if lock.acquire(timeout=max(0.0, end - time.monotonic()))
+    ]
+
+
+def _after_fork_in_parent() -> None:
+    for lock in _resting.locks:
+        lock.release()
+
+
 def _after_fork() -> None:
     for engine_access in list(_accesses):
         engine_access.forget()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+_resting = threading.local()
+"""The locks that this thread holds while it forks."""
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork
+)
 
 
 # Operations of a provider with a ledger -----------------------------------------------------------
