@@ -211,6 +211,25 @@ Feature: A ledger on PostgreSQL
       is on a standby, which cannot be written
       """
 
+  Scenario: A user without rights on the schema is told which one may be missing
+    Given a command's file "prompts.jsonl" of 1 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Given a user of the server who may create no schema, and has the schema "other"
+    When a command runs: status
+    Then the command line exits with 2 and says
+      """
+      the user may lack the right USAGE on the schema claude_batch, so grant it
+      """
+
+  Scenario: A server whose settings forbid writing is reported with the setting
+    Given a command's file "prompts.jsonl" of 1 prompts
+    And the server's settings are {"default_transaction_read_only": "on"}
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with 3 and says
+      """
+      its setting default_transaction_read_only forbids writing. Name the primary, or correct the setting
+      """
+
   Scenario Outline: A server that may forget commits is a warning: <settings>
     Given a standby of it
     And the server's settings are {<settings>}

@@ -240,8 +240,10 @@ class PostgresConnections:
         if isinstance(original, PoolTimeout):
             said = "each connection of this process is in use, or waits for the server"
         words = " ".join(said.split()).rstrip(".?!")
+        state = str(getattr(original, "sqlstate", None) or "")
+        remedy = _CAUSES[state].format(self.schema) if state in _CAUSES else _REMEDIES[fault]
         return LedgerError(
-            f"the ledger {self.location} cannot be {what}: {words}. {_REMEDIES[fault]}",
+            f"the ledger {self.location} cannot be {what}: {words}. {remedy}",
             fault=fault,
         )
 
@@ -317,6 +319,14 @@ _FAULTS: dict[str, LedgerFault] = {
     "XX002": "damaged",
 }
 """By SQLSTATE, or its class (https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
+
+_CAUSES: dict[str, str] = {
+    "25006": "Everything stored before is kept; the server is a standby, or its setting "
+    "default_transaction_read_only forbids writing. Name the primary, or correct the setting",
+    "42P01": "Everything stored before is kept; the user may lack the right USAGE on the schema "
+    "{}, so grant it, or name another ledger with --ledger",
+}
+"""Remedies by SQLSTATE, where the server's words do not show the cause."""
 
 _REMEDIES: dict[LedgerFault, str] = {
     "full": "Everything stored before is kept; give the server what it lacks, then repeat the "
