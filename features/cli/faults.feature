@@ -137,6 +137,12 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | export run-x -o ""                                 | --output is empty                                           |
       | resume --ledger ""                                 | --ledger is empty                                           |
       | doctor --live --yes -o ""                          | --output is empty                                           |
+      | budget --actor "" 5                                | --actor is empty                                            |
+      | worker --schema ""                                 | --schema is empty                                           |
+      | dashboard --allow-host ""                          | --allow-host is empty                                       |
+      | gateway --host ""                                  | --host is empty                                             |
+      | ledger backup ""                                   | [FILE] is empty; give a value, or leave it out              |
+      | ledger backup -                                    | a backup is not written to standard output; name a file     |
       | gateway --port 99999                               | Invalid value for '--port': 99999 is not in the range 0<=x<=65535 |
       | dashboard --token ""                               | --token or CLAUDE_BATCH_DASHBOARD_TOKEN is empty; give a value, or leave it out |
       | dashboard --port -1                                | Invalid value for '--port': -1 is not in the range 0<=x<=65535 |

@@ -12,6 +12,7 @@ from claude_batch.cli.options import (
     option,
     optional_run_argument,
     require_ledger,
+    require_value,
 )
 from claude_batch.cli.user_messages import print_drawn, print_json, print_line, require_stdout, say
 from claude_batch.core.quantities import count_of, dollars, nano_dollars, roughly, write_usd
@@ -203,6 +204,7 @@ _SUM = Written("usd", lambda value: -1 if value == "none" else nano_dollars(valu
     nargs=2,
     type=(str, _SUM),
     metavar="NAME USD",
+    callback=require_value,
     help="The budget of all runs of an actor.",
 )
 @click.option(

@@ -21,6 +21,7 @@ from claude_batch.cli.options import (
     provider_options,
     reading_options,
     require_ledger,
+    require_value,
     run_argument,
 )
 from claude_batch.cli.user_messages import (
@@ -80,7 +81,13 @@ def show_command(as_json: bool, ledger: str | None) -> None:
 
 
 @ledger_group.command("backup", epilog=EXIT_CODES)
-@click.argument("file", required=False, metavar="[FILE]", shell_complete=complete_files)
+@click.argument(
+    "file",
+    required=False,
+    metavar="[FILE]",
+    callback=require_value,
+    shell_complete=complete_files,
+)
 @option("ledger")
 def backup_command(file: str | None, ledger: str | None) -> None:
     """Copy the ledger to FILE; never overwrites a file.
@@ -88,6 +95,8 @@ def backup_command(file: str | None, ledger: str | None) -> None:
     Other processes may write to the ledger meanwhile. Without FILE the copy is beside the ledger,
     with the time in its name. A restored copy sends nothing before `claude-batch ledger recover`.
     """
+    if file == "-":
+        raise click.UsageError("a backup is not written to standard output; name a file")
     with existing_ledger(ledger) as store:
         moment = time.strftime(".%Y%m%d-%H%M%S")
         # Nothing is beside a server's ledger: the folder is that of the user.

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 import msgspec
@@ -172,6 +172,7 @@ optional_run_argument: Callable[..., Any] = click.argument(
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _T = TypeVar("_T")
+_V = TypeVar("_V")
 
 
 class Written(click.ParamType[_T]):
@@ -207,15 +208,16 @@ class _Switch(click.types.BoolParamType):
         return value if value in self._words else super().convert(value, param, ctx)
 
 
-def require_value(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> str | None:
+def require_value(context: click.Context, parameter: click.Parameter, value: _V) -> _V:
     """Refuse an empty value, which is usually an unset variable of the shell; click's callback.
 
-    An empty output would be found only when the answers are paid for.
+    An empty output would be found only when the answers are paid for, and the budget of an actor
+    without a name would limit nothing.
     """
-    if value == "":
-        name = max(parameter.opts, key=len)
+    given: object = value
+    if given == "" or (isinstance(given, tuple) and "" in cast("tuple[object, ...]", given)):
+        is_flag = isinstance(parameter, click.Option)
+        name = max(parameter.opts, key=len) if is_flag else parameter.human_readable_name
         raise click.UsageError(f"{name} is empty; give a value, or leave it out", context)
     return value
 

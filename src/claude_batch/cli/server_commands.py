@@ -32,6 +32,7 @@ from claude_batch.cli.options import (
     option,
     provider_options,
     require_ledger,
+    require_value,
 )
 from claude_batch.cli.user_messages import EXIT_CODES, print_line, say
 from claude_batch.core.settings import with_schema
@@ -49,7 +50,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def _address_options(defaults: GatewaySettings | DashboardSettings) -> Callable[[_F], _F]:
     """Add ``--host`` and ``--port`` to a command."""
     host = click.option(
-        "--host", default=defaults.host, show_default=True, help="Address to listen on."
+        "--host",
+        default=defaults.host,
+        show_default=True,
+        callback=require_value,
+        help="Address to listen on.",
     )
     port = click.option(
         "--port",
@@ -65,6 +70,7 @@ _allow_host_option = click.option(
     "--allow-host",
     multiple=True,
     metavar="NAME",
+    callback=require_value,
     help="Serve calls to this name or address of the machine too; other machines need one. "
     "Repeatable.",
 )
@@ -167,6 +173,7 @@ _GATEWAY = GatewaySettings()
     "--allow-origin",
     multiple=True,
     metavar="ORIGIN",
+    callback=require_value,
     help="Admit calls of web pages of this origin, such as https://app.example.com; repeatable.",
 )
 @click.option(
@@ -360,6 +367,7 @@ def _announcing(settings: DashboardSettings, *, opens: bool) -> Callable[[str], 
 @click.option(
     "--schema",
     metavar="NAME",
+    callback=require_value,
     help="The ledger's schema in its PostgreSQL database, if its URL names none (claude_batch).",
 )
 def worker_command(
