@@ -257,6 +257,13 @@ Feature: The cost of a run is estimated before it is sent
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl --budget 100 --confirm-above 0.05
     Then the command line exits with 0
 
+  Scenario: The question about a run that is stored slowly is asked alone on its line
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    And a limit of 0 seconds between two lines about stored requests
+    When a command's question "Send it? [y/N]:" is answered with y: run actor.yaml asks.jsonl -o out.jsonl --confirm-above 0
+    Then the process of the command has ended with 0, saying "finished: 2 succeeded of 2"
+
   Scenario Outline: The question about a run that can cost more is answered with <answer>
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 10 requests that use {"input_tokens": 10, "output_tokens": 200}

@@ -680,10 +680,10 @@ def _(terminal: bool, stored: list[list[float]]) -> dict[str, str]:
         mock.patch.dict(os.environ, environment),
         mock.patch("sys.stderr", errors),
         mock.patch.object(run_command, "time", now),
-        run_command.storing() as tell,
+        run_command.storing() as shown,
     ):
         for _, count in stored:
-            tell(int(count))
+            shown.show(int(count))
         if terminal:
             time.sleep(0.3)  # the spinner draws by itself
     printed = re.findall(r"([\d,]+) requests are stored so far", errors.getvalue())

@@ -9,10 +9,23 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 
 from behave import when
 from behave.runner import Context
 from cli_steps import search_path
+
+_COMMAND = """
+import importlib, json, os
+from claude_batch.cli import main
+for path, limit in json.loads(os.environ.get("LOWERED_LIMITS", "{}")).items():
+    module, _, name = path.rpartition(".")
+    setattr(importlib.import_module(module), name, limit)
+main()
+"""
+
+_LONGEST = 180.0
+"""Seconds after which a command that neither ends nor asks fails the test."""
 
 _TYPED = {"y": b"y\n", "n": b"n\n", "Ctrl-D": b"\x04"}
 
@@ -21,7 +34,7 @@ _TYPED = {"y": b"y\n", "n": b"n\n", "Ctrl-D": b"\x04"}
 def _(context: Context, question: str, answer: str, words: str) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "claude_batch", *shlex.split(words)],
+        [sys.executable, "-c", _COMMAND, *shlex.split(words)],
         stdin=theirs,
         stdout=subprocess.DEVNULL,
         stderr=theirs,
@@ -30,6 +43,7 @@ def _(context: Context, question: str, answer: str, words: str) -> None:
     os.close(theirs)
     shown = b""
     answered = False
+    end = time.monotonic() + _LONGEST
 
     def press() -> None:
         if answer == "Ctrl-C":
@@ -39,6 +53,9 @@ def _(context: Context, question: str, answer: str, words: str) -> None:
 
     try:
         while True:
+            if time.monotonic() > end:
+                process.kill()
+                raise AssertionError(f"the command does not end, and has shown {shown!r}")
             if not select.select([ours], [], [], 5)[0]:
                 if process.poll() is not None:
                     break  # another process has the terminal open

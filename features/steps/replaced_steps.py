@@ -31,6 +31,7 @@ LIMITS = {
     "countings before a call is stored": "claude_batch.lifecycle.calls.COUNTINGS",
     "live calls that are looked at together": "claude_batch.lifecycle.live_driver.PAGE",
     "seconds between two clocks": "claude_batch.cli.run_delivery._MOMENT",
+    "seconds between two lines about stored requests": "claude_batch.cli.run_command.LINES_APART",
     "second that an idle connection of the gateway lasts": (
         "claude_batch.gateway.gateway_app._KEEP_ALIVE"
     ),

@@ -496,34 +496,44 @@ LINES_APART = 1.0
 """Minimum seconds between two plain lines."""
 
 
-@contextmanager
-def storing() -> Generator[Callable[[int], None]]:
-    """Yield a callback that shows the number of stored requests on standard error.
+class StoredCount:
+    """Shows the number of stored requests on standard error, at most once a second."""
 
-    It may be called often, and prints at most once a second.
-    """
-    shown = time.monotonic()
-    live = contextlib.ExitStack()
-    status: Status | None = None
+    def __init__(self) -> None:
+        self._shown = time.monotonic()
+        self._live = contextlib.ExitStack()
+        self._status: Status | None = None
 
-    def show(count: int) -> None:
-        nonlocal shown, status
+    def show(self, count: int) -> None:
+        """Show the number, unless the last one was shown just now."""
         now = time.monotonic()
-        if now - shown < LINES_APART:
+        if now - self._shown < LINES_APART:
             return
-        shown = now
+        self._shown = now
         words = f"{count_of(count, 'request is', 'requests are')} stored so far"
         if sys.stderr is None or not sys.stderr.isatty():
             say(words)
-        elif status is not None:
-            status.update(words)
+        elif self._status is not None:
+            self._status.update(words)
         else:
             from rich.console import Console
 
-            status = live.enter_context(Console(stderr=True).status(words))
+            self._status = self._live.enter_context(Console(stderr=True).status(words))
 
-    with live:
-        yield show
+    def end(self) -> None:
+        """Remove the line from a terminal; a question below it would lose its ``[y/N]``."""
+        self._status = None
+        self._live.close()
+
+
+@contextmanager
+def storing() -> Generator[StoredCount]:
+    """Yield what shows the number of stored requests until the end of the block."""
+    count = StoredCount()
+    try:
+        yield count
+    finally:
+        count.end()
 
 
 def _without_output(
@@ -561,7 +571,12 @@ def _store(
     from claude_batch.providers.run_writer import EmptyRunError
 
     try:
-        with storing() as on_stored:
+        with storing() as stored:
+
+            def look_alone(found: Estimate) -> None:
+                stored.end()
+                look(found)
+
             run = provider.store(
                 actor,
                 _without_output(inputs, output, forms.results_dir)
@@ -570,13 +585,13 @@ def _store(
                 label=label,
                 new=new,
                 budget_usd=budget_usd,
-                on_estimate=look,
+                on_estimate=look_alone,
                 estimate_all=estimate_all,
                 on_kept=on_kept,
                 # `resume` may be typed in another directory.
                 output=None if output is None else os.path.abspath(output),
                 on_invalid=on_invalid,
-                on_stored=on_stored,
+                on_stored=stored.show,
                 spare_single=inputs.skips,
                 send_meanwhile=False,
                 on_displaced=displaced,
