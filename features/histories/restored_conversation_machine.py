@@ -138,12 +138,12 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
 
     def _conclude_forgotten(self, row: Row, turn: _Turn) -> None:
         """Check a conversation that stands at the answer to a turn that the ledger never had."""
-        request = row["id"]
+        request, sending = row["id"], row["answered_by"]
         rejected = sum(sent.kind in ("invalid", "doubted") for sent in turn.chain)
         wanted = (len(turn.chain) - rejected, rejected, sum(sent.cost for sent in turn.chain))
         found = (row["turns"] or 0, row["rejected"] or 0, row["cost"] or 0)
         is_gone = any(each.deleted or each.archived for each in self.sendings[request].values())
-        if found not in self._counted(request, turn, wanted) and not is_gone:
+        if found not in self._counted(request, sending, wanted) and not is_gone:
             self._say(f"{request} has turns, rejected answers and cost {found}, not {wanted}")
         if row["state"] not in ("succeeded", "stopped", "refused"):
             return
@@ -162,20 +162,40 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
             self._say(f"{request} ended {row['state']}, {stopped}, not {ends}: {turn.sent}")
 
     def _counted(
-        self, request: str, turn: _Turn, wanted: tuple[int, int, int]
+        self, request: str, sending: int | None, wanted: tuple[int, int, int]
     ) -> set[tuple[int, int, int]]:
-        """Return what a conversation may have counted before an answer to a forgotten turn.
+        """Return what a conversation may have counted before the answer that it stands at.
 
-        A turn that was lost, and sent again on order, may have its answer by now. The copy cannot
-        see that the later sending was not another turn.
+        A turn that was lost, and sent again, may have its answer by now. The copy cannot see that
+        the later sending was not another turn.
         """
         counted = {wanted}
-        for sending, earlier in self._turns[request].items():
-            if earlier.chain == turn.chain and (request, sending) in self.ordered:
-                is_rejected = earlier.sent.kind in ("invalid", "doubted")
-                more = (not is_rejected, is_rejected, earlier.sent.cost)
-                counted |= {(a + more[0], b + more[1], c + more[2]) for a, b, c in counted}
+        for earlier in self._answers_before(request, sending):
+            is_rejected = earlier.kind in ("invalid", "doubted")
+            more = (not is_rejected, is_rejected, earlier.cost)
+            counted |= {(a + more[0], b + more[1], c + more[2]) for a, b, c in counted}
         return counted
+
+    def _answers_before(self, request: str, sending: int | None) -> list[Sent]:
+        """Return the answers to earlier sendings of the same turn, if the ledger forgot this one.
+
+        An order, or a sending that stayed unknown, has led to this one.
+        """
+        turn = self._turns[request].get(sending or 0)
+        is_later = sending in self._later.get(request, {})
+        if turn is None or not (is_later or sending in self._found[request]):
+            return []
+        earlier = [
+            (number, each.sent)
+            for number, each in self._turns[request].items()
+            if number < (sending or 0) and each.sent.params == turn.sent.params
+        ]
+        return [sent for number, sent in earlier if self._has_succeeded(request, number)]
+
+    def _has_succeeded(self, request: str, sending: int) -> bool:
+        remote = self.sendings[request][sending]
+        [identifier] = [i for i in remote.ids if i.startswith(request)]
+        return remote.outcomes.get(identifier) == "succeeded"
 
     def _ends(
         self, row: Row, last: Sent, counts: tuple[int, int, int]
@@ -193,6 +213,8 @@ class RestoredConversationVerdict(RestoreVerdict, ConversationVerdict):
         request, sending = row["id"], row["answered_by"]
         if sending not in self._found[request]:
             return False
+        if self._answers_before(request, sending):
+            return True
         found = self.sendings[request][sending]
         for number in range(sending - 1, 0, -1):
             before = self.sendings[request].get(number)
