@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -48,7 +48,6 @@ from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Tr
 from claude_batch.lifecycle.api_sessions import contact_faults
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.collection import (
-    COMPLETE_FETCHES,
     Collection,
     counts_of,
     missing_may_be_billed,
@@ -74,6 +73,12 @@ from claude_batch.wire.retry_policy import SENDING
 # Recovery -----------------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
+
+FETCH_TRIES = 3
+"""How often the results of a batch are fetched, one failure after the other."""
+
+_ALL_DUE = 366 * 86400.0
+"""Seconds after which everything that waits is due."""
 
 
 class Recovered(msgspec.Struct):
@@ -164,7 +169,8 @@ async def recover(
                 return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
-                recovery = _Recovery(ledger, client, settings, here, is_copy=even_if_whole)
+                begun = _begin(ledger, client, here, is_copy=even_if_whole)
+                recovery = _Recovery(ledger, client, settings, begun, is_copy=even_if_whole)
                 return await recovery.run(force)
             except ServerChanged:
                 raise LedgerError(
@@ -185,62 +191,82 @@ _NOT_RECOVERED = "The ledger was not recovered; nothing is sent"
 _AGAIN = "What was found is kept; repeat `claude-batch ledger recover`"
 
 
+class _Begun(NamedTuple):
+    """A recovery that has begun, or goes on."""
+
+    leader: Leader
+    behind: float
+    """When the recovery of the workspace began, by the API's clock."""
+    is_new: bool
+    """Whether it began just now."""
+
+
+def _begin(ledger: Ledger, client: BatchesClient, workspace_id: int, *, is_copy: bool) -> _Begun:
+    """Begin a recovery, or continue one; ``is_copy`` if the mark may have been restored too.
+
+    The workspace gets a new epoch. If another copy of the ledger may have the same incarnation and
+    mark, this one gets new ones.
+    """
+    high_water = HighWater(ledger)
+    mark = high_water.read()
+    with ledger.write() as tx:
+        is_known_to_be_behind = bool(queries.behind(tx))
+        moved = ledger.has_moved(tx)
+        at = client.server_now()
+        is_counted = is_known(mark, ledger.incarnations, posts_of(tx))
+        # Without a mark, a copy of a file that was already behind may have been restored. A
+        # server shows that by itself, and its next process may have no mark.
+        anew = moved or (mark is None and not on_server(ledger.location))
+        is_first = anew or not is_known_to_be_behind or not is_counted
+        if is_first or is_copy:
+            # This ends with a new mark, which no longer shows what the other workspaces have
+            # forgotten. Those that are not behind after that were recovered before this one.
+            # A copy that was made within another recovery has some that are not behind.
+            note_behind(tx, at, anew=anew)
+        # A mark that does not show what was forgotten may be as old as a copy, or new.
+        is_doubted = is_copy or (is_first and is_counted)
+        is_older = mark is not None and mark.incarnation not in ledger.incarnations
+        if mark is not None:
+            # A backup from before a recovery lacks the incarnation that the recovery gave the
+            # ledger.
+            ledger.add_incarnation(tx, mark.incarnation)
+        if is_doubted or is_older:
+            # Other copies have this incarnation, too. One with as many POSTs as a mark of this
+            # recovery counts would not be found to be behind.
+            ledger.renew_incarnation(tx)
+        posts = posts_of(tx)
+        behind = recovered_batches.begin(tx, workspace_id, at)
+        leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
+        live_calls.interrupted(tx, workspace_id)
+        # If one was accepted, it is found below like all forgotten batches.
+        submissions.settle_interrupted(
+            tx, workspace_id, now=ledger.now(), note="the ledger was restored"
+        )
+    ledger.reopen()
+    if is_doubted:
+        high_water.renew(posts, at)
+    elif is_counted:
+        high_water.raise_to(posts, at=at)
+    return _Begun(leader, behind, behind == at)
+
+
 class _Recovery:
     def __init__(
         self,
         ledger: Ledger,
         client: BatchesClient,
         settings: LedgerSettings,
-        workspace_id: int,
+        begun: _Begun,
         *,
         is_copy: bool,
     ) -> None:
-        """Begin or continue a recovery; ``is_copy`` if its mark may have been restored too."""
+        """Set up a recovery that has begun; ``is_copy`` if its mark may have been restored too."""
         self._ledger = ledger
         self._is_copy = is_copy
         self._client = client
         self._settings = settings
         self._high_water = HighWater(ledger)
-        mark = self._high_water.read()
-        with ledger.write() as tx:
-            is_known_to_be_behind = bool(queries.behind(tx))
-            moved = ledger.has_moved(tx)
-            at = client.server_now()
-            is_counted = is_known(mark, ledger.incarnations, posts_of(tx))
-            # Without a mark, a copy of a file that was already behind may have been restored. A
-            # server shows that by itself, and its next process may have no mark.
-            anew = moved or (mark is None and not on_server(ledger.location))
-            is_first = anew or not is_known_to_be_behind or not is_counted
-            if is_first or is_copy:
-                # This ends with a new mark, which no longer shows what the other workspaces have
-                # forgotten. Those that are not behind after that were recovered before this one.
-                # A copy that was made within another recovery has some that are not behind.
-                note_behind(tx, at, anew=anew)
-            # A mark that does not show what was forgotten may be as old as a copy, or new.
-            is_doubted = is_copy or (is_first and is_counted)
-            is_older = mark is not None and mark.incarnation not in ledger.incarnations
-            if mark is not None:
-                # A backup from before a recovery lacks the incarnation that the recovery gave the
-                # ledger.
-                ledger.add_incarnation(tx, mark.incarnation)
-            if is_doubted or is_older:
-                # Other copies have this incarnation, too. One with as many POSTs as a mark of this
-                # recovery counts would not be found to be behind.
-                ledger.renew_incarnation(tx)
-            posts = posts_of(tx)
-            self._behind = recovered_batches.begin(tx, workspace_id, at)
-            self._begins = self._behind == at
-            self._leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
-            live_calls.interrupted(tx, workspace_id)
-            # If one was accepted, it is found below like all forgotten batches.
-            submissions.settle_interrupted(
-                tx, workspace_id, now=self._ledger.now(), note="the ledger was restored"
-            )
-        ledger.reopen()
-        if is_doubted:
-            self._high_water.renew(posts, at)
-        elif is_counted:
-            self._high_water.raise_to(posts, at=at)
+        self._leader, self._behind, self._begins = begun
         self._collection = Collection(DriverContext.of(ledger, client, settings))
         self._prices = prices_of(settings.prices)
         self.found = Recovered()
@@ -278,12 +304,12 @@ class _Recovery:
         self.found.wait = max(0.0, self._settings.settling - passed)
         known_incarnations = self._ledger.incarnations
         for batch in forgotten[: len(forgotten) - len(later)]:
-            await self._judge(batch, force)
+            await self._examine(batch, force)
         if self._ledger.incarnations != known_incarnations:
             # A batch that was sent after another recovery is recognised only now.
             foreign, self._foreign = self._foreign, []
             for batch in foreign:
-                await self._judge(batch, force)
+                await self._examine(batch, force)
         if force or not (self.found.open or self.found.wait or self.found.unlisted):
             self._finish(force)
         with self._ledger.read() as tx:
@@ -348,7 +374,7 @@ class _Recovery:
     async def _collect_known(self) -> None:
         polling = Polling(DriverContext.of(self._ledger, self._client, self._settings))
         # All of them, even if not due: their answers must come before those of later sendings.
-        unseen = await polling.check_due(self._leader, self._ledger.now() + 366 * 86400)
+        unseen = await polling.check_due(self._leader, self._ledger.now() + _ALL_DUE)
         with self._ledger.read() as tx:
             for row in unseen:
                 # It may have ended since, and a tool may have run for an answer of it.
@@ -356,7 +382,7 @@ class _Recovery:
                     self.found.open[row.remote_id] = (
                         "the API does not show it, and it may have been answered"
                     )
-            now = self._ledger.now() + 366 * 86400
+            now = self._ledger.now() + _ALL_DUE
             ended = collected_batches.ended_batches(tx, self._leader.workspace_id, now)
         for batch_id in ended:
             await self._collect(batch_id)
@@ -383,7 +409,8 @@ class _Recovery:
             "lets the ledger send now; the requests of this batch are not sent again by that"
         )
 
-    async def _judge(self, remote: RemoteBatch, force: bool) -> None:
+    async def _examine(self, remote: RemoteBatch, force: bool) -> None:
+        """Adopt a batch that may have been forgotten, or note why it is not known yet."""
         if remote.processing_status != "ended":
             self.found.open[remote.id] = "it is still processing"
             return
@@ -437,7 +464,7 @@ class _Recovery:
                     except UnreadableLine:
                         continue
                     parts = parse_custom_id(line.custom_id)
-                    if parts is not None and self._is_ours(parts[0], parts[1]):
+                    if parts is not None and self._recognise(parts[0], parts[1]):
                         found.sendings[parts[0]] = parts[2]
                         if found.outcomes.get(parts[0]) != "succeeded":
                             found.outcomes[parts[0]] = line.outcome
@@ -454,8 +481,8 @@ class _Recovery:
                         return found
         return found
 
-    def _is_ours(self, request_id: str, incarnation: str) -> bool:
-        """Return whether a line is of this ledger, perhaps as it was after another recovery."""
+    def _recognise(self, request_id: str, incarnation: str) -> bool:
+        """Return whether a line is of this ledger; learn its incarnation from another recovery."""
         if incarnation in self._ledger.incarnations:
             return True
         with self._ledger.read() as tx:
@@ -602,7 +629,7 @@ class _Refused(Exception):
 
 
 async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> None:
-    for failures in range(1, COMPLETE_FETCHES + 1):
+    for failures in range(1, FETCH_TRIES + 1):
         try:
             await collection.fetch(ledger.write, row)
             return
@@ -610,10 +637,10 @@ async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> None:
             fault = error.fault
             if fault.from_api and not fault.passes and fault.account_reason is None:
                 raise _Refused(str(error)) from None
-            if fault.account_reason is not None or failures == COMPLETE_FETCHES:
+            if fault.account_reason is not None or failures == FETCH_TRIES:
                 raise
         except Unreachable:
-            if failures == COMPLETE_FETCHES:
+            if failures == FETCH_TRIES:
                 raise
         await asyncio.sleep(SENDING(failures))
 
