@@ -329,6 +329,7 @@ class LedgerReader:
         """End the thread, and close the ledger."""
         self._ended = True
         self._awake.set()
+        self.ledger.hurry(0.0)  # it may be waiting for a lost server, and only reads
         if self._thread.is_alive():
             self._thread.join()
         self.ledger.close()

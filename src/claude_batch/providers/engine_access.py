@@ -516,8 +516,7 @@ class Opened(Closing):
 
     def outstanding(self) -> list[Outstanding]:
         """Return the runs that are unfinished or whose output is not written yet, oldest first."""
-        with self._engine.ledger.read() as tx:
-            return deliveries.outstanding_runs(tx)
+        return self._engine.ledger.query(deliveries.outstanding_runs)
 
     def warn_of_other_addresses(self) -> None:
         """Log once that unfinished runs of other base URLs wait, which this process cannot send."""
@@ -539,15 +538,13 @@ class Opened(Closing):
 
     def was_sent(self, run_id: str) -> bool:
         """Return whether a request of a run was ever sent, or may have been."""
-        with self._engine.ledger.read() as tx:
-            return deliveries.was_sent(tx, run_id)
+        return self._engine.ledger.query(lambda tx: deliveries.was_sent(tx, run_id))
 
     def is_driven(self, run_id: str) -> bool:
         """Return whether any process drives the workspace of a run."""
         ledger = self._engine.ledger
-        with ledger.read() as tx:
-            workspace_id = queries.run_row(tx, run_id).workspace_id
-        return ledger.has_leader(workspace_id)
+        row = ledger.query(lambda tx: queries.run_row(tx, run_id))
+        return ledger.patiently(lambda: ledger.has_leader(row.workspace_id))
 
     def status_without_this_process(self, run_id: str) -> RunStatus:
         """Return the status of a run as if this process had already ended."""
