@@ -49,12 +49,15 @@ Feature: One call, one run and one request decide for themselves
     Given an API
     And a batch provider with {"deadline": "20h"}
     When 3 prompts are asked with {"budget_usd": "0.03", "deadline": "3h"}
+    And 2 prompts are asked with {"budget": "0.02"}
     And 2 prompts are asked with {}
     Then the runs of the ledger have these requests, budgets and deadlines
       | requests | budget | hours |
       | 1        | 0.03   | 3     |
       | 1        | 0.03   | 3     |
       | 1        | 0.03   | 3     |
+      | 1        | 0.02   | 20    |
+      | 1        | 0.02   | 20    |
       | 2        | 0.0    | 20    |
 
   Scenario: A run that is continued keeps its settings, except the budget

@@ -94,7 +94,8 @@ class OpenTelemetryObserver:
         self._age = meter.create_gauge(
             "claude_batch.batch.age", "s", "Age of the oldest batch at the API."
         )
-        self._batches: OrderedDict[int, SpanContext] = OrderedDict()
+        self._batches: OrderedDict[tuple[str, int], SpanContext] = OrderedDict()
+        """Spans of the latest batches, by ledger and row."""
 
     def wants(self, kind: type[Event]) -> bool:
         """Return True for every event; for single requests only if they have spans."""
@@ -154,7 +155,7 @@ class OpenTelemetryObserver:
         if event.missing:
             span.set_status(Status(StatusCode.ERROR, f"{event.missing} results are missing"))
         span.end(_nanoseconds(_end(event)))
-        self._batches[event.batch] = span.get_span_context()
+        self._batches[event.ledger, event.batch] = span.get_span_context()
         if len(self._batches) > KEPT_BATCHES:
             self._batches.popitem(last=False)
         self._count(event)
@@ -200,7 +201,7 @@ class OpenTelemetryObserver:
                 )
         else:
             attributes[_ERROR_TYPE] = answer.error_type or answer.outcome
-        batch = self._batches.get(event.batch)
+        batch = self._batches.get((event.ledger, event.batch))
         context = Context()
         if answer.trace is not None:
             context = _context(answer.trace)

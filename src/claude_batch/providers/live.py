@@ -448,7 +448,9 @@ class ClaudeProvider(Closing):
         """Run one turn: retry until it is answered, fails permanently, or may have been billed."""
         live, retry = self._client(), mode.live_retry
         timeout = self._patience(max_tokens)
-        begun, failures = time.monotonic(), 0
+        # The time in the queue before the first refusal does not count.
+        refused: float | None = None
+        failures = 0
         while True:
             turn = await live.turn(model, len(params), max_tokens)
             answer = await live.send(turn, model, params, headers, timeout=timeout)
@@ -466,7 +468,9 @@ class ClaudeProvider(Closing):
                 raise self._translated(answer, live.base_url, "safe")
             if self._max_retries and answer.is_refusal:
                 # All calls wait until the rate limit has passed; this call goes first afterwards.
-                if time.monotonic() - begun < self._refusal_patience:
+                now = time.monotonic()
+                refused = now if refused is None else refused
+                if now - refused < self._refusal_patience:
                     continue
                 raise self._translated(answer, live.base_url, retry)
             decided = await self._decided(answer, mode.retry_on)

@@ -409,7 +409,9 @@ async def _done(job: Job[Any, Any]) -> None:
     waiting = asyncio.wrap_future(job.future)
     try:
         while True:
-            finished, _ = await asyncio.wait([waiting], timeout=job.patience())
+            # Without a timeout nothing ends it, so there is nothing to look at all the time.
+            least = 1.0 if job.seconds is None else 0.0
+            finished, _ = await asyncio.wait([waiting], timeout=max(job.patience(), least))
             if finished:
                 waiting.result()
                 return

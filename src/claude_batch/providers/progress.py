@@ -114,6 +114,7 @@ class ProgressReader:
         self._run_id = run_id
         self._prices = prices
         self._costs: dict[int, tuple[int, int]] = {}
+        self._lost = 0
         self._failed = 0
         self._failures: dict[str, int] = {}
         self._estimate: int | None = None
@@ -130,6 +131,11 @@ class ProgressReader:
 
     def read_in(self, tx: Transaction, status: RunStatus) -> Progress:
         """Return the same in a transaction of the caller, without the expected cost of a rest."""
+        lost = status.counts.get(RequestState.LOST, 0)
+        if lost != self._lost:
+            # Results were found since, in batches that were collected before.
+            self._costs.clear()
+            self._lost = lost
         new = [
             batch_id
             for batch_id, is_complete in cost_sums.batches_with_results(tx, self._run_id)

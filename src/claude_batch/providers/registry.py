@@ -117,22 +117,21 @@ class ProviderRegistry:
         live. Raises `ProviderNotFoundError`, and `ActorConfigurationError` for an actor that cannot
         be answered or whose provider contradicts its mode.
         """
-        return self._for_actor(configuration, settings, self.get)
+        provider = self.get(_name_for(configuration), **settings)
+        _check_batches(configuration, provider.capabilities)
+        return provider
 
     def lend(self, configuration: ActorConfiguration, **settings: Any) -> Provider:
         """`for_actor` for a caller that will `give_back` the provider."""
-
-        def get(name: str, **settings: Any) -> Provider:
+        with self._lock:
             known = list(self._made.values())
-            provider = self._get(name, settings)
+            provider = self._get(_name_for(configuration), settings)
             if not any(provider is other for other in known):
                 self._lent[id(provider)] = 0
+            _check_batches(configuration, provider.capabilities)
             if id(provider) in self._lent:
                 self._lent[id(provider)] += 1
             return provider
-
-        with self._lock:
-            return self._for_actor(configuration, settings, get)
 
     def give_back(self, provider: Provider) -> bool:
         """Return True if no other actor holds the provider, so that the caller must close it."""
@@ -146,16 +145,6 @@ class ProviderRegistry:
             del self._lent[id(provider)]
             self._made = {key: made for key, made in self._made.items() if made is not provider}
             return True
-
-    @staticmethod
-    def _for_actor(
-        configuration: ActorConfiguration,
-        settings: Mapping[str, Any],
-        get: Callable[..., Provider],
-    ) -> Provider:
-        provider = get(_name_for(configuration), **settings)
-        _check_batches(configuration, provider.capabilities)
-        return provider
 
     def check(self, configuration: ActorConfiguration) -> None:
         """Raise what `for_actor` would raise, as far as that is known without a provider.
@@ -271,9 +260,26 @@ def _frozen(value: object) -> object:
     try:
         hash(value)
     except TypeError:
-        # The provider that received the value keeps it alive, so its id stays unique.
-        return (type(value), id(value))
+        return _Same(value)
     return (type(value), value)
+
+
+class _Same:
+    """A value that has no hash, as a part of a key: equal to itself only.
+
+    The key keeps it alive. Of a value that is gone, another one could have the same ``id``.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other._value is self._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
 
 
 def _environment() -> frozenset[tuple[str, str]]:

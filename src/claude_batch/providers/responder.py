@@ -157,7 +157,7 @@ class Responder:
             mode = self._mode_of(actor, settings)
         if (output := asked.output) is not None:
             conversation = msgspec.structs.replace(conversation, judge=judge_of(output))
-        alone = settings.get("budget_usd") is not None
+        alone = any(settings.get(name) is not None for name in ("budget_usd", "budget"))
 
         encoded: EncodedRequest | Callable[[Engine, ApiSession], EncodedRequest]
         if self._drive and encoder.has_documents(asked):

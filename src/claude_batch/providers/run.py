@@ -545,12 +545,11 @@ class Run(Closing):
         self, work: Generator[Pause | Any, Any, None], progress: ProgressLike
     ) -> Generator[Pause | Any, Any, None]:
         chosen = self.on_progress if progress is None else progress
-        work = self._access.while_open(work)
-        if not chosen:
-            return work
-        return reported(
-            work, chosen, lambda: self._engine.read(self._look), lambda: self._engine.version
-        )
+        if chosen:
+            work = reported(
+                work, chosen, lambda: self._engine.read(self._look), lambda: self._engine.version
+            )
+        return self._access.while_open(work)
 
     def _look(self) -> tuple[RunStatus, Progress] | None:
         try:

@@ -375,24 +375,25 @@ class Recording:
     async def _create(self, step: str, requests: Sequence[Mapping[str, Any]]) -> str | None:
         """POST a batch; return its id, or None if it was refused."""
         body = msgspec.json.encode({"requests": requests})
+        before = self.uncertain
         try:
             # From here to the answer it is unknown whether there is a batch.
             self.uncertain = True
             answer = await self._send("POST", _BATCHES, content=body)
         except Disconnected as error:
-            self.uncertain = not error.never_connected
+            self.uncertain = before or not error.never_connected
             raise
         batch_id = _id_of(answer)
         if 200 <= answer.status < 300:
             self._see(step, answer)
-            self.uncertain = batch_id is None
+            self.uncertain = before or batch_id is None
             if batch_id is not None:
                 self.batches[batch_id] = answer.text("processing_status") or ""
             return batch_id
         fault = fault_of_response(
             answer.status, answer.headers, answer.content, self._connection.redaction
         )
-        self.uncertain = not fault.is_not_billed
+        self.uncertain = before or not fault.is_not_billed
         if fault.account_reason is None:  # an account error proves nothing about a batch
             self._see(step, answer)
         if step == "create":
