@@ -222,19 +222,25 @@ def ask_again(tx: Connection, run_id: str, run: NewRun, now: float) -> None:
 
 
 def poll_every(
-    tx: Connection, run_id: str, shortest: float, longest: float | None, now: float
+    tx: Connection, run_id: str, shortest: float | None, longest: float | None, now: float
 ) -> None:
     """Let a run's batches be checked at other intervals, also those at the API.
 
-    ``longest`` None: as before, but no less than ``shortest``.
+    An interval that is None stays, but ``shortest`` never exceeds ``longest``.
     """
-    before = runs.c.max_poll_interval
-    kept = case((before < shortest, shortest), else_=before)
-    tx.execute(
-        update(runs)
-        .where(runs.c.id == run_id)
-        .values(poll_interval=shortest, max_poll_interval=kept if longest is None else longest)
-    )
+    values: dict[str, Any] = {}
+    if shortest is not None:
+        before = runs.c.max_poll_interval
+        values = {
+            "poll_interval": shortest,
+            "max_poll_interval": case((before < shortest, shortest), else_=before),
+        }
+    if longest is not None:
+        values["max_poll_interval"] = longest
+        if shortest is None:
+            before = runs.c.poll_interval
+            values["poll_interval"] = case((before > longest, longest), else_=before)
+    tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
     _poll_as_asked(tx, run_id, now)
 
 

@@ -693,7 +693,7 @@ async def _only(items: AsyncIterator[list[_T]]) -> _T:
     return item
 
 
-def _intervals(settings: Mapping[str, Any]) -> tuple[float, float | None] | None:
-    """Return the shortest and the longest interval of polls, if a caller asked for any."""
-    shortest = settings.get("poll_interval")
-    return None if shortest is None else (shortest, settings.get("max_poll_interval"))
+def _intervals(settings: Mapping[str, Any]) -> tuple[float | None, float | None] | None:
+    """Return the shortest and the longest interval of polls, if a caller asked for one of them."""
+    asked = settings.get("poll_interval"), settings.get("max_poll_interval")
+    return None if asked == (None, None) else asked

@@ -93,7 +93,7 @@ class RunWaiter:
         max_wait: float,
         on_timeout: str,
         cancel: Callable[[], None],
-        intervals: tuple[float, float | None] | None = None,
+        intervals: tuple[float | None, float | None] | None = None,
     ) -> None:
         """Set up the wait; ``cancel`` cancels the run if ``on_timeout`` is ``cancel``.
 
@@ -262,7 +262,7 @@ class RunWaiter:
         batch_ids, trouble = yield Pause(self._engine.look(self._left_behind))
         raise self._timed_out(batch_ids, unknown, trouble)
 
-    def _poll_as_asked(self, shortest: float, longest: float | None) -> None:
+    def _poll_as_asked(self, shortest: float | None, longest: float | None) -> None:
         ledger = self._engine.ledger
         ledger.apply(
             lambda tx: enqueue.poll_every(tx, self._run_id, shortest, longest, ledger.now())
