@@ -256,17 +256,24 @@ Feature: Submission sends nothing twice, and knows what it does not know
     And the results are read in order
     Then there are 1 results in the order of the prompts
 
-  Scenario: A halt is probed by itself after a while
+  Scenario Outline: A halt is probed by itself after a while: <status>
     Given an API
     And the API has the faults
       """
-      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 402}}]}
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": <status>}}]}
       """
     And a batch provider with {"probe_interval": 0.5}
     When a run of these prompts is stored
       | prompt   |
       | prompt 0 |
-    Then the status shows 1 requests succeeded
+      | prompt 1 |
+    Then the status shows 2 requests succeeded
+    And the API's batches have 1 and 1 requests
+
+    Examples:
+      | status |
+      | 401    |
+      | 402    |
 
   Scenario: The disk that takes longer than the window sends nothing
     Given an API

@@ -102,6 +102,8 @@ class Contact(msgspec.Struct):
     """The reason of the last failure; a sentence with the base URL."""
     refused: bool = False
     """Whether the API has refused this process's key, and has never accepted it."""
+    may_only_list: bool = False
+    """Whether the API refused a batch with this key, which a list call proves nothing about."""
     misplaced: bool = False
     """Whether a server answered, and has no Messages API below the base URL."""
 
@@ -283,8 +285,7 @@ class Driver:
         refusals, pause = 0, 0.0
         while not self._stopping:
             if pause:
-                # The API may accept the key in the list call, which lifts the halt, and refuse it
-                # in the next call again.
+                # Another process with a key that works may take the leader lock meanwhile.
                 await self._rest(pause)
                 pause = 0.0
             try:
@@ -320,7 +321,7 @@ class Driver:
                     _log.warning("another process drives this ledger; waiting until it ends")
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
-                    self.contact.made = False
+                    self.contact.made, self.contact.may_only_list = False, True
                     refusals = 1 if time.monotonic() - begun > LONGEST_SLEEP else refusals + 1
                     pause = min(SENDING(refusals), LONGEST_SLEEP)
 
@@ -370,7 +371,8 @@ class Driver:
                 while await self._send_pass(leader) == 0.0 and not self._stopping:
                     pass
             except _KeyRefused:
-                self.contact.made = False  # the halt is in the ledger; what else is due goes on
+                # The halt is in the ledger; what else is due goes on.
+                self.contact.made, self.contact.may_only_list = False, True
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
             # Live answers arrive at once, and may need another turn.
@@ -412,9 +414,11 @@ class Driver:
                 )
             if is_known(mark, self._ledger.incarnations, posts_of(tx)):
                 workspaces.adopt_refused(tx, here)
-            if workspaces.workspace_row(tx, here).halt_reason == "credentials":
-                # The halt is about another key of this workspace; this driver's key was just
-                # accepted.
+            is_halted = workspaces.workspace_row(tx, here).halt_reason == "credentials"
+            if is_halted and not self.contact.may_only_list:
+                # The halt is about another key of this workspace, or about a list call; this
+                # driver's key was just accepted. If the key was refused for a batch, only a probe
+                # can lift the halt.
                 workspaces.clear_halt(tx, here)
         # Only after the write: readers of these attributes apply the workspace's halt to this
         # driver.
@@ -448,6 +452,7 @@ class Driver:
             self._refusals.halt(tx, self.workspace_id, error.fault)
             row = workspaces.workspace_row(tx, self.workspace_id)
         self.contact.refused = not self.contact.was_made
+        self.contact.may_only_list = False
         self._changed()
         return max(LEADER_LOCK_RETRY, (row.next_probe or 0.0) - self._ledger.now())
 
