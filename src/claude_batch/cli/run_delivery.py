@@ -542,18 +542,29 @@ def check_sources(output: str | None, folder: str | None, sources: Iterable[str]
     if output is not None and (not os.path.exists(output) or is_special(output)):
         output = None  # it replaces nothing
     for source in sources:
-        if not os.path.exists(source):
+        if (there := _stat_of(source)) is None:
             continue
-        if output is not None and os.path.samefile(source, output):
+        if output is not None and os.path.samestat(there, os.stat(output)):
             raise BadOutput(
                 f"{output}: is read by this command, and would be replaced by the answers; "
                 "name another with -o. Nothing was sent"
             )
-        if folder is not None and is_of_folder(folder, source):
+        name, place = ("<stdin>", "/dev/stdin") if source == "-" else (source, source)
+        if folder is not None and is_of_folder(folder, place):
             raise BadOutput(
-                f"{source}: is read by this command, and would be replaced by a file of {folder}; "
+                f"{name}: is read by this command, and would be replaced by a file of {folder}; "
                 "name another folder with --results-dir. Nothing was sent"
             )
+
+
+def _stat_of(source: str) -> os.stat_result | None:
+    """Return the status of a file that the command reads; None if it is no file."""
+    try:
+        if source != "-":
+            return os.stat(source)
+        return None if sys.stdin is None else os.fstat(sys.stdin.fileno())
+    except (OSError, ValueError):  # it is missing, or standard input is closed
+        return None
 
 
 def check_stored_output(run: Run, output: str | None, ledger: str) -> None:
