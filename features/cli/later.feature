@@ -474,6 +474,28 @@ Feature: Later commands show, wait for, cancel and deliver a run
       | id | ok | says                   |
       | 1  | no | invalid_request_error: |
 
+  Scenario: advance prints no answers of a run without an output that ends meanwhile, such as single calls
+    Given a command's API with {"latency": 3600}
+    And the next runs get the ids run-1a00000000 run-1b00000000
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's file "more.jsonl" of 3 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 529}}]}
+      """
+    And a command runs: submit actor.yaml more.jsonl
+    And the API's clock goes 2 hours on
+    And at the point before_delivery a command runs: cancel run-1b00000000
+    And a command repeats every advance until it exits with 0
+    Then the command line says
+      """
+      /out.jsonl
+      run-1b00000000 is finished: 3 canceled of 3
+      """
+    And the command line prints nothing but errors
+    And in the ledger the undelivered runs are ["run-1b00000000"]
+
   Scenario: resume checks the output of a run before it sends anything, and does without it for the others
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts

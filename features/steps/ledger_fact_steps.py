@@ -74,6 +74,7 @@ FACTS: dict[str, Select[Any]] = {
     "sums that budgets have in doubt": select(charges.c.doubt),
     "outcomes of the deadlines": select(runs.c.deadline_outcome),
     "outputs of the runs": select(runs.c.output),
+    "undelivered runs": select(runs.c.id).where(runs.c.delivered.is_(None)),
     "ends of the tool calls": select(tool_calls.c.finished),
     "names of the tool calls": select(tool_calls.c.name),
     "problems of the answers": select(verdicts.c.problem).order_by(verdicts.c.sending),
