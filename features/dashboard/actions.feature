@@ -175,6 +175,18 @@ Feature: With --allow-actions, pages change runs as the commands do
       | Give up    | {}              | ended without an answer | lost   |
       | Send again | {"sure": "yes"} | queued again            | queued |
 
+  Scenario: Unknown requests of a cancelled run are not sent again, and the page says why
+    Given an API
+    And a batch provider with {"drive": false}
+    When a sending of 2 prompts has become unknown
+    Given a dashboard of this ledger with {"allow_actions": true}
+    When the form "Cancel this run" of /runs/<run> is sent
+    And the form "Send again" of /runs/<run> is sent with {"sure": "yes"}
+    Then the page that follows says "<run> was cancelled, and its batches have not ended. Nothing was sent again."
+    And the run's batch is still unknown
+    When the form "Give up" of /runs/<run> is sent
+    Then the page that follows says "2 requests of <run> ended without an answer"
+
   Scenario: Requests are not sent again without the word that they may be paid for twice
     Given an API
     And a batch provider with {"drive": false}

@@ -36,7 +36,6 @@ from claude_batch.core.states import BatchState, RequestState, RunState
 
 if TYPE_CHECKING:
     from claude_batch.ledger.deliveries import Outstanding
-    from claude_batch.ledger.store import Ledger
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.reruns import UnknownSending
     from claude_batch.providers.run import Run
@@ -478,7 +477,7 @@ def unknown_command(
     decided within `--settling`; if another client's batch looks alike, when that batch has ended.
     To decide at once for a RUN, use --resubmit or --give-up.
     """
-    from claude_batch.providers.reruns import decide_unknown, unknown_sendings
+    from claude_batch.providers.reruns import decide_unknown, unknown_sendings, why_not_sent
     from claude_batch.providers.status import find_run_id
 
     if resubmit and give_up:
@@ -496,7 +495,7 @@ def unknown_command(
             run_id = find_run_id(store, run_id)
         if decision is not None and run_id is not None:
             count = decide_unknown(store, run_id, resubmit=decision == "resubmit")
-            if resubmit and not count and (why := _why_not_sent(store, run_id)) is not None:
+            if resubmit and not count and (why := why_not_sent(store, run_id)) is not None:
                 end = options.command("unknown", run_id, "--give-up")
                 say(
                     f"{run_id} {why}. Nothing was sent again. Requests with an unknown outcome end "
@@ -513,18 +512,6 @@ def unknown_command(
         print_line("no requests are unknown")
     for sending in found:
         print_line(_words(sending))
-
-
-def _why_not_sent(store: Ledger, run_id: str) -> str | None:
-    """Return why no unknown request of a run is sent again; None if it has none."""
-    from claude_batch.providers.reruns import is_past_sending
-    from claude_batch.providers.status import status_of
-
-    if status_of(store, run_id).state is RunState.CANCELLING:
-        return "was cancelled, and its batches have not ended"
-    if is_past_sending(store, run_id):
-        return "has reached the margin before its deadline, and sends nothing with `fallback: none`"
-    return None
 
 
 def _print_decision(run_id: str, decision: str, count: int, options: ProviderOptions) -> None:

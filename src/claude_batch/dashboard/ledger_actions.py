@@ -18,7 +18,7 @@ from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.recovery import Refetched
 from claude_batch.money.prices import Prices
 from claude_batch.providers.cost_report import set_budget
-from claude_batch.providers.reruns import decide_unknown, parse_only, retry_run
+from claude_batch.providers.reruns import decide_unknown, parse_only, retry_run, why_not_sent
 from claude_batch.providers.status import find_run_id, status_of
 
 
@@ -97,6 +97,9 @@ def decide(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
         )
     count = decide_unknown(ledger, run_id, resubmit=decision == "resubmit")
     requests = count_of(count, "request")
+    if decision == "resubmit" and not count and (why := why_not_sent(ledger, run_id)) is not None:
+        end = "Requests with an unknown outcome end with: Give up."
+        return Done(f"{run_id} {why}. Nothing was sent again. {end}", run_id)
     if not count:
         return Done(f"{run_id} has no unknown requests; nothing was changed.", run_id)
     if decision == "resubmit":

@@ -300,11 +300,18 @@ def _resubmit(tx: Transaction, run_id: str) -> int:
     return count
 
 
-def is_past_sending(ledger: Ledger, run_id: str) -> bool:
-    """Return whether unknown requests of a run are not sent again because of its deadline."""
+def why_not_sent(ledger: Ledger, run_id: str) -> str | None:
+    """Return why `decide_unknown` sends none of a run's requests again; None if it has none."""
     with ledger.read() as tx:
-        stops = run_deadlines.stops_sending(queries.run_row(tx, run_id), now_in(tx))
-        return stops and bool(unknown_batches.undecided(tx, run_id))
+        run = queries.run_row(tx, run_id)
+        if run.cancelled is not None and queries.unfinished(tx, run_id):
+            return "was cancelled, and its batches have not ended"
+        if run_deadlines.stops_sending(run, now_in(tx)) and unknown_batches.undecided(tx, run_id):
+            return (
+                "has reached the margin before its deadline, and sends nothing with "
+                "`fallback: none`"
+            )
+    return None
 
 
 def _give_up(tx: Transaction, run_id: str) -> int:
