@@ -47,12 +47,17 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
   Scenario: A worker says that the account has halted sending, and what to run
     Given a command's API with {"faults": {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}}
     And a command's file "asks.jsonl" of 1 prompts
-    When a command runs: submit actor.yaml asks.jsonl --no-preflight --max-wait 1s
-    And a worker is started with probes on a free port
+    When a command runs: submit actor.yaml asks.jsonl --no-preflight --max-wait 1s --ledger other.db
+    And a worker is started with probes on a free port and --ledger other.db
     Then its probes answer as follows
       | path      | status | text                         |
       | /readyz   | 503    | sending is halted (billing)… |
-    And it ends at SIGTERM with 0 and says "Every request stays queued. Correct the cause, then run: claude-batch resume"
+    When a command runs: doctor --ledger other.db
+    Then the command line prints
+      """
+      Correct the cause, then run: claude-batch resume --ledger
+      """
+    And it ends at SIGTERM with 0 and says "Every request stays queued. Correct the cause, then run: claude-batch resume --ledger other.db"
 
   Scenario: A worker whose ledger's file was removed ends with the reason
     Given a reader with a key and a server

@@ -26,9 +26,11 @@ FAREWELL = "the worker has ended"
 
 @when("a worker is started with probes on {where}")
 def _(context: Context, where: str) -> None:
+    """WHERE may end with flags, as in `a free port and --ledger other.db`."""
+    where, _, more = where.partition(" and ")
     ports = {"a free port": 0, "the port of the server": urlsplit(context.api.url).port}
     context.said = Path(context.tmp) / "worker.txt"
-    words = ("worker", "--health", str(ports[where]))
+    words = ("worker", "--health", str(ports[where]), *more.split())
     with context.said.open("wb") as stream:
         context.worker = programs.start(programs.COMMAND, *words, stdout=stream, stderr=stream)
 

@@ -35,7 +35,7 @@ from claude_batch.cli.options import (
     require_value,
 )
 from claude_batch.cli.user_messages import EXIT_CODES, print_line, say
-from claude_batch.core.settings import with_schema
+from claude_batch.core.settings import with_schema, without_password
 from claude_batch.dashboard import TOKEN_VARIABLE, DashboardSettings
 from claude_batch.gateway import GatewaySettings
 from claude_batch.serving import Readiness, is_every_address
@@ -84,16 +84,17 @@ def _unusable_address(host: str, port: int, error: OSError) -> click.UsageError:
     )
 
 
-def _report_halts(event: Event) -> None:
+def _report_halts(event: Event, *, options: ProviderOptions) -> None:
     """Say that sending has halted, and that it continues: nobody else asks such a process."""
     from claude_batch.core.events import SendingHalted, SendingResumed
     from claude_batch.ledger.workspaces import remedy_of
     from claude_batch.lifecycle.observers import message_of_event
 
     if isinstance(event, SendingHalted):
+        lifts = options.command(remedy_of(event.reason).removeprefix("claude-batch "))
         say(
             f"{message_of_event(event)}. Every request stays queued. Correct the cause, then run: "
-            f"{remedy_of(event.reason)}"
+            f"{lifts}"
         )
     elif isinstance(event, SendingResumed):
         say(message_of_event(event))
@@ -216,7 +217,8 @@ def gateway_command(
         raise click.UsageError(
             f"{error}; install the gateway's libraries: pip install 'claude-batch[gateway]'"
         ) from None
-    with saying_small_groups(), open_provider(options, observers=[_report_halts]) as provider:
+    halts = partial(_report_halts, options=options)
+    with saying_small_groups(), open_provider(options, observers=[halts]) as provider:
         try:
             serve(provider, settings, on_start=partial(_announce, settings=settings))
         except OSError as error:
@@ -391,9 +393,15 @@ def worker_command(
             place = with_schema(options.location, schema)
         except ValueError as error:
             raise click.UsageError(f"--schema {schema}: {error}") from None
-        options = msgspec.structs.replace(options, settings={**options.settings, "ledger": place})
+        options = msgspec.structs.replace(
+            options,
+            settings={**options.settings, "ledger": place},
+            # Other commands have no --schema, so a hint names it in the URL.
+            typed={**options.typed, "ledger": without_password(place)},
+        )
     offered = [name for place in tools for name in offer_tools(place)]
-    with open_provider(options, observers=[_report_halts]) as provider:
+    halts = partial(_report_halts, options=options)
+    with open_provider(options, observers=[halts]) as provider:
         try:
             with parkable(), _health(provider, health):
                 engine, _ = provider.opening().result()

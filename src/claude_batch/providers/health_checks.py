@@ -23,6 +23,7 @@ from claude_batch._version import __version__
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.settings import (
+    command_naming,
     default_state_dir,
     has_ledger,
     on_server,
@@ -102,7 +103,7 @@ def check_ledger(location: str) -> Iterator[Finding]:
         if (why := why_forbidden(path)) is not None:
             remedy = "Run the command as the owner, or correct the owner or the mode of the file"
             yield _ledger_fault("access", why, remedy)
-        yield from _check_content(path, examined)
+        yield from _check_content(path, examined, location)
         yield _check_drivers(path)
     yield from _check_disk(path, _size(path))
 
@@ -128,8 +129,8 @@ def _check_server(location: str) -> Iterator[Finding]:
             facts, rows = queries.metadata_of(tx), queries.workspaces_of(tx)
             waiting = queries.waiting_workspaces(tx)
         yield _check_version(int(facts["schema_version"]))
-        yield _check_mark(facts)
-        yield from _check_workspaces(rows, waiting)
+        yield _check_mark(facts, location)
+        yield from _check_workspaces(rows, waiting, location)
         workers = ledger.workers()
     except LedgerError as error:
         yield _ledger_fault("ledger", str(error))
@@ -146,13 +147,13 @@ def _ledger_fault(check: str, message: str, remedy: str = "") -> Finding:
     return Finding(check=check, level="fault", message=message, remedy=remedy, cause="ledger")
 
 
+_RECOVER = "claude-batch ledger recover"
 _USE_A_BACKUP = (
     "Move the file away together with its -wal file, put a backup in its place, then run: "
-    "claude-batch ledger recover"
 )
 
 
-def _check_content(path: Path, examined: Examined) -> Iterator[Finding]:
+def _check_content(path: Path, examined: Examined, location: str) -> Iterator[Finding]:
     meta = examined.meta
     version = meta.get("schema_version", "")
     if not version.isdigit() or not meta.keys() >= {"incarnation", "salt"}:
@@ -170,12 +171,16 @@ def _check_content(path: Path, examined: Examined) -> Iterator[Finding]:
     megabytes = f"{_size(path) / 1_000_000:,.1f} MB"
     yield Finding(check="ledger", level="ok", message=f"{path}, {megabytes}")
     if examined.damage:
-        yield _ledger_fault("integrity", "; ".join(examined.damage), _USE_A_BACKUP)
+        yield _ledger_fault(
+            "integrity",
+            "; ".join(examined.damage),
+            _USE_A_BACKUP + command_naming(_RECOVER, location),
+        )
     else:
         yield Finding(check="integrity", level="ok", message="SQLite found no damage")
     yield _check_version(int(version))
-    yield _check_mark(meta)
-    yield from _check_workspaces(examined.workspaces, examined.waiting)
+    yield _check_mark(meta, location)
+    yield from _check_workspaces(examined.workspaces, examined.waiting, location)
 
 
 def _check_version(version: int) -> Finding:
@@ -206,7 +211,7 @@ def _check_state_dir() -> Finding | None:
     )
 
 
-def _check_mark(meta: Mapping[str, str]) -> Finding:
+def _check_mark(meta: Mapping[str, str], location: str) -> Finding:
     if (fault := _check_state_dir()) is not None:
         return fault
     path = mark_file(identity_of(meta["salt"]))
@@ -223,7 +228,7 @@ def _check_mark(meta: Mapping[str, str]) -> Finding:
             level="fault",
             message=f"the ledger has forgotten sendings that {path} counts: it was restored, or "
             "copied without its -wal file",
-            remedy="claude-batch ledger recover",
+            remedy=command_naming(_RECOVER, location),
             cause="halted",
         )
     ahead = mark.written - time.time()
@@ -237,7 +242,9 @@ def _check_mark(meta: Mapping[str, str]) -> Finding:
     return Finding(check="mark", level="ok", message="the ledger has every sending that it counts")
 
 
-def _check_workspaces(workspaces: list[dict[str, Any]], waiting: set[int]) -> Iterator[Finding]:
+def _check_workspaces(
+    workspaces: list[dict[str, Any]], waiting: set[int], location: str
+) -> Iterator[Finding]:
     """Yield the halts that keep requests from being sent, now or later.
 
     ``waiting`` has the ids of the workspaces in which requests have no outcome yet. Without one,
@@ -253,7 +260,7 @@ def _check_workspaces(workspaces: list[dict[str, Any]], waiting: set[int]) -> It
                 check="sending",
                 level="fault",
                 message=f"halted at {where} until the ledger is recovered{why}",
-                remedy="claude-batch ledger recover",
+                remedy=command_naming(_RECOVER, location),
                 cause="halted",
             )
         elif row.get("halted") is not None and (row["id"] in waiting or reason in UNPROBED):
@@ -261,7 +268,8 @@ def _check_workspaces(workspaces: list[dict[str, Any]], waiting: set[int]) -> It
                 check="sending",
                 level="fault",
                 message=f"halted at {where}: {words}",
-                remedy=f"Correct the cause, then run: {remedy_of(reason)}",
+                remedy="Correct the cause, then run: "
+                + command_naming(remedy_of(reason), location),
                 cause="halted",
             )
 
