@@ -316,6 +316,31 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     And the API's bill is within $0.006, and has 1 answers
 
+  Scenario Outline: A request that waits again reserves anew if prices have changed meanwhile: <how>
+    Given an API that bills what its prompts say, with {"latency": 1}
+    And a file of prices "prices.yaml"
+      """
+      claude-haiku-4-5: {input: 10, output: 50}
+      """
+    And the API has the faults
+      """
+      {"requests": [{"contains": "note", "nth": [1], "outcome": "expired"}]}
+      """
+    And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 10, "output_tokens": 1000}
+    When a command runs: <first> --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl --budget 0.006
+    And a command runs: <again> RUN --prices prices.yaml
+    Then the command line exits with 3 and says
+      """
+      held: the run's budget is $0.006
+      the smallest may cost $0.028
+      """
+    And the API's bill is within $0.006, and has 1 answers
+
+    Examples:
+      | how                       | first                | again  |
+      | it is retried             | submit               | resume |
+      | it is sent again on order | run --max-attempts 1 | retry  |
+
   Scenario: A price that was missing is learned later
     Given an API that bills what its prompts say
     And a file of prices "prices.yaml"

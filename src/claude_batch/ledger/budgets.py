@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from claude_batch.core.errors import BudgetScope
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import charges
+from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE, PACKABLE_NOW
 from claude_batch.ledger.portable_sql import drop_meta, meta_value, put_meta
 from claude_batch.ledger.schema import (
@@ -388,18 +388,21 @@ def are_priced_by(tx: Connection, digest: str) -> bool:
 def price_by(tx: Connection, digest: str) -> None:
     """Forget the reservations of unsent requests, unless they were computed at these prices.
 
-    The driver computes them again before it sends anything. Call this first in each transaction
-    that stores reservations.
+    The driver computes them again before it sends anything. Those of requests in batches at the
+    API, and of final ones, are forgotten when such a request waits again
+    (`claude_batch.ledger.transitions`). Call this first in each transaction that stores
+    reservations.
     """
     if are_priced_by(tx, digest):
         return
     unsent = select(batches.c.id).where(batches.c.state == BatchState.PACKED)
     waits = or_(
-        requests.c.state == RequestState.QUEUED,
+        requests.c.state.in_((RequestState.QUEUED, RequestState.HELD)),
         and_(requests.c.state == RequestState.PACKED, requests.c.batch_id.in_(unsent)),
     )
     tx.execute(update(requests).where(waits, requests.c.reserve.is_not(None)).values(reserve=None))
     charges.forget_unsent(tx)
+    put_meta(tx, transitions.REPRICED, tx.scalar(select(func.max(batches.c.id))) or 0)
     put_meta(tx, _PRICES, digest)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, bindparam, case, exists, insert, select, upda
 
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.states import BatchState, RequestState
-from claude_batch.ledger import transitions
+from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import batch, part_off, recount
 from claude_batch.ledger.schema import batches, lanes, params, requests, results, workspaces
 from claude_batch.ledger.store import Ledger, Record, plain_rows
@@ -148,6 +148,8 @@ def mark_definite_no(
         )
         .returning(batches.c.broken_uploads)
     ).scalar_one()
+    if transitions.reserve_anew(tx, batch_id):
+        charges.reserve(tx, batch_id)
     return broken
 
 

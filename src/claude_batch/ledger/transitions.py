@@ -44,7 +44,7 @@ from sqlalchemy import (
 
 from claude_batch.core.outcome import Disposition, Next, Outcome, Standing, next_step
 from claude_batch.core.states import RequestState
-from claude_batch.ledger.portable_sql import put_meta
+from claude_batch.ledger.portable_sql import meta_value, put_meta
 from claude_batch.ledger.schema import batches, doubles, requests, results, runs
 from claude_batch.ledger.store import next_stamp
 
@@ -53,6 +53,9 @@ REUSED = 0
 
 REOPENED = "reopened"
 """Metadata: the stamp of the last transaction in which a final request became open again."""
+
+REPRICED = "repriced"
+"""Metadata: the highest row number of a batch at the last change of prices."""
 
 Condition: TypeAlias = ColumnElement[bool]
 
@@ -69,6 +72,20 @@ def _note_reopened(tx: Connection, count: int) -> int:
     if count:
         put_meta(tx, REOPENED, next_stamp(tx))
     return count
+
+
+def _reserve_at_prices(tx: Connection) -> ColumnElement[Any]:
+    """Return the new reservation of requests that wait to be sent (again): the old one, or NULL.
+
+    It is NULL if prices may have changed since it was computed, as for a final request without a
+    batch. The driver computes it again then.
+    """
+    last = meta_value(tx, REPRICED)
+    if last is None:
+        return null()
+    # A change of prices discards the reservations of what waits.
+    waits = requests.c.state.in_((RequestState.QUEUED, RequestState.HELD))
+    return case((or_(waits, requests.c.batch_id > int(last)), requests.c.reserve))
 
 
 def is_double() -> Condition:
@@ -158,7 +175,7 @@ def conclude(
     moved: Counter[Next] = Counter()
     for step, members in alike.items():
         mine = which if len(alike) == 1 else _among(which, columns, members)
-        values = _after(step, answer, due, stamp)
+        values = _after(tx, step, answer, due, stamp)
         if step.counts:
             values["attempts"] = requests.c.attempts + attempts
         if sendings is not None:
@@ -197,7 +214,7 @@ def conclude_batches(
         moved[batch_id][step] += count
     for step, members in alike.items():
         mine = which if len(alike) == 1 else _among(which, of_each[1:], members)
-        values = _after(step, answer, due, stamp)
+        values = _after(tx, step, answer, due, stamp)
         if step.counts:
             values["attempts"] = requests.c.attempts + 1
         _change(tx, mine, sendings=sendings, **values)
@@ -232,9 +249,12 @@ def _among(
     return and_(which, _run.c.id == requests.c.run_id, or_(*same))
 
 
-def _after(step: Next, answer: FromClause | None, due: float, stamp: int | None) -> dict[str, Any]:
+def _after(
+    tx: Connection, step: Next, answer: FromClause | None, due: float, stamp: int | None
+) -> dict[str, Any]:
     if step.state is RequestState.QUEUED:
-        return {"state": step.state, "batch_id": None, "due": due}
+        reserve = _reserve_at_prices(tx)
+        return {"state": step.state, "batch_id": None, "due": due, "reserve": reserve}
     finished = null() if step.state is RequestState.CONTINUING else stamp
     values: dict[str, Any] = {"state": step.state, "finished": finished}
     if answer is not None and step.state is not RequestState.LOST:
@@ -296,13 +316,26 @@ def pack_each(tx: Connection, which: Condition, batch_id: int, seqs: Sequence[in
 
 def move(tx: Connection, which: Condition, batch_id: int, *, posts: int) -> int:
     """Move requests to another batch, after their former one was sent ``posts`` times in vain."""
-    return _change(tx, which, batch_id=batch_id, sendings=requests.c.sendings + posts)
+    sent = requests.c.sendings + posts
+    return _change(tx, which, batch_id=batch_id, sendings=sent, reserve=_reserve_at_prices(tx))
+
+
+def reserve_anew(tx: Connection, batch_id: int) -> int:
+    """Discard what a batch's requests reserve that is sent again, if prices may have changed.
+
+    Call `charges.reserve` afterwards if any did. Returns how many did.
+    """
+    last = meta_value(tx, REPRICED)
+    if last is not None and batch_id > int(last):
+        return 0
+    here = and_(requests.c.batch_id == batch_id, requests.c.reserve.is_not(None))
+    return _change(tx, here, reserve=None)
 
 
 def unpack(tx: Connection, which: Condition, *, sendings: Any, due: float | None = None) -> int:
     """Queue a batch's requests again: the API did not accept it, or the user gave up on it."""
     more = {} if due is None else {"due": due}
-    queued = {"state": RequestState.QUEUED, "batch_id": None}
+    queued = {"state": RequestState.QUEUED, "batch_id": None, "reserve": _reserve_at_prices(tx)}
     return _change(tx, which, **queued, sendings=sendings, **more)
 
 
@@ -315,7 +348,8 @@ def adopt(tx: Connection, seq: int, batch_id: int, *, sendings: int) -> None:
     """Bind a request to a batch that was found at the API, and that carries its ``custom_id``."""
     which = requests.c.seq == seq
     packed = {"state": RequestState.PACKED, "answered_by": None}
-    _change(tx, which, batch_id=batch_id, sendings=sendings, **packed)
+    reserve = _reserve_at_prices(tx)
+    _change(tx, which, batch_id=batch_id, sendings=sendings, reserve=reserve, **packed)
 
 
 def pass_over(tx: Connection, seq: int, sending: int) -> None:
@@ -343,7 +377,9 @@ def release(tx: Connection, which: Condition, *, due: float | None = None) -> in
 
 def hold_lost(tx: Connection, which: Condition) -> int:
     """Hold lost requests again, because the one that they equal has an answer by now."""
-    held = _change(tx, which, state=RequestState.HELD, finished=None, answered_by=None)
+    reserve = _reserve_at_prices(tx)
+    open_again = {"finished": None, "answered_by": None, "reserve": reserve}
+    held = _change(tx, which, state=RequestState.HELD, **open_again)
     return _note_reopened(tx, held)
 
 
@@ -416,6 +452,7 @@ def ask_again(
         due=due,
         finished=None,
         answered_by=None,
+        reserve=_reserve_at_prices(tx),
         **more,
     )
     return _note_reopened(tx, asked)
@@ -514,6 +551,8 @@ def return_call(tx: Connection, which: Condition, step: Next) -> int:
     else:
         # The API processed nothing under this number, so the next call uses it again.
         values["sendings"] = requests.c.sendings - 1
-    if step.state is not RequestState.QUEUED:
+    if step.state is RequestState.QUEUED:
+        values["reserve"] = _reserve_at_prices(tx)
+    else:
         values["finished"] = next_stamp(tx)
     return _change(tx, which, **values)

@@ -536,6 +536,7 @@ def disprove(tx: Connection, batch_id: int, *, note: str) -> int:
     given_up = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
     transitions.leave_batch(tx, given_up)
     withdraw_cancelled(tx, batch_id)
+    transitions.reserve_anew(tx, batch_id)
     recount(tx, batch_id)
     return silent
 
