@@ -483,6 +483,16 @@ Feature: A ledger on PostgreSQL
       | SET armed           | lose_answer |
       | COPY staged_results | lose_answer |
 
+  Scenario: A run that is submitted again keeps its contexts, although the COMMIT had no answer
+    Given a proxy before the PostgreSQL server
+    And an API
+    And a batch provider
+    And a COMMIT that has "INSERT INTO contexts (request_seq, value) SELECT" fails by "lose_answer"
+    When a run with the contexts ["old", "older", null] is submitted
+    And a run with the contexts ["new", null, "newest"] is submitted
+    Then the fault has happened
+    And both are one run, whose contexts in another process are ["new", null, "newest"]
+
   Scenario: A batch whose id is noted again and again is collected once
     Given a proxy before the PostgreSQL server
     And an API

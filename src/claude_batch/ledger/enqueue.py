@@ -393,18 +393,18 @@ def add_contexts(tx: Connection, new: Sequence[tuple[int, bytes]]) -> None:
 
 
 def move_contexts(tx: Connection, source: str, target: str) -> None:
-    """Give the requests of a run the contexts of the same requests in another run."""
-    there = select(requests.c.seq).where(requests.c.run_id == target)
-    tx.execute(delete(contexts).where(contexts.c.request_seq.in_(there)))
+    """Give the requests of a run the contexts of the same requests in another run.
+
+    A request that the other run does not have, or not any more, keeps its own. So nothing is lost
+    if this is repeated because the answer of the COMMIT was lost: the other run is gone then.
+    """
     twin = requests.alias()
+    is_twin = and_(twin.c.run_id == target, twin.c.position == requests.c.position)
+    pairs = select(twin.c.seq).join(requests, is_twin).where(requests.c.run_id == source)
+    tx.execute(delete(contexts).where(contexts.c.request_seq.in_(pairs)))
+    moved = pairs.join(contexts, contexts.c.request_seq == requests.c.seq)
     tx.execute(
-        insert(contexts).from_select(
-            ["request_seq", "value"],
-            select(twin.c.seq, contexts.c.value)
-            .join(requests, requests.c.seq == contexts.c.request_seq)
-            .join(twin, and_(twin.c.run_id == target, twin.c.position == requests.c.position))
-            .where(requests.c.run_id == source),
-        )
+        insert(contexts).from_select(["request_seq", "value"], moved.add_columns(contexts.c.value))
     )
 
 
