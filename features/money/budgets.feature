@@ -674,6 +674,10 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     And the budgets account for the API's bill
 
+  Scenario: Any number of runs may wait with budgets of their own
+    Given a batch of 3 requests that was sent under no budget
+    Then among the budgets of 2000 runs, its own is found uncounted, and no live call waits
+
   Scenario: A budget that comes later counts what was lost, and may have been paid for
     Given an API that bills what its prompts say
     And the API has the faults

@@ -25,6 +25,7 @@ from staging import ledger_values, until
 
 import claude_batch as cb
 from claude_batch.core.quantities import nano_dollars
+from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
     budgets,
     collected_batches,
@@ -32,6 +33,7 @@ from claude_batch.ledger import (
     cost_sums,
     deliveries,
     enqueue,
+    live_calls,
     retries,
     stored_results,
     unknown_batches,
@@ -297,6 +299,16 @@ def _(context: Context, count: int, more: int | None = None, reserve: int | None
             enqueue.finish_storing(tx, run, digest=f"d{number}", stored=0.0)
             context.run_ids.append(run)
     [context.batch], _ = pack_due(context.store, Leader(workspace, 0), 1.0)
+
+
+@then("among the budgets of {count:d} runs, its own is found uncounted, and no live call waits")
+def _(context: Context, count: int) -> None:
+    names = [*context.run_ids, *(f"run-{number}" for number in range(1, count))]
+    with context.store.read() as tx:
+        found = budgets.uncounted(tx, [("run", name) for name in names], 0)
+        room = {name: number for number, name in enumerate(names)}
+        assert live_calls.waiting(tx, 1, 100, room=room) == []
+    assert found == [(context.batch, BatchState.PACKED)], found
 
 
 @when("it is collected with a success that cost 7, a failure and a missing line, {how}")

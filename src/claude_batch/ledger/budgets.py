@@ -27,7 +27,7 @@ from claude_batch.core.errors import BudgetScope
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE, PACKABLE_NOW
-from claude_batch.ledger.portable_sql import drop_meta, meta_value, put_meta
+from claude_batch.ledger.portable_sql import drop_meta, in_chunks, meta_value, put_meta
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -172,12 +172,19 @@ def uncounted(tx: Connection, of: Sequence[tuple[str, str]], day: int) -> list[t
     Each batch comes with its state.
     """
 
-    def concerned(scope: str, name: str) -> ColumnElement[bool]:
-        if scope == "run":
-            return batch_runs.c.run_id == name
-        return runs.c.actor == name if scope == "actor" else charges.of_day(day)
+    def named(scope: str) -> Iterator[list[str]]:
+        return in_chunks(name for of_scope, name in of if of_scope == scope)
 
-    return charges.uncounted(tx, or_(*(concerned(scope, name) for scope, name in of)))
+    # No term for each budget: SQLite refuses an expression of a thousand.
+    concerned: list[ColumnElement[bool]] = []
+    concerned += [batch_runs.c.run_id.in_(some) for some in named("run")]
+    concerned += [runs.c.actor.in_(some) for some in named("actor")]
+    if any(scope == "day" for scope, _ in of):
+        concerned.append(charges.of_day(day))
+    found: set[tuple[int, str]] = set()
+    for each in concerned:
+        found.update(charges.uncounted(tx, each))
+    return sorted(found)
 
 
 def charged_runs(tx: Connection, batch_id: int) -> list[tuple[str, str]]:

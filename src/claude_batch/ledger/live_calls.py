@@ -7,10 +7,12 @@ there, the call may have been answered and billed.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Connection,
     and_,
@@ -19,6 +21,7 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    literal,
     literal_column,
     null,
     or_,
@@ -52,6 +55,9 @@ from claude_batch.ledger.unknown_batches import remember_former
 
 # Literals, so that SQLite can use the index of queued requests.
 _QUEUED = literal_column("requests.state") == literal_column("'queued'")
+
+_NO_LIMIT = literal(1 << 62, BigInteger)
+"""More than any amount, in nano-dollars."""
 
 
 class Waiting(NamedTuple):
@@ -128,11 +134,19 @@ def waiting(
     """
     chosen = _LIVE if tx.scalar(_ANY_RUN) is None else _LIVE_OR_OF_RUN
     if room:
-        fits = [
-            and_(requests.c.run_id == run_id, requests.c.reserve.between(0, left))
-            for run_id, left in room.items()
-        ]
-        chosen = chosen.where(or_(requests.c.run_id.not_in(room), *fits))
+        alike: defaultdict[int, list[str]] = defaultdict(list)
+        for run_id, left in room.items():
+            alike[left].append(run_id)
+        # A CASE, because SQLite refuses an OR of a thousand terms.
+        most = case(
+            *(
+                (requests.c.run_id.in_(some), literal(left, BigInteger))
+                for left, some in alike.items()
+            ),
+            else_=_NO_LIMIT,
+        )
+        needed = case((requests.c.reserve >= 0, requests.c.reserve), else_=_NO_LIMIT)
+        chosen = chosen.where(needed <= most)
     if without:
         chosen = chosen.where(requests.c.run_id.not_in(without))
     rows = tx.execute(chosen, {"workspace": workspace_id, "most": limit})
