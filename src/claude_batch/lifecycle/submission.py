@@ -78,7 +78,8 @@ async def until_stored(write: Callable[[], _T], words: str) -> _T:
 
 # Refusals -----------------------------------------------------------------------------------------
 
-_NAMED_REQUEST = re.compile(r"requests\.(\d+)\b")
+_NAMED_REQUEST = re.compile(r"requests\.([0-9]{1,6})\b")
+"""A longer number names no request of a batch, and may exceed what a database can count."""
 
 
 class Refusals(DriverPart):
