@@ -22,6 +22,18 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "1. 2.\n3? 4"}, "citations": {"enabled": true}}]}]} | 1114 |
       | {"messages": [{"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"type": "custom", "name": "a"}}}]}]} | 1550 |
 
+  Scenario: The arguments of a call, and the schemas of tools and formats, are text whatever they look like
+    Then params come to more than their bytes, in tokens, as follows
+      | params                                                                                                                               | more tokens |
+      | {"messages": [{"role": "assistant", "content": [{"type": "tool_use", "input": {"type": "image", "source": {"type": "base64", "data": "aaaa"}}}]}]} | 50   |
+      | {"messages": [{"role": "assistant", "content": [{"type": "server_tool_use", "input": {"file_id": "f"}}]}]}                           | 50          |
+      | {"messages": [{"role": "assistant", "content": [{"type": "mcp_tool_use", "input": {"type": "tool_definition", "definition": "a"}}]}]} | 50         |
+      | {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "image", "source": {"type": "base64", "data": "aaaa"}}]}]}]} | 5046 |
+      | {"messages": [{"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"type": "custom", "input_schema": {"properties": {"file_id": {}}}}}}]}]} | 1550 |
+      | {"tools": [{"name": "a", "input_schema": {"properties": {"file_id": {"type": "string"}}}}]}                                          | 1550        |
+      | {"tools": [{"name": "a", "input_schema": {"default": {"type": "image", "source": {"type": "base64", "data": "aaaa"}}}}]}             | 1550        |
+      | {"output_config": {"format": {"type": "json_schema", "schema": {"properties": {"file_id": {"type": "string"}}}}}}                    | 1550        |
+
   Scenario: A document is bounded by what is known of it: A page is an image and its text
     Then documents and images come to tokens as follows
       | document                             | tokens |

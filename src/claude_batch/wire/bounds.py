@@ -369,6 +369,9 @@ Each time it may also write an answer of its own (`BetaUsage.iterations` in anth
 _UNBOUNDED = ("mcp_servers", "fallbacks", "compaction", "thread")
 _OWN_TOOLS = ("bash_", "text_editor_", "computer_", "memory_")
 _READERS = ("web_search_", "web_fetch_")
+# To the API, JSON in these places is text, even if it looks like an image or names a file.
+_WITHOUT_BLOCKS = ("metadata", "output_config", "output_format", "tools")
+_WITHOUT_INNER_BLOCKS = ("tool_use", "server_tool_use", "mcp_tool_use", "tool_definition")
 
 
 FileTokens: TypeAlias = Callable[[str], int | None]
@@ -479,7 +482,7 @@ def token_bound(params: bytes, files: FileTokens | None = None) -> TokenBound:
         tokens += FORMAT_TOKENS
     media = _NO_MEDIA
     if may_hold_documents(params) or b'"file_id"' in params:
-        content = msgspec.json.decode(params)
+        content = _content_of(params)
         media = _media_bound(content, files)
         tokens += media.tokens - media.size
         if b'"citations"' in params:
@@ -531,7 +534,7 @@ def _tools_of(params: bytes, raw: msgspec.Raw) -> list[_Tool]:
         tools = _tools.decode(raw) if _has(raw) else []
         if b'"tool_definition"' in params:
             # A block `tool_addition` offers a tool from its place on, with the beta inline-tools.
-            blocks = _mappings_in(msgspec.json.decode(params))
+            blocks = _mappings_in(_content_of(params))
             inline = [b.get("definition") for b in blocks if b.get("type") == "tool_definition"]
             tools += msgspec.convert(inline, list[_Tool])
     except msgspec.ValidationError as error:
@@ -539,8 +542,14 @@ def _tools_of(params: bytes, raw: msgspec.Raw) -> list[_Tool]:
     return tools
 
 
+def _content_of(params: bytes) -> list[object]:
+    """Return the values of the params that may hold content blocks."""
+    read = msgspec.json.decode(params, type=dict[str, object])
+    return [value for name, value in read.items() if name not in _WITHOUT_BLOCKS]
+
+
 def _mappings_in(value: object) -> Iterator[dict[str, object]]:
-    """Yield each mapping inside of a value, the outer ones first."""
+    """Yield each mapping inside of a value that may be a content block, the outer ones first."""
     waiting: list[object] = [value]
     while waiting:
         found = waiting.pop()
@@ -549,7 +558,8 @@ def _mappings_in(value: object) -> Iterator[dict[str, object]]:
         elif isinstance(found, dict):
             block = cast("dict[str, object]", found)
             yield block
-            waiting += block.values()
+            if block.get("type") not in _WITHOUT_INNER_BLOCKS:
+                waiting += block.values()
 
 
 def _tools_bound(tools: list[_Tool]) -> tuple[int, int, bool]:
@@ -609,6 +619,8 @@ def _media_bound(value: object, files: FileTokens | None) -> MediaBound:
         given = block.get("source")
         source = cast("dict[str, object]", given) if isinstance(given, dict) else {}
         kind, way = block.get("type"), source.get("type")
+        if kind in _WITHOUT_INNER_BLOCKS:
+            continue
         if kind not in ("image", "document") or way in ("text", "content"):
             # The number of reads of a file in a container is unknown.
             unknown = unknown or "file_id" in block
