@@ -127,9 +127,13 @@ def _(context: Context, host: str, no_proxy: str) -> str:
 
 
 @rule("messages are shown with a header of one's own")
-def _(header: str, message: str) -> str:
+def _(header: str, message: str) -> dict[str, str]:
     os.environ["ANTHROPIC_CUSTOM_HEADERS"] = header
-    return Connection(api_key="sk-of-key").redaction.text(message)
+    redaction = Connection(api_key="sk-of-key").redaction
+    return {
+        "shown": redaction.text(message),
+        "in_answers": redaction.answer(message.encode()).decode(),
+    }
 
 
 @rule("calls with a setting of the environment end")

@@ -111,6 +111,16 @@ Feature: The connection speaks as the official SDK does
       | User-Agent: reviewer/1.0     | reviewer/1.0 is not served | reviewer/1.0 is not served |
       | X-Team: red                  | red is not served          | red is not served          |
 
+  Scenario: In an answer, only a header of one's own that is certainly a credential is masked
+    Then messages are shown with a header of one's own as follows
+      | header                                   | message                      | shown           | in answers                   |
+      | X-Gateway-Key: gw-0123456789012345678    | a gw-0123456789012345678 b   | a [credential] b | a [credential] b            |
+      | X-Authorization: gw-0123456789012345678  | a gw-0123456789012345678 b   | a [credential] b | a [credential] b            |
+      | X-Gateway: Bearer gw-0123456789012345678 | a gw-0123456789012345678 b   | a [credential] b | a [credential] b            |
+      | X-Route-Model: claude-haiku-4-5-20251001 | a claude-haiku-4-5-20251001  | a [credential]  | a claude-haiku-4-5-20251001  |
+      | X-Project: customer-support-summaries    | a customer-support-summaries | a [credential]  | a customer-support-summaries |
+      | X-Author: customer-support-summaries     | a customer-support-summaries | a [credential]  | a customer-support-summaries |
+
   Scenario: The process that drives a run does not import the SDK
     When Python imports "claude_batch.providers.batch"
     Then the module "anthropic" is not imported

@@ -149,7 +149,8 @@ class Connection:
         self._redaction = Redaction.of(
             str(self._root),
             self._secret,
-            *_secrets_in(custom),
+            *_secrets_in({name: custom[name] for name in custom if _is_secret(name, custom[name])}),
+            doubtful=_secrets_in(custom),
             proxy=None if proxy is None else proxy.url.netloc.decode(),
         )
         _warn_of_plain_http(self._root)
@@ -328,6 +329,17 @@ _HARMLESS: Final = (
     *("content-type", "user-agent"),
 )
 """Headers whose values are no secrets."""
+
+_SECRET_NAME: Final = re.compile(
+    # `auth`, but not `author`
+    "auth(?!or(?!i[sz]))|cookie|credential|jwt|key|passw|secret|session|signature|token"
+)
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Return whether a header certainly holds a credential, by its name in lower case or value."""
+    is_authorization = value.lower().startswith(("basic ", "bearer "))
+    return is_authorization or _SECRET_NAME.search(name) is not None
 
 
 def _secrets_in(headers: Mapping[str, str]) -> Iterator[str]:

@@ -47,22 +47,35 @@ def without_userinfo(url: str) -> str:
 class Redaction:
     """Replaces a client's credentials in text and bytes."""
 
-    def __init__(self, secrets: Iterable[str], *, proxy: str | None = None) -> None:
+    def __init__(
+        self, secrets: Iterable[str], *, doubtful: Iterable[str] = (), proxy: str | None = None
+    ) -> None:
         """Set up with credentials; short ones are left out, see `SHORTEST`.
 
-        ``proxy`` is the host and port of the client's proxy, for `reason`.
+        ``doubtful`` are values that may be credentials. They are masked in messages, but not in
+        answers, which may have the same words. ``proxy`` is the host and port of the client's
+        proxy, for `reason`.
         """
         self.proxy: str | None = proxy
         """The proxy of the connection."""
         # The longest first, because one can be a part of another.
-        known = sorted({each for each in secrets if len(each) >= SHORTEST}, key=len, reverse=True)
-        self._words = known
+        certain = set(secrets)
+        known = {each for each in (*certain, *doubtful) if len(each) >= SHORTEST}
+        self._words = sorted(known, key=len, reverse=True)
         self._in_answers = [
-            each.encode() for each in known if len(each) >= SHORTEST_IN_ANSWERS and each.isascii()
+            each.encode()
+            for each in self._words
+            if each in certain and len(each) >= SHORTEST_IN_ANSWERS and each.isascii()
         ]
 
     @classmethod
-    def of(cls, base_url: str, *secrets: str, proxy: str | None = None) -> Redaction:
+    def of(
+        cls,
+        base_url: str,
+        *secrets: str,
+        doubtful: Iterable[str] = (),
+        proxy: str | None = None,
+    ) -> Redaction:
         """Return the redaction for keys and tokens, a base URL, and the environment's proxies.
 
         A profile's short-lived tokens are unknown; the server that receives them has issued them.
@@ -74,7 +87,7 @@ class Redaction:
             except ValueError:
                 continue
             found += [password, unquote(password)]
-        return cls(found, proxy=proxy)
+        return cls(found, doubtful=doubtful, proxy=proxy)
 
     def text(self, words: str) -> str:
         """Return a message without credentials, and without the user and password of any URL."""
