@@ -47,6 +47,20 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
       1 malformed, 2 succeeded of 3
       """
 
+  Scenario: A result line that is too long costs its own request alone
+    Given it gives the second of three results with a text of a megabyte
+    And a limit of 300000 bytes in a result that is kept
+    And a batch provider with {"missing_after": 1}
+    When a run of these prompts is submitted
+      | prompt       |
+      | prompt one   |
+      | prompt two   |
+      | prompt three |
+    And the results are read in order
+    Then 2 results are answers and 1 are errors
+    And result 2 failed with MissingResultError
+    And the API has processed 3 requests, none twice
+
   Scenario: A malformed success is an error with its bytes, and is asked again on order alone
     Given it gives the second of three results without content
     And a batch provider with {"max_attempts": 1}

@@ -49,6 +49,7 @@ from claude_batch.providers.middleware_runner import WORKERS
 from claude_batch.providers.preflight import MOST_SHAPES
 from claude_batch.providers.status import all_statuses
 from claude_batch.wire import limits
+from claude_batch.wire.batches_client import LONGEST_LINE
 from claude_batch.wire.connection import MOST_BODY_BYTES
 from claude_batch.wire.encoding import MAX_SENDING
 from claude_batch.wire.media import MAX_IMAGE_SIDE
@@ -304,6 +305,7 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
         "functions that a model calls, in one process": (TOOLS_AT_ONCE, ASKING_AT_ONCE),
         "plain methods of middleware, in one process": (WORKERS,),
         "events that an observer has not taken": (QUEUE,),
+        "a line of results": (MOST_BODY_BYTES // 2**20, LONGEST_LINE // 2**20),
         "lines of results that are not valid results": (
             MOST_STRANGE_LINES,
             MOST_STRANGE_BYTES // 2**20,

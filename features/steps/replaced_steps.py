@@ -19,6 +19,7 @@ LIMITS = {
     "bytes in an encoded request": "claude_batch.wire.encoding.MAX_BODY_BYTES",
     "PDFs whose bounds are remembered": "claude_batch.wire.bounds._REMEMBERED",
     "bytes in a line": "claude_batch.cli.inputs._LONGEST_LINE",
+    "bytes in a result that is kept": "claude_batch.wire.batches_client.MOST_BODY_BYTES",
     "bytes in a text": "claude_batch.cli.inputs._LARGEST_TEXT",
     "characters in a field": "claude_batch.cli.inputs._LONGEST_FIELD",
     "seconds for cancelled batches to end": "claude_batch.providers.run_waiter.CANCEL_GRACE",

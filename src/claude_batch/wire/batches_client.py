@@ -56,6 +56,10 @@ CALL_SECONDS = 300.0
 SLOWEST_BYTES = 16 * 1024
 """Bytes a second below which a stream or an upload counts as stalled."""
 
+LONGEST_LINE = 256 * 1024 * 1024
+"""Bytes of a line of results at which its stream counts as broken. Those of a whole batch's body,
+and more than an answer can have."""
+
 _BATCHES = "/v1/messages/batches"
 LIST_PATH = _BATCHES
 """Path of the list of batches, below the base URL."""
@@ -345,7 +349,9 @@ class BatchesClient:
         """Stream the results in pieces of whole lines.
 
         Raises `ApiError` or `Unreachable`, also midway. The last line of a broken stream is not
-        returned. A stream below `SLOWEST_BYTES` a second for `CALL_SECONDS` counts as broken.
+        returned. Of a line above `MOST_BODY_BYTES` only the beginning is returned, which cannot be
+        decoded, so that the lines after it are not lost with it. A stream below `SLOWEST_BYTES` a
+        second for `CALL_SECONDS` counts as broken.
         """
         path = f"{_path(_BATCHES, batch_id)}/results"
         response = await self._retrying(lambda: self._answer("GET", path, stream=True))
@@ -457,14 +463,20 @@ class BatchesClient:
                     raise Unreachable(
                         f"the results stream gave {got:,} bytes in {loop.time() - begun:.0f} s"
                     )
+                if held > MOST_BODY_BYTES:
+                    rest, newline, following = chunk.partition(b"\n")
+                    held += len(rest)
+                    if held > LONGEST_LINE:
+                        raise Unreachable(f"a result has more than {LONGEST_LINE:,} bytes")
+                    if not newline:
+                        continue
+                    chunk = newline + following
                 head, newline, tail = chunk.rpartition(b"\n")
                 if newline:
                     yield self._redaction.answer(b"".join((*pending, head, newline)))
                     pending, held = [], 0
                 pending.append(tail)
                 held += len(tail)
-                if held > MOST_BODY_BYTES:
-                    raise Unreachable(f"a result has more than {MOST_BODY_BYTES:,} bytes")
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             words = self._redaction.reason(error)
             raise Unreachable(f"the results stream broke: {words}") from error
