@@ -55,6 +55,13 @@ Feature: A document that would keep the machine busy is refused by its name
       | 200000 levels deep                | no    |
       | ordinary                          | yes   |
 
+  Scenario: If no process can be started, a PDF has no known bound until one can be
+    Then the tokens of a PDF are known or not, as follows
+      | pdf                         | known |
+      | ordinary                    | yes   |
+      | ordinary, without a process | no    |
+      | ordinary                    | yes   |
+
   Scenario: The process that reads documents is started once, and anew after it was killed
     Then 5 ordinary PDFs are counted by one process, and by another one after it was killed
     And the process that counts has no key, and a fork starts its own

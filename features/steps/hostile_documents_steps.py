@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
+from base64 import b64encode
 from typing import Any
 from unittest import mock
 
@@ -22,7 +23,8 @@ from claude_batch.actor import docx
 from claude_batch.actor.documents import Document, messages_with
 from claude_batch.core import limited
 from claude_batch.core.limited import run_limited
-from claude_batch.wire.bounds import pdf_tokens
+from claude_batch.wire import bounds
+from claude_batch.wire.bounds import pdf_tokens, token_bound
 
 SECONDS, MEMORY = 60, 2_000_000_000
 """Of processor time and of address space that a bounded command may use."""
@@ -214,8 +216,18 @@ def _(context: Context) -> None:
 
 @rule("the tokens of a PDF are known or not,")
 def _(pdf: str) -> dict[str, bool]:
-    data = papers.pdf("hello") if pdf == "ordinary" else BOMBS[pdf]()
-    return {"known": pdf_tokens(data) is not None}
+    is_ordinary, python = pdf.startswith("ordinary"), sys.executable
+    data = papers.pdf("hello") if is_ordinary else BOMBS[pdf]()
+    if pdf.endswith("without a process"):
+        _kill()
+        bounds._bounds.clear()
+        python = "/nowhere/python"
+    source = {"type": "base64", "media_type": "application/pdf", "data": b64encode(data).decode()}
+    content = [{"type": "document", "source": source}]
+    params = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": content}]}
+    with mock.patch.object(sys, "executable", python):
+        found = token_bound(json.dumps(params, separators=(",", ":")).encode())
+    return {"known": not found.media.unknown}
 
 
 @rule("a limited function is refused")

@@ -40,6 +40,10 @@ class PassedBound(ValueError):
     """The function exceeded its limit of time or memory."""
 
 
+class NotStarted(ValueError):
+    """The process could not be started, such as for lack of memory. A later call may succeed."""
+
+
 class _Gone(Exception):
     """The process has ended."""
 
@@ -139,8 +143,9 @@ def run_limited(function: str, data: bytes, *, seconds: float) -> bytes:
     """Run ``module:function``, which takes and returns bytes, on ``data`` in a limited process.
 
     One call runs at a time. ``seconds`` (at most 255) limits its CPU time, and twice that its
-    wall-clock time. Raises `PassedBound` if it exceeds its time or memory. Raises ``ValueError``
-    with the function's own message if the function does. If no Python can be started (a frozen
+    wall-clock time. Raises `PassedBound` if it exceeds its time or memory, and `NotStarted` if
+    there is no process for it. Raises ``ValueError`` with the function's own message if the
+    function does. If no Python can be started (a frozen
     program), the function runs in this process, without limits.
     """
     global _process
@@ -150,7 +155,15 @@ def run_limited(function: str, data: bytes, *, seconds: float) -> bytes:
         if _process is not None and _process.ended:
             _process.close(kill=True)
             _process = None
-        process = _process = _process or _Process()
+        if _process is None:
+            try:
+                _process = _Process()
+            except OSError as error:
+                raise NotStarted(
+                    "is read in a process of its own, which cannot be started now "
+                    f"({error.strerror or type(error).__name__}); try again"
+                ) from None
+        process = _process
         try:
             kind, answer = process.call(function, data, seconds)
         except (_Gone, _Late, OSError) as error:

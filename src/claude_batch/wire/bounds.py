@@ -33,7 +33,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
-from claude_batch.core.limited import run_limited
+from claude_batch.core.limited import NotStarted, run_limited
 from claude_batch.wire.limits import longest_window
 from claude_batch.wire.media import IMAGE_TYPES, media_of
 
@@ -90,10 +90,12 @@ def pdf_tokens(data: bytes) -> int | None:
 
     It is unknown for a file that is encrypted or unreadable, or has more content than is examined.
     The file is read in a process with bounded time and memory, because a small file can keep a
-    parser busy for hours.
+    parser busy for hours. Raises `NotStarted` if there is no process now.
     """
     try:
         count = run_limited(f"{__name__}:count_tokens", data, seconds=SECONDS)
+    except NotStarted:
+        raise
     except ValueError:
         return None
     return int(count) if count else None
@@ -660,7 +662,8 @@ def _written_bound(kind: str, media_type: str, data: str) -> int | None:
         if digest in _bounds:
             return _bounds[digest]
         bound = pdf_tokens(base64.b64decode(data))
-    except ValueError:  # it is not base64; `binascii.Error` is one, too
+    # It is not base64 (`binascii.Error` is one, too), or no process can be started now.
+    except ValueError:
         return None
     _bounds[digest] = bound
     while len(_bounds) > _REMEMBERED:
@@ -684,7 +687,10 @@ def _image_bound(data: bytes) -> int:
 def content_bound(media_type: str, data: bytes) -> int | None:
     """Return the most tokens that a file's content can have; `None` if that is not known."""
     if media_type == "application/pdf":
-        return pdf_tokens(data)
+        try:
+            return pdf_tokens(data)
+        except NotStarted:
+            return None
     if media_type in IMAGE_TYPES:
         return _image_bound(data)
     # A request that names the file may cite it.
