@@ -128,6 +128,7 @@ Feature: Middleware changes requests and responses, and a fault in it fails one 
       | what                                            | who                          | how                        | stage          |
       | exits in before_request                         | a batch provider that has it | synchronously              | before_request |
       | is interrupted in before_request                | a batch provider that has it | awaited                    | before_request |
+      | raises what cannot be shown in before_request   | a batch provider that has it | many at once               | before_request |
       | exits in after_response                         | a batch provider that has it | many at once synchronously | after_response |
       | exits asynchronously in before_request          | a batch provider that has it | synchronously              | before_request |
       | exits asynchronously in after_response          | a batch provider that has it | synchronously              | after_response |

@@ -18,6 +18,7 @@ import programs
 from behave import given, then, when
 from behave.runner import Context
 from staging import make_provider
+from toolbox import Unreadable
 
 import claude_batch as cb
 from claude_batch.lifecycle.threads import SharedEventLoop
@@ -355,6 +356,9 @@ MIDDLEWARE: dict[str, Callable[[Context], cb.Middleware]] = {
     "raises a time-out asynchronously in after_response": lambda _: Faulty("raises a time-out"),
     "returns nothing asynchronously from before_request": lambda _: Faulty("returns nothing"),
     "makes each request anew": lambda _: Anew(),
+    "raises what cannot be shown in before_request": lambda _: Leaving(
+        "before_request", Unreadable
+    ),
     "exits in before_request": lambda _: Leaving("before_request", SystemExit),
     "exits in after_response": lambda _: Leaving("after_response", SystemExit),
     "is interrupted in before_request": lambda _: Leaving("before_request", KeyboardInterrupt),

@@ -19,6 +19,7 @@ from claude_batch.actor.request import ActorRequest
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import ActorConfigurationError, MiddlewareError
 from claude_batch.core.quantities import parse_duration
+from claude_batch.core.user_functions import described
 
 
 class Middleware:
@@ -131,7 +132,7 @@ class Step(msgspec.Struct, frozen=True):
 
     def fail(self, passage: Passage, error: BaseException) -> None:
         """Record the exception that the method raised."""
-        words = f"failed in {self.stage}: {type(error).__name__}: {error}"
+        words = f"failed in {self.stage}: {described(error)}"
         passage.error = self._error(words, passage)
         passage.error.__cause__ = error
 

@@ -21,6 +21,7 @@ import msgspec
 from claude_batch.core.outcome import Disposition, Outcome, Standing, next_step
 from claude_batch.core.states import RequestState, Stop
 from claude_batch.core.terminal import encodable
+from claude_batch.core.user_functions import described
 from claude_batch.wire.inbound import mapping_or_none
 from claude_batch.wire.schemas import UnusableSchema, validator_of
 
@@ -98,7 +99,7 @@ class Check(NamedTuple):
         try:
             problem = judge(self.message)
         except BaseException as error:  # also `SystemExit`, which would end the driver
-            problem = f"its validator raised {type(error).__name__}: {error}"
+            problem = f"its validator raised {described(error)}"
         # The caller's words go to the model and to the ledger, neither of which takes all text.
         return None if problem is None else encodable(problem)
 
