@@ -163,6 +163,12 @@ def guide() -> str:
     return "here"
 
 
+@cb.tool(repeatable=True)
+def survey() -> str:
+    """Looks around."""
+    return "all"
+
+
 class Office:
     """What has a tool."""
 

@@ -45,6 +45,16 @@ Feature: Python functions as tools of a model
       | the address method of the office in Bonn     | {"street": "Am Kai"} | address    | Where a street is. | Am Kai, Bonn | no              |
       | the address method of the office in Kiel     | {"street": "Am Kai"} | address    | Where a street is. | Am Kai, Kiel | no              |
 
+  Scenario: A tool that is marked again has what is given last, whatever attributes its function has
+    Then tools are named, described, called and remembered as follows
+      | tool                                  | arguments | name       | description    | gives | can be imported | repeatable | seconds |
+      | guide, marked again                   | {}        | tour-guide | Knows its way. | here  | yes             | no         | 300     |
+      | guide, marked again with another name | {}        | g          | Knows its way. | here  | yes             | no         | 5       |
+      | guide, marked again as repeatable     | {}        | tour-guide | Knows its way. | here  | yes             | yes        | 300     |
+      | survey                                | {}        | survey     | Looks around.  | all   | yes             | yes        | 300     |
+      | survey, no longer repeatable          | {}        | survey     | Looks around.  | all   | no              | no         | 300     |
+      | a function with attributes of its own | {}        | bare       |                | bare  | no              | no         | 300     |
+
   Scenario: The next turn keeps what the model's code has made
     Then the answer's container stands in the next turn as follows
       | container of the answer | container before | container                           |

@@ -106,11 +106,25 @@ def _(context: Context, where: str, changes: dict[str, Any]) -> dict[str, str]:
     return {"says": done.stdout.strip()}
 
 
+def _with_attributes() -> Any:
+    def bare() -> str:
+        return "bare"
+
+    vars(bare).update(name="other", timeout=0.001, repeatable=True, definition={})
+    return cb.tool(bare)
+
+
 CALLABLE: dict[str, Any] = {
     "a function with another name and description": lambda: toolbox.guide,
     "a function without a description": lambda: cb.tool(lambda: "bare", name="bare"),
     "the address method of the office in Bonn": lambda: toolbox.Office("Bonn").address,
     "the address method of the office in Kiel": lambda: toolbox.Office("Kiel").address,
+    "guide, marked again": lambda: cb.tool(toolbox.guide),
+    "guide, marked again with another name": lambda: cb.tool(toolbox.guide, name="g", timeout=5),
+    "guide, marked again as repeatable": lambda: cb.tool(toolbox.guide, repeatable=True),
+    "survey": lambda: cb.tool(toolbox.survey),
+    "survey, no longer repeatable": lambda: cb.tool(toolbox.survey, repeatable=False),
+    "a function with attributes of its own": _with_attributes,
 }
 
 
@@ -125,6 +139,8 @@ def _(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         "description": made.definition.get("description"),
         "gives": json.loads(result),
         "can_be_imported": entry["function"] is not None,
+        "repeatable": made.repeatable,
+        "seconds": made.timeout,
     }
 
 

@@ -104,6 +104,12 @@ class Tool(Generic[_P, _R]):
         timeout: str | float = DEFAULT_TIMEOUT,
     ) -> None:
         """Raises `ActorConfigurationError` for an object that cannot be a tool."""
+        # Its attributes must never be those of the function: a tool that is not repeatable could
+        # run twice.
+        update_wrapper(self, function, updated=())
+        for attribute, value in getattr(function, "__dict__", {}).items():
+            if attribute not in self.__dict__ and not hasattr(Tool, attribute):
+                self.__dict__[attribute] = value
         if not callable(function) or not hasattr(function, "__name__"):
             hint = "; a definition alone belongs into `options.tools`"
             raise ActorConfigurationError(
@@ -129,7 +135,6 @@ class Tool(Generic[_P, _R]):
         if not self.timeout:
             raise ActorConfigurationError(f"tool {self.name}: timeout: it must be more than 0s")
         self._description = description
-        update_wrapper(self, function)
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         return self.function(*args, **kwargs)
@@ -139,16 +144,20 @@ class Tool(Generic[_P, _R]):
         if instance is None:
             return self
         bound = cast("Any", self.function).__get__(instance, owner)
-        return Tool(
-            bound,
-            name=self.name,
-            description=self._description,
-            repeatable=self.repeatable,
-            timeout=self.timeout,
-        )
+        return Tool(bound, **self._options)
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}>"
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """The keywords of `tool` with which this one is made."""
+        return {
+            "name": self.name,
+            "description": self._description,
+            "repeatable": self.repeatable,
+            "timeout": self.timeout,
+        }
 
     @property
     def is_async(self) -> bool:
@@ -280,15 +289,16 @@ def tool(
     ``repeatable``: the function may run again if its process was killed during the call. Otherwise
     its conversation stops with `ToolInterruptedError`. ``timeout``: its time limit (5 minutes).
     ``name`` and ``description`` replace the function's name and docstring. Raises
-    `ActorConfigurationError`.
+    `ActorConfigurationError`. A tool that is marked again keeps what is not given anew.
     """
-    if function is not None:
-        return Tool(function, **options)
 
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
+        if isinstance(function, Tool):
+            inner = cast("Tool[..., Any]", function)
+            return Tool(inner.function, **{**inner._options, **options})
         return Tool(function, **options)
 
-    return make
+    return make if function is None else make(function)
 
 
 def as_tool(function: object) -> Tool[..., Any]:
@@ -357,9 +367,12 @@ def _place_of(tool: Tool[..., Any]) -> str | None:
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    if found is tool or found is tool.function:
-        return f"{module}:{name}"
-    return None
+    if isinstance(found, Tool):
+        marked = cast("Tool[..., Any]", found)
+        # Other processes use the module's own mark, which must not allow more.
+        allows_more = marked.repeatable and not tool.repeatable
+        found = None if allows_more else marked.function
+    return f"{module}:{name}" if found is tool.function else None
 
 
 def _folder_of(tool: Tool[..., Any]) -> str | None:
@@ -421,7 +434,7 @@ def _import(place: str, folders: Iterable[str]) -> Any:
             found = getattr(found, part)
     except Exception as error:
         raise ActorConfigurationError(
-            f"tool {place}: it cannot be imported: {type(error).__name__}: {error}"
+            f"tool {place}: it cannot be imported: {described(error)}"
         ) from None
     finally:
         for folder in extra:
