@@ -63,6 +63,23 @@ Feature: Which call joins which request
     When a caller makes 2 calls at once over one connection, and closes it
     Then no call waits at the gateway
 
+  Scenario Outline: An answer whose bytes did not leave the gateway is given to the next equal call: <how>
+    Given a gateway over the sandbox with {"hold": 30, "responder": "toolbox:long_answer"}
+    When a caller makes <calls> at once over one connection, and <how> it
+    And the gateway is called as follows
+      | call | prompt     |
+      | A    | [[long:8]] |
+    Then the calls have ended with
+      | call | status | end   | claude-batch-reused |
+      | A    | 200    | whole | true                |
+    And the API has been sent 1 request
+
+    Examples:
+      | calls   | how                                 |
+      | 1 call  | resets, while the gateway is busy,  |
+      | 1 call  | closes, while the gateway is busy,  |
+      | 2 calls | resets, in the middle of an answer, |
+
   Scenario: A retry joins a request whose caller seems to wait still
     Given a gateway over the sandbox with {"latency": 3}
     When the gateway is called as follows

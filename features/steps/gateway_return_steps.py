@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
+import struct
+import threading
 import time
+from typing import Any
+from unittest import mock
 from urllib.parse import urlsplit
 
 from behave import then, when
 from behave.runner import Context
 from gateway_steps import body_of
 from staging import until
+
+from claude_batch.gateway.messages_route import MessagesRoute
 
 
 @when("{count:d} callers close their connections and ask again while the gateway is busy")
@@ -42,14 +49,43 @@ def _(context: Context, count: int) -> None:
             assert "event: message_stop" in context.answers[-1], context.answers
 
 
-@when("a caller makes {count:d} calls at once over one connection, and closes it")
-def _(context: Context, count: int) -> None:
+@when("a caller makes {count:d} call at once over one connection, and {ends} it")
+@when("a caller makes {count:d} calls at once over one connection, and {ends} it")
+def _(context: Context, count: int, ends: str) -> None:
+    """`closes` or `resets`, in the middle of an answer or while the gateway is busy.
+
+    The busy gateway writes the answer before it reads the end of the connection.
+    """
     url = urlsplit(context.gateway.url)
-    body = body_of("question", stream=True)
+    body = body_of("[[long:8]]", stream=True)
     head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: {len(body)}\r\n"
-    with socket.create_connection((str(url.hostname), url.port or 80), 20) as connection:
+    answers, has_ended = threading.Event(), threading.Event()
+    answer = MessagesRoute._answer
+
+    async def answer_late(*args: Any) -> None:
+        answers.set()
+        has_ended.wait(20)
+        await answer(*args)
+
+    late = mock.patch.object(MessagesRoute, "_answer", answer_late)
+    with (
+        late if "busy" in ends else contextlib.nullcontext(),
+        socket.create_connection((str(url.hostname), url.port or 80), 20) as connection,
+    ):
         connection.sendall((f"{head}\r\n".encode() + body) * count)
-        until(lambda: context.gateway.gateway.calls)
+        if "busy" in ends:
+            assert answers.wait(20)
+        elif "middle" in ends:
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+            time.sleep(0.5)  # until no buffer takes more of it
+        else:
+            until(lambda: context.gateway.gateway.calls)
+        if "resets" in ends:
+            no_linger = struct.pack("ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
+        connection.close()
+        has_ended.set()
+    until(lambda: not context.gateway.gateway.calls)
 
 
 @then("each of {count:d} callers has the answer to its own question")

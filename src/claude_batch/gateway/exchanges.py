@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from starlette.types import Receive, Send
 
@@ -51,15 +51,39 @@ class Aborted(Exception):
     """
 
 
+class Connection(Protocol):
+    """What a connection shows before the event loop has read or reported it."""
+
+    def has_ended(self) -> bool:
+        """Return whether the caller has closed the connection, by what the system has received."""
+        ...
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is being closed, as after a failed write."""
+        ...
+
+
 class HeldCall:
     """The connection of one call, after its body was read.
 
     As a context, it notices when the caller goes away.
     """
 
-    __slots__ = ("_receive", "_send", "_wake", "_watcher", "begun", "is_gone", "is_whole", "status")
+    __slots__ = (
+        "_connection",
+        "_receive",
+        "_send",
+        "_wake",
+        "_watcher",
+        "begun",
+        "is_gone",
+        "is_whole",
+        "status",
+    )
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, connection: Connection | None = None) -> None:
+        """``connection``: below ``receive`` and ``send``, if the server shows it."""
+        self._connection = connection
         self._receive = receive
         self._send = send
         self._wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -71,7 +95,7 @@ class HeldCall:
         self.is_gone: bool = False
         """Whether the caller has closed the connection."""
         self.is_whole: bool = False
-        """Whether the last byte of the response was written."""
+        """Whether the system has taken the last byte of the response."""
 
     def __enter__(self) -> Self:
         """Watch the connection."""
@@ -130,9 +154,17 @@ class HeldCall:
 
         The server waits before a piece until the pieces before it are written. So the end, which
         has no bytes, is sent once all of them are.
+
+        A busy event loop learns later that the caller has closed the connection, or that the system
+        refused the bytes. A caller that closes it once it has all bytes has taken them.
         """
+        connection = self._connection
+        if connection is not None and connection.has_ended():
+            self.is_gone = True
         for piece in pieces:
             await self.send_some(piece)
+        if connection is not None and connection.is_closing():
+            self.is_gone = True
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
         self.is_whole = not self.is_gone
 

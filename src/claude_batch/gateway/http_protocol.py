@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 import socket
 import struct
 from typing import Any, Final, NoReturn, Self
@@ -24,6 +25,9 @@ from claude_batch.gateway.access import Refusal
 RESET: Final = "claude_batch.reset"
 """What a call's state calls its function that makes the end of its connection a reset, if any."""
 
+CONNECTION: Final = "claude_batch.connection"
+"""What a call's state calls its `HttpProtocol`."""
+
 LARGEST_HEAD: Final = 64 * 1024
 """Bytes of a call's request line, headers and trailers."""
 
@@ -39,6 +43,10 @@ MOST_PIPELINED: Final = 16
 _LINGER: Final = 2.0
 """Seconds for which a refused caller's bytes are dropped. If they stayed unread, the system would
 reset the connection, and the caller could lose the response."""
+
+_ENDED: Final = getattr(select, "POLLRDHUP", 0)
+"""Event of a socket whose other end was closed. Elsewhere than on Linux, the system reports only
+errors and resets."""
 
 _UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
@@ -88,11 +96,13 @@ class HttpProtocol(HttpToolsProtocol):
         uvicorn leaves only the last one. Another one would wait for its answer for hours.
         """
         self._stop_head_timer()
-        super().connection_lost(exc)
+        # Before uvicorn resumes writing: a call must hear that its caller has gone before it
+        # continues an answer that is half written.
         for cycle in (self._answering, *(cycle for cycle, _ in self.pipeline)):
             if cycle is not None and not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """asyncio's callback for received bytes.
@@ -163,9 +173,11 @@ class HttpProtocol(HttpToolsProtocol):
         if len(self.pipeline) > MOST_PIPELINED:
             words = f"more than {MOST_PIPELINED} calls wait on this connection"
             self._fail(Refusal(400, "invalid_request_error", words))
+        state = self.scope.setdefault("state", {})
+        state[CONNECTION] = self
         if self.scope["http_version"] == "1.0":
             self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _Unbounded()
-            self.scope.setdefault("state", {})[RESET] = self._reset
+            state[RESET] = self._reset
 
     def on_body(self, body: bytes) -> None:
         """The parser's callback for a part of a body."""
@@ -176,6 +188,20 @@ class HttpProtocol(HttpToolsProtocol):
         """The parser's callback for the last byte of a call."""
         self._is_head, self._pending_bytes = True, 0
         super().on_message_complete()
+
+    # The connection's end -------------------------------------------------------------------------
+
+    def has_ended(self) -> bool:
+        """Return whether the caller has closed the connection, by what the system has received."""
+        if self.transport.is_closing():
+            return True
+        events = select.poll()
+        events.register(self.transport.get_extra_info("socket"), _ENDED)
+        return bool(events.poll(0))
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is being closed, as after a failed write."""
+        return self.transport.is_closing()
 
     # Time -----------------------------------------------------------------------------------------
 

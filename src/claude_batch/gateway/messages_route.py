@@ -36,6 +36,7 @@ from claude_batch.gateway.exchanges import (
 )
 from claude_batch.gateway.gateway_options import GatewayOptions
 from claude_batch.gateway.gateway_state import Gateway
+from claude_batch.gateway.http_protocol import CONNECTION
 from claude_batch.gateway.request_routes import origin_of, send_accepted, store
 from claude_batch.integrations.http_messages import (
     MessagesCall,
@@ -76,7 +77,7 @@ class MessagesRoute:
         caller: Caller = scope["state"]["caller"]
         options = self._gateway.option_reader.read(headers)
         exchange, stream = await self._enter(caller, headers, options, receive)
-        with HeldCall(receive, send) as call:
+        with HeldCall(receive, send, scope["state"].get(CONNECTION)) as call:
             if options.respond_async:
                 await self._accept(call, exchange, stream, options.wait)
             else:

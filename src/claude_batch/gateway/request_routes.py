@@ -19,6 +19,7 @@ from claude_batch.gateway.asgi import headers_of
 from claude_batch.gateway.exchanges import Exchange, HeldCall
 from claude_batch.gateway.gateway_options import wait_of_headers
 from claude_batch.gateway.gateway_state import Gateway
+from claude_batch.gateway.http_protocol import CONNECTION
 from claude_batch.integrations.http_messages import response_of
 from claude_batch.ledger.single_calls import StoredCall
 from claude_batch.lifecycle.waiters import CallFuture
@@ -86,7 +87,7 @@ class RequestRoute:
         if scope["method"] == "DELETE":
             await asyncio.wrap_future(self._gateway.provider.cancel_call(call))
             call = await self._find(caller, request_id)
-        with HeldCall(receive, send) as held:
+        with HeldCall(receive, send, scope["state"].get(CONNECTION)) as held:
             if not call.is_final:
                 call = await self._wait(held, call, wait_of_headers(headers_of(scope)))
             await self._send(held, call, request_id, whole=scope["method"] != "HEAD")
