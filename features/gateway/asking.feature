@@ -47,6 +47,19 @@ Feature: What a call can ask for beside the Messages API
       | metric                                                                         | value |
       | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"} | 2     |
 
+  Scenario: A request that was accepted stays, although the call that it joined goes away
+    Given a gateway over the sandbox with {"linger": 3, "hold": 30}
+    When the gateway is called as follows
+      | call | prompt | leaves | after | method | path                                | headers                                                     |
+      | A    | one    | 1.5    |       |        | /v1/messages                        | {}                                                          |
+      | B    | one    |        | 0.5   |        | /v1/messages                        | {"prefer": "respond-async", "x-stainless-retry-count": "1"} |
+      | C    |        |        | A     | GET    | /claude-batch/v1/requests/request-1 | {"prefer": "wait=30"}                                       |
+    Then the calls have ended with
+      | call | status | end   | answered | request |
+      | A    | 0      | left  | no       | 1       |
+      | B    | 202    | whole | no       | 2       |
+      | C    | 200    | whole | yes      | 2       |
+
   Scenario: A call that waits for a request which ends as it begins to wait gets the answer
     Given a gateway over the sandbox with {"latency": 1}
     And the gateway takes 3 seconds to look a request up

@@ -190,6 +190,7 @@ class Exchange:
         "_calls",
         "_departure",
         "_done",
+        "_keeps",
         "_on_taken",
         "_was_taken",
         "digest",
@@ -217,6 +218,7 @@ class Exchange:
         self._departure: Departure = departure
         self._on_taken = on_taken
         self._calls: set[HeldCall] = set()
+        self._keeps = False
         self._was_taken = False
         self._done = future.on_loop()
         self.on_done(self._wake_calls)
@@ -264,14 +266,16 @@ class Exchange:
     def leave(self, call: HeldCall, *, keep: bool) -> bool:
         """Remove a call that is answered, gone or aborted; return whether it was the last.
 
-        ``keep``: its request stays, because the gateway ends rather than the caller.
+        ``keep``: the request stays whichever call is the last, because the gateway ends rather than
+        the caller, or because the caller has its address.
         """
         self._calls.discard(call)
+        self._keeps |= keep
         if call.is_whole:
             self.taken()
         if self._calls:
             return False
-        if not self.future.leave("keep" if keep else self._departure):
+        if not self.future.leave("keep" if self._keeps else self._departure):
             answer = self.answer
             if answer is not None and not self._was_taken:
                 self._on_taken(answer, False)
