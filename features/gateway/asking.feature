@@ -60,6 +60,18 @@ Feature: What a call can ask for beside the Messages API
       | B    | 202    | whole | no       | 2       |
       | C    | 200    | whole | yes      | 2       |
 
+  Scenario: A call that does not wait is withdrawn if it cannot be stored in time
+    Given a gateway over the sandbox with {"hold": 0}
+    When the gateway is called as follows
+      | call | prompt | after | headers                                                  |
+      | A    | one    |       | {"prefer": "respond-async", "claude-batch-new": "true"}  |
+      | B    | one    | A     | {"claude-batch-new": "true"}                             |
+    Then the calls have ended with
+      | call | status | answered | error            |
+      | A    | 503    | no       | overloaded_error |
+      | B    | 200    | yes      |                  |
+    And the API has been sent 1 request
+
   Scenario: A call that waits for a request which ends as it begins to wait gets the answer
     Given a gateway over the sandbox with {"latency": 1}
     And the gateway takes 3 seconds to look a request up

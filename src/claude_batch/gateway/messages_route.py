@@ -79,7 +79,7 @@ class MessagesRoute:
         exchange, stream = await self._enter(caller, headers, options, receive)
         with HeldCall(receive, send, scope["state"].get(CONNECTION)) as call:
             if options.respond_async:
-                await self._accept(call, exchange, stream, options.wait)
+                await self._accept(call, exchange, stream, options)
             else:
                 await self._hold(call, exchange, stream, headers)
 
@@ -112,7 +112,6 @@ class MessagesRoute:
                 tenant=caller.name,
                 new=options.new,
                 retries=options.retries,
-                keep=options.respond_async,
                 orphan_only=orphan_only,
             )
             return Exchange(future, digest, departure, gateway.acknowledge, options.retries)
@@ -180,14 +179,18 @@ class MessagesRoute:
         finally:
             self._leave(call, exchange, stream, keep=gateway.is_ending)
 
-    async def _accept(self, call: HeldCall, exchange: Exchange, stream: bool, wait: float) -> None:
+    async def _accept(
+        self, call: HeldCall, exchange: Exchange, stream: bool, options: GatewayOptions
+    ) -> None:
         """Answer a call that does not want to be held."""
         gateway = self._gateway
         gateway.hold(call)
         exchange.join(call)
+        keep = False
         try:
-            request_id = await store(exchange, gateway.settings.hold)
-            await call.wait(wait)
+            request_id = await self._store(exchange, options)
+            keep = True
+            await call.wait(options.wait)
             if call.is_gone:
                 return
             if exchange.is_done:
@@ -195,10 +198,22 @@ class MessagesRoute:
             else:
                 await send_accepted(call, request_id, "queued", gateway.poll_interval)
                 call.is_whole = False  # but its answer was not sent
-        except TimeoutError:
-            raise Refusal(503, "overloaded_error", "the call could not be stored in time") from None
         finally:
-            self._leave(call, exchange, stream, keep=True)
+            self._leave(call, exchange, stream, keep=keep or gateway.is_ending)
+
+    async def _store(self, exchange: Exchange, options: GatewayOptions) -> str:
+        """Return the id of the request once it is stored. Raises `Refusal` if that takes long."""
+        patience = self._gateway.settings.hold
+        try:
+            return await store(exchange, patience)
+        except TimeoutError:
+            what_next = (
+                "It is withdrawn; repeat the call"
+                if options.key is None
+                else "It may be stored and sent later; repeat the call with its Idempotency-Key"
+            )
+            words = f"the ledger did not store the call within {patience:g} s. {what_next}"
+            raise Refusal(503, "overloaded_error", words) from None
 
     def _leave(self, call: HeldCall, exchange: Exchange, stream: bool, *, keep: bool) -> None:
         gateway = self._gateway
