@@ -46,6 +46,7 @@ Feature: What a call can ask for beside the Messages API
     And the gateway's metrics are
       | metric                                                                         | value |
       | claude_batch_gateway_answers_total{origin="new",state="succeeded",via="batch"} | 2     |
+      | claude_batch_gateway_calls_total{end="whole",status="202",stream="false"}      | 1     |
 
   Scenario: A request that was accepted stays, although the call that it joined goes away
     Given a gateway over the sandbox with {"linger": 3, "hold": 30}

@@ -263,15 +263,16 @@ class Exchange:
         if self.is_done:
             call.wake()
 
-    def leave(self, call: HeldCall, *, keep: bool) -> bool:
+    def leave(self, call: HeldCall, *, keep: bool, answers: bool = True) -> bool:
         """Remove a call that is answered, gone or aborted; return whether it was the last.
 
         ``keep``: the request stays whichever call is the last, because the gateway ends rather than
-        the caller, or because the caller has its address.
+        the caller, or because the caller has its address. ``answers``: the response of the call is
+        the answer, rather than that address.
         """
         self._calls.discard(call)
         self._keeps |= keep
-        if call.is_whole:
+        if call.is_whole and answers:
             self.taken()
         if self._calls:
             return False

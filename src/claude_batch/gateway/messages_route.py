@@ -186,20 +186,21 @@ class MessagesRoute:
         gateway = self._gateway
         gateway.hold(call)
         exchange.join(call)
-        keep = False
+        keep = answers = False
         try:
             request_id = await self._store(exchange, options)
             keep = True
             await call.wait(options.wait)
             if call.is_gone:
                 return
-            if exchange.is_done:
+            answers = exchange.is_done
+            if answers:
                 await self._answer(call, exchange, stream)
             else:
                 await send_accepted(call, request_id, "queued", gateway.poll_interval)
-                call.is_whole = False  # but its answer was not sent
         finally:
-            self._leave(call, exchange, stream, keep=keep or gateway.is_ending)
+            keep = keep or gateway.is_ending
+            self._leave(call, exchange, stream, keep=keep, answers=answers)
 
     async def _store(self, exchange: Exchange, options: GatewayOptions) -> str:
         """Return the id of the request once it is stored. Raises `Refusal` if that takes long."""
@@ -215,11 +216,13 @@ class MessagesRoute:
             words = f"the ledger did not store the call within {patience:g} s. {what_next}"
             raise Refusal(503, "overloaded_error", words) from None
 
-    def _leave(self, call: HeldCall, exchange: Exchange, stream: bool, *, keep: bool) -> None:
+    def _leave(
+        self, call: HeldCall, exchange: Exchange, stream: bool, *, keep: bool, answers: bool = True
+    ) -> None:
         gateway = self._gateway
         gateway.calls.discard(call)
         gateway.metrics.call_ended(call, stream, time.monotonic() - call.begun)
-        if exchange.leave(call, keep=keep):
+        if exchange.leave(call, keep=keep, answers=answers):
             gateway.exchanges.remove(exchange)
             if exchange.future.joined is not None:
                 gateway.metrics.joined(exchange.future.joined)
