@@ -189,6 +189,24 @@ Feature: A deadline is met at full price where batches leave no time for it
     And what failed in the run is retried
     Then 3 answers came from batches and 0 live, each paid once
 
+  Scenario: A deadline that was met stops no unknown sending of a retry after it
+    Given an API that takes 4 seconds for a batch
+    And a batch provider with {"deadline": "17s", "deadline_margin": "5s", "fallback": "none", "max_attempts": 1, "settling": 1, "on_unknown": "resubmit", "resubmit_after": 0}
+    When a run of these prompts is submitted
+      | prompt                                    |
+      | [[sandbox:errored:overloaded_error:once]] |
+    And the results are read in order
+    Then 0 results are answers and 1 are errors
+    And in the ledger the outcomes of the deadlines come to be ["met"]
+    When the run is made overdue
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And what failed in the run is retried
+    Then 1 results are answers and 0 are errors
+    And the API has seen 3 batches
+
   Scenario: what is tried again within the margin leaves the deadline to the others
     Given an API that takes 600 seconds for a batch
     And the API has the faults

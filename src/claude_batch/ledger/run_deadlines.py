@@ -10,7 +10,6 @@ from sqlalchemy import (
     bindparam,
     case,
     exists,
-    false,
     func,
     or_,
     select,
@@ -171,14 +170,16 @@ def _in_doubt() -> ColumnElement[bool]:
 
 def stops_sending(run: Record, now: float) -> bool:
     """Return whether requests of a run that are queued now end unsent, because of its deadline."""
-    over = run.past_margin is not None or (run.deadline is not None and run.deadline <= now)
-    return over and run.fallback == "none"
+    passed = run.deadline is not None and run.deadline <= now and run.deadline_closed is None
+    return (run.past_margin is not None or passed) and run.fallback == "none"
 
 
 def sends_nothing(now: float) -> ColumnElement[bool]:
     """Return the condition for a run of which `stops_sending` is true."""
-    over = or_(runs.c.past_margin.is_not(None), func.coalesce(runs.c.deadline <= now, false()))
-    return and_(over, runs.c.fallback == "none")
+    passed = and_(
+        runs.c.deadline.is_not(None), runs.c.deadline <= now, runs.c.deadline_closed.is_(None)
+    )
+    return and_(or_(runs.c.past_margin.is_not(None), passed), runs.c.fallback == "none")
 
 
 def conclude(tx: Connection, run_id: str, outcome: str, *, closed: float | None = None) -> None:
@@ -208,8 +209,9 @@ def reopen(tx: Connection, run_id: str) -> None:
 def reopen_run(tx: Connection, run_id: str, now: float, *, had_ended: bool) -> None:
     """Reopen a run, because it has new attempts or undelivered answers.
 
-    Its deadline is checked again if it is to come. A deadline that has passed is removed, unless
-    other requests of the run have not ended: these still go by it.
+    Its deadline is checked again if it is to come. A missed deadline is removed, unless other
+    requests of the run have not ended: these still go by it. A deadline that has passed after the
+    run had ended is kept for its outcome, and stops nothing any more.
     """
     tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=None, cancelled=None))
     if had_ended:
