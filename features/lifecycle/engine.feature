@@ -196,6 +196,18 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     Then every call fails with BatchTimeoutError
     And the API receives a cancellation of the batch
 
+  Scenario: A call that times out in a batch which cannot be sent is cancelled at once
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider with {"max_wait": 3, "on_timeout": "cancel"}
+    When 1 prompts are asked at once
+    Then every call fails with BatchTimeoutError
+    And in the ledger the states of the requests come to be ["canceled"]
+    And in the ledger the states of the batches are ["rejected"]
+
   Scenario Outline: No caller is left waiting, whatever goes wrong inside: <what>
     Given an API that takes 3600 seconds for a batch
     And a batch provider with {"max_wait": <patience>, "on_timeout": "cancel"}

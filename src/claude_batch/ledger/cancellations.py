@@ -47,19 +47,26 @@ def cancel_run(tx: Connection, run_id: str, now: float) -> None:
     # Canceled means that nothing was sent, so that a retry would send it.
     if not _may_be_forgotten(tx, unsent):
         transitions.cancel(tx, and_(unsent, requests.c.state != RequestState.PACKED))
-        packed = and_(batches.c.id.in_(mine), batches.c.state == BatchState.PACKED)
-        for batch_id in list(tx.scalars(select(batches.c.id).where(packed))):
-            batch_contents.withdraw_cancelled(tx, batch_id)
+        _withdraw_unsent(tx, mine)
     request_cancels(tx, mine, now)
 
 
 def cancel_request(tx: Connection, seq: int, now: float) -> None:
     """Cancel a single call that has not ended, as `cancel_run` does for a run."""
     mine = and_(requests.c.seq == seq, requests.c.finished.is_(None))
+    batch = select(requests.c.batch_id).where(mine)
     transitions.mark_cancelled(tx, mine)
     if not _may_be_forgotten(tx, mine):
         transitions.cancel(tx, and_(mine, requests.c.state == RequestState.QUEUED))
-    request_cancels(tx, select(requests.c.batch_id).where(mine), now)
+        _withdraw_unsent(tx, batch)
+    request_cancels(tx, batch, now)
+
+
+def _withdraw_unsent(tx: Connection, of: Any) -> None:
+    """End the cancelled requests of those batches that wait to be sent; ``of`` selects ids."""
+    packed = and_(batches.c.id.in_(of), batches.c.state == BatchState.PACKED)
+    for batch_id in list(tx.scalars(select(batches.c.id).where(packed))):
+        batch_contents.withdraw_cancelled(tx, batch_id)
 
 
 def may_be_live() -> ColumnElement[bool]:
