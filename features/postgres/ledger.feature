@@ -475,9 +475,11 @@ Feature: A ledger on PostgreSQL
     And the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has processed each of 3 requests once
+    And in the ledger the counts of runs are [1]
 
     Examples:
       | statement           | fault       |
+      | INSERT INTO runs    | lose_answer |
       | SET state           | lose_answer |
       | remote_id           | lose_answer |
       | SET armed           | lose_answer |

@@ -137,9 +137,15 @@ def ensure_lane(
     )
 
 
-def begin_run(tx: Connection, run: NewRun) -> str:
-    """Create a run; return its id. A run of kind ``calls`` can be packed from the start."""
-    run_id = new_run_id()
+def begin_run(tx: Connection, run: NewRun, run_id: str | None = None) -> str:
+    """Create a run; return its id. A run of kind ``calls`` can be packed from the start.
+
+    ``run_id`` is the id of a run that is created once, however often this is repeated.
+    """
+    if run_id is None:
+        run_id = new_run_id()
+    elif tx.scalar(select(runs.c.id).where(runs.c.id == run_id)) is not None:
+        return run_id  # only the answer of the COMMIT was lost
     columns: dict[str, Any] = {
         "id": run_id,
         "kind": run.kind,

@@ -23,7 +23,7 @@ from claude_batch.actor.response import ActorResult, judge_of
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope, InvalidRequestError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
-from claude_batch.core.ids import RequestIds, new_request_ids
+from claude_batch.core.ids import RequestIds, new_request_ids, new_run_id
 from claude_batch.core.quantities import format_duration
 from claude_batch.core.settings import on_server
 from claude_batch.core.states import FAILED
@@ -226,8 +226,8 @@ class RunWriter:
         """This process, if it can judge the answers of requests with a format of their own."""
         self._prices: Prices | None = None
         self._files = tokens_of_files(ledger)
-        # If a COMMIT's answer is lost, an empty run stays, which goes once this process has ended.
-        self.run_id: str = ledger.apply(lambda tx: enqueue.begin_run(tx, asked))
+        self.run_id: str = new_run_id()
+        ledger.apply(lambda tx: enqueue.begin_run(tx, asked, self.run_id))
         self._budget: BudgetScope = "run"
         """The narrowest budget, which needs a bound of each request's cost."""
         day = today(self._now)
