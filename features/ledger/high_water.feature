@@ -1093,7 +1093,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
 
   Scenario: A mark that cannot be read is not guessed
     When a command runs: run actor.yaml asks.jsonl
-    And the high-water marks are overwritten
+    And the high-water marks are overwritten with a letter
     And a command runs: run actor.yaml more.jsonl
     Then the command line exits with 3 and says
       """
@@ -1115,6 +1115,22 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command waits 0.2 seconds
     And a command runs: ledger recover
     Then the command line exits with 0
+
+  Scenario Outline: A mark that is JSON of another kind cannot be read either: <content>
+    When a command runs: submit actor.yaml asks.jsonl
+    And the high-water marks are overwritten with <content>
+    And a command runs: ledger show
+    Then the command line prints
+      """
+      high water: unreadable
+      """
+
+    Examples:
+      | content                                            |
+      | null                                               |
+      | []                                                 |
+      | {"incarnation": "a", "posts": 1, "written": 1e999} |
+      | {"incarnation": "a", "posts": 1e999, "written": 1} |
 
   Scenario: A waiting call fails at once
     When a command runs: run actor.yaml asks.jsonl

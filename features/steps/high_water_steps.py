@@ -140,8 +140,8 @@ def _(context: Context, what: str) -> None:
         elif what == "put back":
             mark.write_bytes(aside.read_bytes())
         else:
-            assert what == "overwritten", what
-            mark.write_text("a letter")
+            assert what.startswith("overwritten with "), what
+            mark.write_text(what.removeprefix("overwritten with "))
 
 
 @then("the high-water mark has the API's time")

@@ -14,7 +14,6 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, update
@@ -39,7 +38,7 @@ class Mark(msgspec.Struct, frozen=True):
     written: float
     """Seconds since the epoch, by this machine's clock."""
     at: float | None = None
-    """The same moment by the API's clock; None if that was not known."""
+    """The same moment by the API's clock; None if that was not known, or not written yet."""
 
 
 def posts_of(tx: Connection) -> int:
@@ -80,19 +79,12 @@ def mark_file(identity: str) -> Path:
 def read_mark(path: Path) -> Mark | None:
     """Return the mark in a file; None if there is none. Raises `LedgerError`."""
     try:
-        found: Any = json.loads(path.read_text("utf-8"))
-        at = found.get("at")  # earlier versions did not write it
-        return Mark(
-            str(found["incarnation"]),
-            int(found["posts"]),
-            float(found["written"]),
-            None if at is None else float(at),
-        )
+        return msgspec.json.decode(path.read_bytes(), type=Mark)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise _unusable(path, "read", error) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         # Another folder would have no mark, and forgotten sendings would be repeated.
         remedy = "Remove the damaged file, then run `claude-batch ledger recover`"
         raise _unusable(path, "read", error, remedy) from None
