@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -293,6 +294,7 @@ class SimulatedClient(BatchesClient):
         self.credential = f"a key of {workspace}"
         self.workspace: str | None = None
         self.clock_offset: float = 0.0
+        self.steady_since: float = -math.inf
 
     base_url = "https://api.model.invalid/"  # type: ignore[assignment]
     credential = ""  # type: ignore[assignment]

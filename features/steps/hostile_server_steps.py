@@ -358,6 +358,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     ),
     "a clock that is an hour ahead": other_clock(3600),
     "a clock that is an hour behind": other_clock(-3600),
+    "no date": plain(lambda answer: answer.headers.pop("date")),
     "a wait of 1e400 seconds": plain(wait_for_ever),
     "counts of 10 ** 30": plain(changed_batches(request_counts={"processing": 10**30})),
     "counts below zero": plain(changed_batches(request_counts={"succeeded": -3})),

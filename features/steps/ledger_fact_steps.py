@@ -50,6 +50,9 @@ FACTS: dict[str, Select[Any]] = {
     "states of the batches whose upload is under way or over": select(batches.c.state)
     .where(batches.c.armed.is_not(None))
     .order_by(batches.c.id),
+    "counts of batches to look for": select(func.count()).where(
+        batches.c.settling_from.is_not(None)
+    ),
     "notes of the batches": select(batches.c.note).order_by(batches.c.id),
     "sizes of the batches": select(batches.c.request_count).order_by(batches.c.id),
     "sizes of the batches at the API": select(batches.c.request_count)

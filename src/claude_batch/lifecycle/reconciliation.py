@@ -163,7 +163,10 @@ class Reconciliation(DriverPart):
             row = batch_contents.batch(tx, row.id)
             if not unknown_batches.is_unknown(tx, row.id):
                 return
-            started = row.settling_from if row.settling_from is not None else listing.server_time
+            started = row.settling_from
+            # If the clock was set meanwhile, nobody knows how much time has passed.
+            if started is None or started < self._client.steady_since:
+                started = listing.server_time
             end = started + self._settings.settling
             settled = now if row.settled is None and listing.server_time >= end else None
             known = unknown_batches.known_remote_ids(tx, leader.workspace_id, listing.ids)

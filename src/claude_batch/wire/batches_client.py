@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -59,6 +60,13 @@ SLOWEST_BYTES = 16 * 1024
 LONGEST_LINE = 256 * 1024 * 1024
 """Bytes of a line of results at which its stream counts as broken. Those of a whole batch's body,
 and more than an answer can have."""
+
+CLOCK_STEP = 60.0
+"""Seconds that the machine's clock gains or loses by its monotonic one before it counts as set."""
+
+_AHEAD = time.time() - time.monotonic()
+"""The machine's clock minus its monotonic one when the process began. A client that is created
+after the clock was set may continue what another client began before."""
 
 _BATCHES = "/v1/messages/batches"
 LIST_PATH = _BATCHES
@@ -236,6 +244,11 @@ class BatchesClient:
         """``anthropic-workspace-id`` of the last answer that had one."""
         self.clock_offset: float = 0.0
         """Server time minus local time, in seconds, from the last ``Date`` header."""
+        self.steady_since: float = -math.inf
+        """`server_now` after the machine's clock was set, if no ``Date`` header bridged that.
+
+        Earlier times cannot be subtracted from later ones."""
+        self._ahead = _AHEAD
 
     @property
     def base_url(self) -> str:
@@ -255,8 +268,16 @@ class BatchesClient:
         return LiveClient(self._connection, concurrency=concurrency, log=log)
 
     def server_now(self) -> float:
-        """Return the server's time, as seconds since the epoch, from the last ``Date`` header."""
-        return time.time() + self.clock_offset
+        """Return the server's time, as seconds since the epoch, from the last ``Date`` header.
+
+        Without such a header, which a proxy may remove, it is the time of this machine.
+        """
+        now = time.time()
+        ahead = now - time.monotonic()
+        now += self.clock_offset
+        if abs(ahead - self._ahead) > CLOCK_STEP:
+            self._ahead, self.steady_since = ahead, now
+        return now
 
     async def close(self) -> None:
         """Close the connections."""
@@ -442,7 +463,10 @@ class BatchesClient:
             self.workspace = workspace
         now = server_time(headers)
         if now is not None:
-            self.clock_offset = now - time.time()
+            local = time.time()
+            self.clock_offset = now - local
+            self._ahead = local - time.monotonic()
+            self.steady_since = min(self.steady_since, now)
 
     def _fault(self, response: httpx2.Response) -> ApiFault:
         return fault_of_response(
