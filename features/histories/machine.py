@@ -284,8 +284,8 @@ class LifecycleMachine(RuleBasedStateMachine):
     def cancel(self, pick: int, single: bool) -> None:
         with self.process.ledger.write() as tx:
             if single and self.calls:
-                cancellations.cancel_request(
-                    tx, self.calls[pick % len(self.calls)], self.clock.time()
+                cancellations.cancel_requests(
+                    tx, [self.calls[pick % len(self.calls)]], self.clock.time()
                 )
             elif not single:
                 run_id = self.runs[pick % len(self.runs)]

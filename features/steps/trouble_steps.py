@@ -37,7 +37,7 @@ TROUBLE: dict[str, tuple[object, str, Exception]] = {
     "the ledger cannot be watched": (DataVersion, "changed", GONE),
     "answers cannot be read": (Waiting, "deliver", GONE),
     "calls cannot be stored": (CallStore, "store", RuntimeError("a surprise")),
-    "a time-out cannot be noted": (cancellations, "cancel_request", GONE),
+    "a time-out cannot be noted": (cancellations, "cancel_requests", GONE),
     "it cannot be noted that answers are taken": (CallStore, "note", GONE),
 }
 

@@ -146,8 +146,9 @@ def _(context: Context, prompt: str, how: str, other: str) -> None:
     context.outcomes = asyncio.run(ask())
 
 
-@when("the callers of {count:d} queued calls leave at once")
-def _(context: Context, count: int) -> None:
+@when("the callers of {count:d} queued calls {end} at once")
+def _(context: Context, count: int, end: str) -> None:
+    """``end``: leave, or time out."""
     everybody, prompts = callers(context), [f"prompt {number}" for number in range(count)]
     everybody.ask({prompt: context.actor.respond(prompt) for prompt in prompts})
     until(lambda: _stored(count))
@@ -155,7 +156,8 @@ def _(context: Context, count: int) -> None:
     before = ledger.commits
 
     def leave() -> None:
-        everybody.leave(*prompts)
+        if end == "leave":
+            everybody.leave(*prompts)
         until(lambda: _states() == ["canceled"] * count)
 
     context.passes = everybody.passes_during(leave)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import (
@@ -18,7 +19,7 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
-from claude_batch.ledger.portable_sql import count_rows
+from claude_batch.ledger.portable_sql import count_rows, in_chunks
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -45,28 +46,33 @@ def cancel_run(tx: Connection, run_id: str, now: float) -> None:
     )
     mine = select(batch_runs.c.batch_id).where(batch_runs.c.run_id == run_id)
     # Canceled means that nothing was sent, so that a retry would send it.
-    if not _may_be_forgotten(tx, unsent):
+    if not _forgettable(tx, unsent, most=1):
         transitions.cancel(tx, and_(unsent, requests.c.state != RequestState.PACKED))
         _withdraw_unsent(tx, mine)
     request_cancels(tx, mine, now)
 
 
-def cancel_request(tx: Connection, seq: int, now: float) -> None:
-    """Cancel a single call that has not ended, as `cancel_run` does for a run."""
-    mine = and_(requests.c.seq == seq, requests.c.finished.is_(None))
-    batch = select(requests.c.batch_id).where(mine)
-    transitions.mark_cancelled(tx, mine)
-    if not _may_be_forgotten(tx, mine):
-        transitions.cancel(tx, and_(mine, requests.c.state == RequestState.QUEUED))
-        _withdraw_unsent(tx, batch)
-    request_cancels(tx, batch, now)
+def cancel_requests(tx: Connection, seqs: Iterable[int], now: float) -> None:
+    """Cancel single calls that have not ended, as `cancel_run` does for a run."""
+    for some in in_chunks(seqs):
+        mine = and_(requests.c.seq.in_(some), requests.c.finished.is_(None))
+        of_these = select(requests.c.batch_id).where(mine)
+        transitions.mark_cancelled(tx, mine)
+        # A call that may be forgotten keeps none of the others from ending.
+        kept = _forgettable(tx, mine)
+        unsent = and_(mine, requests.c.state == RequestState.QUEUED)
+        transitions.cancel(tx, and_(unsent, requests.c.seq.not_in(kept)) if kept else unsent)
+        _withdraw_unsent(tx, of_these)
+        request_cancels(tx, of_these, now)
 
 
 def _withdraw_unsent(tx: Connection, of: Any) -> None:
     """End the cancelled requests of those batches that wait to be sent; ``of`` selects ids."""
     packed = and_(batches.c.id.in_(of), batches.c.state == BatchState.PACKED)
     for batch_id in list(tx.scalars(select(batches.c.id).where(packed))):
-        batch_contents.withdraw_cancelled(tx, batch_id)
+        cancelled = and_(requests.c.batch_id == batch_id, requests.c.cancelled)
+        if not _forgettable(tx, cancelled, most=1):
+            batch_contents.withdraw_cancelled(tx, batch_id)
 
 
 def may_be_live() -> ColumnElement[bool]:
@@ -75,10 +81,13 @@ def may_be_live() -> ColumnElement[bool]:
     return or_(runs.c.mode != "batch", runs.c.live.is_not(None), near)
 
 
-def _may_be_forgotten(tx: Connection, which: ColumnElement[bool]) -> bool:
-    """Return whether a ledger that is not recovered may have sent some of these requests live.
+def _forgettable(
+    tx: Connection, which: ColumnElement[bool], *, most: int | None = None
+) -> list[int]:
+    """Return those of these requests that a ledger may have sent live before it was restored.
 
-    The API keeps no list of live calls, so recovery ends such requests as lost.
+    At most ``most``. A ledger that is recovered has none. The API keeps no list of live calls, so
+    recovery ends such requests as lost.
     """
     found = (
         select(requests.c.seq)
@@ -86,9 +95,9 @@ def _may_be_forgotten(tx: Connection, which: ColumnElement[bool]) -> bool:
         .join(lanes, lanes.c.id == requests.c.lane_id)
         .join(workspaces, workspaces.c.id == lanes.c.workspace_id)
         .where(which, workspaces.c.behind.is_not(None), may_be_live())
-        .limit(1)
+        .limit(most)
     )
-    return tx.scalar(found) is not None
+    return list(tx.scalars(found))
 
 
 def request_cancels(tx: Connection, of: Any, now: float) -> None:

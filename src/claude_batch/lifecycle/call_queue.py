@@ -194,7 +194,7 @@ class CallQueue:
 
         async def cancel() -> None:
             with self._ledger.write() as tx:
-                cancellations.cancel_request(tx, seq, self._ledger.now())
+                cancellations.cancel_requests(tx, [seq], self._ledger.now())
             self._engine.wake()
             self._engine.notify_callers()
 
@@ -303,30 +303,47 @@ class CallQueue:
         waiters = self._waiting.all() if session is None else self._waiting.of(session)
         self._waiting.fail(waiters, lambda each: closed_error(each.run_id, self._ledger.location))
 
-    def _time_out(self, waiter: Waiter) -> None:
+    def _time_out(self, waiters: Sequence[Waiter]) -> None:
         try:
-            self._give_up(waiter, waiter.mode)
+            self._give_up(waiters)
         except LedgerError as error:
             failure = error
-            self._waiting.fail([waiter], lambda _: failure)
+            self._waiting.fail(waiters, lambda _: failure)
 
-    def _give_up(self, waiter: Waiter, mode: BatchProcessingMode) -> None:
-        if mode.on_timeout == "cancel" and not waiter.watches:
+    def _give_up(self, waiters: Sequence[Waiter]) -> None:
+        """End waits whose time is over, and cancel the requests of those that want it."""
+        cancelling = [
+            each.seq for each in waiters if each.mode.on_timeout == "cancel" and not each.watches
+        ]
+        if cancelling:
             with self._ledger.write() as tx:
-                if not single_calls.taken_over(tx, [waiter.seq], self._engine.process):
-                    cancellations.cancel_request(tx, waiter.seq, self._ledger.now())
+                others = single_calls.taken_over(tx, cancelling, self._engine.process)
+                mine = set(cancelling) - others
+                cancellations.cancel_requests(tx, mine, self._ledger.now())
             self._engine.wake()
         with self._ledger.read() as tx:
-            batch_id = queries.batch_of(tx, waiter.seq)
-            held = None if batch_id else held_of(tx, waiter.run_id, self._ledger.now())
-            trouble = trouble_of(tx, waiter.run_id, waiter.workspace)
-        words = "" if held is None else held.describe(waiter.run_id)
-        self._waiting.fail(
-            [waiter],
-            lambda each: timed_out_error(
-                each.run_id, self._ledger.location, batch_id, mode, held=words, trouble=trouble
-            ),
-        )
+            batch_ids = queries.batches_of(tx, [each.seq for each in waiters])
+            # Once for each run, because thousands of calls of one run may time out together.
+            troubles = {
+                key: trouble_of(tx, *key) for key in {(w.run_id, w.workspace) for w in waiters}
+            }
+            now = self._ledger.now()
+            unsent = {each.run_id for each in waiters if each.seq not in batch_ids}
+            held = {run_id: held_of(tx, run_id, now) for run_id in unsent}
+
+        def error(waiter: Waiter) -> ActorError:
+            batch_id = batch_ids.get(waiter.seq)
+            holds = None if batch_id else held[waiter.run_id]
+            return timed_out_error(
+                waiter.run_id,
+                self._ledger.location,
+                batch_id,
+                waiter.mode,
+                held="" if holds is None else holds.describe(waiter.run_id),
+                trouble=troubles[waiter.run_id, waiter.workspace],
+            )
+
+        self._waiting.fail(waiters, error)
 
     # Callers that leave ----------------------------------------------------------------------
 

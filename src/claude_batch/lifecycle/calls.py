@@ -229,8 +229,7 @@ class CallStore:
         single_calls.let_go(tx, stored, self._process)
         single_calls.withdraw(tx, self._left, self._process)
         others = single_calls.taken_over(tx, self._dropped, self._process)
-        for seq in set(self._dropped) - others:
-            cancellations.cancel_request(tx, seq, now)
+        cancellations.cancel_requests(tx, set(self._dropped) - others, now)
 
     def _noted(self) -> None:
         self._rejoined.difference_update(self._taken, self._let_go, self._left)

@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -311,7 +312,7 @@ os.register_at_fork(after_in_child=_renew_gate)
 
 
 AT_ONCE = 100
-"""Most calls that begin, and most that are answered, in one pass of their event loop.
+"""Most calls that begin, that are answered, and that time out, in one pass of their event loop.
 
 Without a limit, ten thousand calls that are awaited together would block the loop for half a
 second, before their first and again at their last step."""
@@ -440,7 +441,7 @@ class _Timeout(msgspec.Struct):
     """One timer for the waiters whose time ends at nearly the same moment."""
 
     at: float
-    timer: asyncio.TimerHandle
+    timer: asyncio.Handle
     waiters: set[Waiter] = msgspec.field(default_factory=set[Waiter])
 
 
@@ -463,8 +464,8 @@ class Waiting(msgspec.Struct):
     """Called instead when the last caller has left and no caller wants the request kept."""
     on_dropped: Callable[[int], None]
     """Called instead when the last caller wants it cancelled, even if it was sent."""
-    on_timeout: Callable[[Waiter], None]
-    """Called with a waiter whose time is over."""
+    on_timeout: Callable[[Sequence[Waiter]], None]
+    """Called with up to `AT_ONCE` waiters whose time is over; must end their waits."""
     _timeouts: dict[float, _Timeout] = msgspec.field(default_factory=dict[float, _Timeout])
     _groups: SmallGroups = msgspec.field(default_factory=SmallGroups)
     _by_seq: dict[int, Waiter | list[Waiter]] = msgspec.field(
@@ -489,8 +490,9 @@ class Waiting(msgspec.Struct):
             self._by_seq[waiter.seq] = [others, waiter]
         self._cursors.setdefault(waiter.run_id, _Cursor()).waiting += 1
         loop = asyncio.get_running_loop()
-        # Calls that begin together share a timer.
-        step = min(1.0, max(seconds, 0.05) / 50)
+        # Calls that begin together share a timer, although each has microseconds less than the one
+        # before: a power of two is the same step for all of them.
+        step = min(1.0, 2.0 ** math.floor(math.log2(max(seconds, 0.05) / 50)))
         at = math.ceil((loop.time() + max(0.0, seconds)) / step) * step
         timeout = self._timeouts.get(at)
         if timeout is None:
@@ -500,8 +502,12 @@ class Waiting(msgspec.Struct):
         waiter.timeout = timeout
 
     def _time_out(self, at: float) -> None:
-        for waiter in list(self._timeouts[at].waiters):
-            self.on_timeout(waiter)
+        timeout = self._timeouts[at]
+        self.on_timeout(list(islice(timeout.waiters, AT_ONCE)))
+        if timeout.waiters:
+            # In another pass of the loop, because each group may take a transaction, and the loop
+            # must show meanwhile that this process is alive.
+            timeout.timer = asyncio.get_running_loop().call_soon(self._time_out, at)
 
     def deliver(self) -> None:
         """Deliver every new answer in the ledger to its waiters."""
