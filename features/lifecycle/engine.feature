@@ -181,13 +181,18 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
       | contact.last_failure | "…onnect…"          |
       | address              | "http://127.0.0.1:…" |
 
-  Scenario: A caller that has gone does not harm the others of its moment
+  Scenario Outline: A caller that has gone does not harm the others of its moment: <end>
     Given an API
     And a batch provider
     When "asked before" is asked with the key "k"
-    And "asked before" is asked and cancelled at once with the key "k", beside "another"
+    And "<prompt>" is asked and <end> at once <how>, beside "another"
     Then all 1 are answered
-    And the API has processed 2 requests, none twice
+    And the API has processed <count> requests, none twice
+
+    Examples:
+      | prompt       | end             | how              | count |
+      | asked before | cancelled       | with the key "k" | 2     |
+      | asked now    | its loop closed | without a key    | 3     |
 
   Scenario: A call that times out cancels its request, if `on_timeout` is cancel
     Given an API that takes 3600 seconds for a batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 from unittest import mock
 
@@ -131,19 +131,47 @@ def _(context: Context) -> None:
     context.outcomes = callers(context).outcomes()
 
 
-@when('"{prompt}" is asked and cancelled at once {how}, beside "{other}"')
-def _(context: Context, prompt: str, how: str, other: str) -> None:
+@when('"{prompt}" is asked and {end} at once {how}, beside "{other}"')
+def _(context: Context, prompt: str, end: str, how: str, other: str) -> None:
+    """``end``: cancelled; or its loop closed, before it can be told that the request is stored."""
     key = re.fullmatch('with the key "(.+)"|without a key', how)
     assert key, how
+    is_closed = end == "its loop closed"
 
     async def ask() -> list[Any]:
-        given_up = asyncio.create_task(context.actor.respond(prompt, key=key[1]))
+        first = asyncio.create_task(context.actor.respond(prompt, key=key[1]))
         beside = asyncio.create_task(context.actor.respond(other))
         await asyncio.sleep(0)  # both have begun
-        await _leave(given_up)
-        return [await beside]
+        if not is_closed:
+            await _leave(first)
+        async with asyncio.timeout(20):
+            return [await beside]
 
-    context.outcomes = asyncio.run(ask())
+    with _closed_loop_of(context, prompt) if is_closed else contextlib.nullcontext():
+        context.outcomes = asyncio.run(ask())
+
+
+@contextlib.contextmanager
+def _closed_loop_of(context: Context, prompt: str) -> Iterator[None]:
+    """A call's loop is closed when its request is stored, together with the one beside it."""
+    closed, calls = asyncio.new_event_loop(), context.provider._engine.calls
+    closed.close()
+    add, flush = calls.add, calls._flush
+
+    def adding(session: Any, encoded: Any, future: CallFuture, *more: Any) -> None:
+        if prompt.encode() in encoded.params:
+            future.on_stored(lambda: closed.call_soon_threadsafe(print))
+        add(session, encoded, future, *more)
+
+    def flushing() -> None:
+        until(lambda: len(calls._inbox) == 2)
+        flush()
+
+    with (
+        mock.patch.object(calls, "add", adding),
+        mock.patch.object(calls, "_flush", flushing),
+    ):
+        yield
 
 
 @when("the callers of {count:d} queued calls {end} at once")

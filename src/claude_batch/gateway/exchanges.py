@@ -9,6 +9,7 @@ its call.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import re
 import time
@@ -252,7 +253,11 @@ class Exchange:
             if not stored.done():
                 stored.set_result(None)
 
-        self.future.on_stored(lambda: loop.call_soon_threadsafe(is_stored))
+        def on_stored() -> None:
+            with contextlib.suppress(RuntimeError):  # the gateway's loop has ended
+                loop.call_soon_threadsafe(is_stored)
+
+        self.future.on_stored(on_stored)
         self.on_done(is_stored)
         async with asyncio.timeout(patience):
             await stored

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import os
 import threading
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from claude_batch.core.batch_processing import BatchProcessingMode
 
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 # The answer of a call -----------------------------------------------------------------------------
 
@@ -144,7 +146,11 @@ class CallFuture:
         """Set the row number of the request, which is in the ledger now."""
         self.seq = seq
         if self._on_stored is not None:
-            self._on_stored()
+            try:
+                self._on_stored()
+            except Exception as error:
+                # The calls that were stored with it still need waiters and a driver.
+                _log.warning("a caller was not notified that its call is stored: %s", error)
 
     def on_leave(self, callback: Callable[[_T], object], waiter: _T) -> None:
         """Call a function with ``waiter`` once the caller leaves without an outcome.
@@ -162,7 +168,10 @@ class CallFuture:
     # Its caller
 
     def on_stored(self, callback: Callable[[], object]) -> None:
-        """Call a function once `seq` is known, on any thread, and perhaps twice."""
+        """Call a function once `seq` is known, on any thread, and perhaps twice.
+
+        An exception that it raises on the engine's thread is logged.
+        """
         # Set first: the other thread either sees it, or has set `seq` before.
         self._on_stored = callback
         if self.seq is not None:
