@@ -294,6 +294,19 @@ Feature: What happens between two steps of the driver is heeded by the next one
     And the ledger is advanced
     Then in the ledger the halts of the workspaces are [null]
 
+  Scenario: A refused key does not flood the API while a process with another key drives
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "action": {"type": "error", "status": 401}}]}
+      """
+    And a batch provider
+    When another process holds the leader lock
+    And a run of 2 prompts is stored at once
+    And 5 seconds pass
+    Then the API was called at least 2 times by GET /v1/messages/batches
+    And the API was called at most 5 times by GET /v1/messages/batches
+
   Scenario: A server that dislikes our first call is the API all the same
     Given an API
     And the API has the faults

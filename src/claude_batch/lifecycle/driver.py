@@ -104,6 +104,8 @@ class Contact(msgspec.Struct):
     """Whether the API has refused this process's key, and has never accepted it."""
     may_only_list: bool = False
     """Whether the API refused a batch with this key, which a list call proves nothing about."""
+    refusals: int = 0
+    """How often in a row the API has refused this process's key as it made contact."""
     misplaced: bool = False
     """Whether a server answered, and has no Messages API below the base URL."""
 
@@ -424,6 +426,7 @@ class Driver:
         # driver.
         self.workspace_id, self.contact.made, self.contact.was_made = here, True, True
         self.contact.misplaced = self.contact.refused = False
+        self.contact.refusals = 0
         self._changed()
         return 0.0
 
@@ -444,17 +447,20 @@ class Driver:
 
     def _halt_at_once(self, error: ApiError) -> float:
         """Halt after a refused credential at the start; return the seconds until a retry."""
+        self.contact.refusals += 1
+        pause = min(SENDING(self.contact.refusals), LONGEST_SLEEP)
         if self._ledger.has_leader(self.workspace_id):
             # Another process drives with a key that works, so the workspace is not halted for this
             # key.
-            return LEADER_LOCK_RETRY
+            return pause
         with self._ledger.write() as tx:
             self._refusals.halt(tx, self.workspace_id, error.fault)
             row = workspaces.workspace_row(tx, self.workspace_id)
         self.contact.refused = not self.contact.was_made
         self.contact.may_only_list = False
         self._changed()
-        return max(LEADER_LOCK_RETRY, (row.next_probe or 0.0) - self._ledger.now())
+        # A halt that only the user lifts has no probe.
+        return max(pause, (row.next_probe or 0.0) - self._ledger.now())
 
     @property
     def _address(self) -> str:
