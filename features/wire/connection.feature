@@ -50,11 +50,11 @@ Feature: The connection speaks as the official SDK does
       | header        |
       | authorization |
 
-  Scenario: A base URL is written as the SDK writes it, because ledgers hold it
+  Scenario: A base URL has one spelling, because ledgers hold it
     Then base URLs are written as follows
       | given                         | by us                         | by the SDK                    |
       | https://api.anthropic.com     | https://api.anthropic.com     | https://api.anthropic.com     |
-      | https://api.anthropic.com/    | https://api.anthropic.com/    | https://api.anthropic.com/    |
+      | https://api.anthropic.com/    | https://api.anthropic.com     | https://api.anthropic.com/    |
       | http://127.0.0.1:8799         | http://127.0.0.1:8799         | http://127.0.0.1:8799         |
       | https://gateway.invalid/a     | https://gateway.invalid/a/    | https://gateway.invalid/a/    |
       | https://gateway.invalid/a//   | https://gateway.invalid/a//   | https://gateway.invalid/a//   |

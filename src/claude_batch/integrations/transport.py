@@ -197,7 +197,7 @@ class _Desk:
         sdk = _sdk_client(anthropic.Anthropic, self._provider, httpx2.Client(transport=_NOWHERE))
         if self._learns:
             path = first.url.raw_path.partition(b"?")[0].removesuffix(_MESSAGES)
-            base_url = str(first.url.copy_with(raw_path=path or b"/"))
+            base_url = str(first.url.copy_with(raw_path=path))
             # The token of a profile expires, and its provider looks it up again by itself.
             key = _credential(first.headers) if sdk.credentials is None else None
             self._provider.suggest_credentials(base_url, key)

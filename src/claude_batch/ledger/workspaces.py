@@ -6,7 +6,7 @@ A halt, a pause or one of the user's own limits keeps a workspace from sending.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -37,11 +37,20 @@ def workspace_row(tx: Connection, workspace_id: int) -> Record:
     return tx.execute(_ROW, {"id": workspace_id}).one()
 
 
-def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
+IsDriven = Callable[[int], bool]
+"""`Ledger.has_leader`: whether any process drives a workspace now."""
+
+
+def ensure_workspace(
+    tx: Connection, base_url: str, fingerprint: str, is_driven: IsDriven = lambda _: False
+) -> int:
     """Return the workspace of a credential.
 
-    Until the API names the workspace, the credential has a separate row.
+    Until the API names the workspace, the credential has a separate row. What the ledger holds
+    under the former spelling of the base URL comes under this one first, unless ``is_driven`` says
+    that a process drives it.
     """
+    _unite_spellings(tx, base_url, is_driven)
     known = tx.scalar(
         select(credentials.c.workspace_id).where(
             credentials.c.base_url == base_url, credentials.c.fingerprint == fingerprint
@@ -56,6 +65,70 @@ def ensure_workspace(tx: Connection, base_url: str, fingerprint: str) -> int:
         )
     )
     return workspace_id
+
+
+def has_former_spelling(tx: Connection, base_url: str) -> bool:
+    """Return whether earlier versions have stored something for a base URL with a slash at its end.
+
+    They took ``https://host`` and ``https://host/`` for two APIs.
+    """
+    found = select(credentials.c.workspace_id).where(credentials.c.base_url == f"{base_url}/")
+    # The spelling of a base URL with a path never changed.
+    return not base_url.endswith("/") and tx.execute(found.limit(1)).first() is not None
+
+
+def _unite_spellings(tx: Connection, base_url: str, is_driven: IsDriven) -> None:
+    """Bring what is stored under the former spelling of a base URL under the present one.
+
+    The credentials of the former spelling stay. A process of an earlier version beside this one
+    finds the same workspace by them, and `has_former_spelling` finds that there are earlier runs.
+    """
+    if not has_former_spelling(tx, base_url):
+        return
+    former = f"{base_url}/"
+    for row in tx.execute(select(workspaces).where(workspaces.c.base_url == former)).all():
+        twin = None if row.name is None else _named(tx, base_url, row.name)
+        if twin is not None:
+            # A deposed driver of an earlier version would wait for an emptied row.
+            if is_driven(row.id):
+                continue
+            _join_spelling(tx, row, twin)
+        tx.execute(update(workspaces).where(workspaces.c.id == row.id).values(base_url=base_url))
+    _unite_credentials(tx, base_url, is_driven)
+
+
+def _unite_credentials(tx: Connection, base_url: str, is_driven: IsDriven) -> None:
+    """Let each credential of the former spelling lead to one row, whatever the spelling."""
+    found = select(credentials.c.fingerprint, credentials.c.workspace_id)
+    mine: dict[str, int] = {
+        row.fingerprint: row.workspace_id
+        for row in tx.execute(found.where(credentials.c.base_url == base_url))
+    }
+    for fingerprint, there in tx.execute(
+        found.where(credentials.c.base_url == f"{base_url}/")
+    ).all():
+        if (here := mine.get(fingerprint)) is None:
+            tx.execute(
+                insert(credentials).values(
+                    base_url=base_url, fingerprint=fingerprint, workspace_id=there
+                )
+            )
+            continue
+        rows = workspace_row(tx, there), workspace_row(tx, here)
+        # If the API has named only one, or neither, it is the one workspace of this key.
+        source, target = rows if rows[0].name is None else rows[::-1]
+        is_one = here != there and source.name is None
+        if is_one and rows[0].base_url == base_url and not is_driven(source.id):
+            _join_spelling(tx, source, target.id)
+
+
+def _join_spelling(tx: Connection, source: Record, target: int) -> None:
+    """Move a row into another one of the same workspace, with a halt that only the user lifts."""
+    if source.halt_reason in UNPROBED and workspace_row(tx, target).halt_reason not in UNPROBED:
+        kept = ("halt_reason", "halt_type", "halt_message", "halted", "probes", "next_probe")
+        values = {name: getattr(source, name) for name in (*kept, "explained_until", "behind")}
+        tx.execute(update(workspaces).where(workspaces.c.id == target).values(**values))
+    join_workspaces(tx, source=source.id, target=target, name=source.name)
 
 
 def present_workspace(tx: Connection, workspace_id: int) -> int:
@@ -90,11 +163,7 @@ def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: st
     row = workspace_row(tx, workspace_id)
     if row.name == name:
         return workspace_id
-    other = tx.scalar(
-        select(workspaces.c.id).where(
-            workspaces.c.base_url == row.base_url, workspaces.c.name == name
-        )
-    )
+    other = _named(tx, row.base_url, name)
     if other is None and row.name is None:
         tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(name=name))
         return workspace_id
@@ -110,6 +179,12 @@ def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: st
         .values(workspace_id=other)
     )
     return other
+
+
+def _named(tx: Connection, base_url: str, name: str) -> int | None:
+    return tx.scalar(
+        select(workspaces.c.id).where(workspaces.c.base_url == base_url, workspaces.c.name == name)
+    )
 
 
 def adopt_refused(tx: Connection, workspace_id: int, *, even_if_behind: bool = False) -> None:

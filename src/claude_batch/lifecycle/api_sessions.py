@@ -211,13 +211,17 @@ def run_timed_out_error(
     )
 
 
-def other_key_error(
-    run_id: str, location: str, theirs: str | None, ours: str | None
-) -> AccountHaltedError:
-    """Return the error of a run in another key's workspace; the names are `None` if unknown."""
-    named = f" ({theirs})" if theirs else ""
+def other_key_error(run_id: str, location: str, theirs: Any, ours: Any) -> AccountHaltedError:
+    """Return the error of a run in another workspace than this process's, from both rows."""
+    named = f" ({theirs.name})" if theirs.name else ""
     words = f"{run_id} waits in the workspace of another key{named}; use that key"
-    if theirs is None or ours is None:
+    if theirs.base_url != ours.base_url:
+        there, here = theirs.base_url.rstrip("/"), ours.base_url.rstrip("/")
+        words = (
+            f"{run_id} waits for another base URL, {there}, and this process uses {here}; "
+            f"add `--base-url {there}` (base_url=)"
+        )
+    elif theirs.name is None or ours.name is None:
         confirm = naming_ledger(f"`claude-batch ledger confirm-key {run_id}`", location)
         words += f". If both keys belong to one workspace, confirm it with {confirm}"
     return AccountHaltedError(f"{words}. Everything is kept", reason="other_key", run_id=run_id)
@@ -262,7 +266,7 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
         await client.list_page(limit=1)
     fingerprint = ledger.fingerprint(client.credential)
     with ledger.write() as tx:
-        ours = workspaces.ensure_workspace(tx, client.base_url, fingerprint)
+        ours = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
         if client.workspace is not None:
             ours = workspaces.name_workspace(tx, ours, fingerprint, client.workspace)
         theirs = queries.run_row(tx, run_id).workspace_id

@@ -158,7 +158,7 @@ class Driver:
         self._fingerprint = ledger.fingerprint(client.credential)
         with ledger.write() as tx:
             self.workspace_id: int = workspaces.ensure_workspace(
-                tx, client.base_url, self._fingerprint
+                tx, client.base_url, self._fingerprint, ledger.has_leader
             )
         self.contact: Contact = Contact()
         self.is_leader: bool = False

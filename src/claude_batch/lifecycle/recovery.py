@@ -158,7 +158,7 @@ async def recover(
         await client.list_page(limit=1)
         with ledger.write() as tx:
             fingerprint = ledger.fingerprint(client.credential)
-            here = workspaces.ensure_workspace(tx, client.base_url, fingerprint)
+            here = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
             if client.workspace is not None:
                 here = workspaces.name_workspace(tx, here, fingerprint, client.workspace)
         mark = HighWater(ledger).read()

@@ -571,7 +571,7 @@ class Opened(Closing):
             theirs = workspaces.workspace_row(tx, queries.run_row(tx, run_id).workspace_id)
             ours = workspaces.workspace_row(tx, workspaces.present_workspace(tx, own))
         if theirs.id != ours.id:
-            raise other_key_error(run_id, ledger.location, theirs.name, ours.name)
+            raise other_key_error(run_id, ledger.location, theirs, ours)
 
     def resume(self) -> None:
         """Drive the ledger, and lift a halt of this key's workspace."""

@@ -33,7 +33,7 @@ from claude_batch.actor.request import (
 from claude_batch.actor.response import ActorResult
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.ledger import queries
+from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.enqueue import NewRun
 from claude_batch.lifecycle.observers import Carriers
@@ -221,6 +221,7 @@ class RunStorage:
             return run_identity(address, actor, self._encoders.default_options, options.run_key)
 
         addresses = engine.ledger.query(lambda tx: queries.addresses(tx, ADDRESSES))
+        had_slash = engine.ledger.query(lambda tx: workspaces.has_former_spelling(tx, here))
         asked = NewRun(
             kind="run",
             actor=actor.name,
@@ -241,7 +242,10 @@ class RunStorage:
             partial(encoder.encode, placing=None if uploads is None else uploads.place),
             asked,
             identity=identity(here),
-            elsewhere={each: identity(each) for each in addresses if each != here},
+            formerly=identity(f"{here}/") if had_slash else None,
+            elsewhere={
+                each: identity(each) for each in addresses if each not in (here, f"{here}/")
+            },
             refused=options.refused,
             on_stored=options.on_stored,
             preflight=preflight,

@@ -217,7 +217,7 @@ class RunWaiter:
         if is_other or is_refused:
             undriven = not self._engine.ledger.has_leader(theirs.id)
             if is_other and undriven:
-                raise other_key_error(self._run_id, self._location, theirs.name, ours.name)
+                raise other_key_error(self._run_id, self._location, theirs, ours)
             is_refused = is_refused and undriven
         # With a refused key, nobody asks the API for the run's batches.
         at_api = any(state in _SENT for state in counts) and not is_refused

@@ -164,6 +164,7 @@ class RunWriter:
         asked: NewRun,
         *,
         identity: bytes,
+        formerly: bytes | None = None,
         elsewhere: Mapping[str, bytes] | None = None,
         refused: list[ActorResult] | None = None,
         on_stored: Callable[[int], None] | None = None,
@@ -175,9 +176,10 @@ class RunWriter:
     ) -> None:
         """Store an empty run as ``asked``.
 
-        ``identity`` is the part of the run's digest from base URL, actor and options, and
-        ``elsewhere`` has it for each other base URL of the ledger. ``refused`` collects a failed
-        result for each request whose middleware fails; without it, such a request raises.
+        ``identity`` is the part of the run's digest from base URL, actor and options.
+        ``formerly`` is the one that an earlier version made of them, if it may have stored the same
+        run, and ``elsewhere`` has it for each other base URL of the ledger. ``refused`` collects a
+        failed result for each request whose middleware fails; without it, such a request raises.
         ``on_stored`` is called after each `flush` with the number of requests stored so far.
         ``preflight`` checks them before they can be sent. ``prices`` bound the cost of a request if
         there is a budget. ``conversation`` is how its conversations continue, and ``workbench``
@@ -199,6 +201,7 @@ class RunWriter:
         self._is_new = False
         self._workspace_id = asked.workspace_id
         self._digest = hashlib.blake2b(identity, digest_size=20)
+        self._former = None if formerly is None else hashlib.blake2b(formerly, digest_size=20)
         self._elsewhere = {
             address: hashlib.blake2b(each, digest_size=20)
             for address, each in (elsewhere or {}).items()
@@ -290,6 +293,8 @@ class RunWriter:
         # Length prefixes keep adjacent values apart.
         identified = b"%d,%d,%d:%b%b%b" % (named, len(headers), len(asked), name, headers, asked)
         self._digest.update(identified)
+        if self._former is not None:
+            self._former.update(identified)
         for digest in self._elsewhere.values():
             digest.update(identified)
         # The stored bytes differ from those that identify an equal request.
@@ -411,7 +416,7 @@ class RunWriter:
         and sends nothing.
         """
         self.flush()
-        known = self.ledger.query(lambda tx: enqueue.run_by_digest(tx, self._digest.hexdigest()))
+        known = self.ledger.query(self._earlier)
         if known is None:
             return range(self._count), self._mode
         places = self.ledger.query(lambda tx: retries.to_send(tx, known.id))
@@ -435,9 +440,9 @@ class RunWriter:
                 return None
             raise EmptyRunError("the input has no requests; nothing was sent")
         digest = self._digest.hexdigest()
-        if not new and not self._is_known(digest):
+        if not new and not self._is_known():
             self._warn_of_twins()
-        if new or not self._is_known(digest):
+        if new or not self._is_known():
             self._check_deadline()
             self._look_ahead()
             self._spare(anew=new)
@@ -473,7 +478,7 @@ class RunWriter:
         self, tx: Transaction, digest: str, new: bool
     ) -> tuple[Any | None, Rerun | None, int]:
         """Return the row of the earlier run, what it holds, and the stamp; None for a new run."""
-        known = None if new else enqueue.run_by_digest(tx, digest)
+        known = None if new else self._earlier(tx)
         rerun = None
         # It is this run itself if only the answer of the COMMIT was lost.
         if known is None or known.id == self.run_id:
@@ -529,8 +534,17 @@ class RunWriter:
             engine.noticing.follow([self._found])
         engine.wake()
 
-    def _is_known(self, digest: str) -> bool:
-        return self.ledger.query(lambda tx: enqueue.run_by_digest(tx, digest)) is not None
+    def _earlier(self, tx: Transaction) -> Any | None:
+        """Return the row of the same run, stored before or as this one; None if there is none."""
+        for digest in (self._digest, self._former):
+            if digest is not None:
+                known = enqueue.run_by_digest(tx, digest.hexdigest())
+                if known is not None:
+                    return known
+        return None
+
+    def _is_known(self) -> bool:
+        return self.ledger.query(self._earlier) is not None
 
     def _check_deadline(self) -> None:
         # Relative deadlines begin now. A run that is continued may have missed its own.
@@ -602,7 +616,7 @@ class RunWriter:
         def find(tx: Transaction) -> str | None:
             if (stored := queries.is_stored(tx, self.run_id)) is not None:
                 return self.run_id if stored else None
-            known = enqueue.run_by_digest(tx, self._digest.hexdigest())
+            known = self._earlier(tx)
             return None if known is None else str(known.id)
 
         return self.ledger.query(find)

@@ -141,7 +141,7 @@ class Connection:
             url, profile = self._use_profile(url)
         check_key(self._secret)
         found = _base_url(url or DEFAULT_BASE_URL)
-        # Written as the SDK writes it: the ledger identifies a workspace by these characters.
+        # The ledger identifies a workspace by these characters.
         self._root = found
         if not found.raw_path.endswith(b"/"):
             self._root = found.copy_with(raw_path=found.raw_path + b"/")
@@ -205,7 +205,7 @@ class Connection:
 
     @property
     def base_url(self) -> str:
-        """The base URL in use, as the SDK writes it, without a password."""
+        """The base URL in use, without a password, and with a slash at its end if it has a path."""
         return without_userinfo(str(self._root))
 
     @property
@@ -284,7 +284,7 @@ def _secret_of_environment() -> str:
 
 
 def _base_url(url: str) -> httpx2.URL:
-    """Return a base URL. Raises `ActorConfigurationError`."""
+    """Return a base URL in one spelling. Raises `ActorConfigurationError`."""
     fault = "an API's URL begins with http:// or https:// and a host"
     try:
         found = httpx2.URL(url)
@@ -294,11 +294,20 @@ def _base_url(url: str) -> httpx2.URL:
     else:
         if found.scheme in ("http", "https") and found.host:
             if found.port is None or 0 < found.port < 65536:
-                return found
+                return without_bare_slash(found)
             fault = f"Invalid port: {found.port}"
     raise ActorConfigurationError(
         f"the base URL cannot be used: {fault}; correct --base-url, or ANTHROPIC_BASE_URL"
     )
+
+
+def without_bare_slash(url: httpx2.URL) -> httpx2.URL:
+    """Return a URL without the slash at its end if it has no path.
+
+    The SDK keeps both spellings. The HTTP client sends the same bytes for both, so a ledger must
+    not take them for two APIs.
+    """
+    return url.copy_with(raw_path=b"") if url.raw_path == b"/" else url
 
 
 def _custom_headers() -> dict[str, str]:
