@@ -38,6 +38,16 @@ Feature: Who may call the gateway, and how much
     Then the gateway's responses to callers are as follows
       | path         | headers                                                                                   | status | words |
       | /v1/messages | {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMAAABk"} | 200    |       |
+    And the gateway's responses to calls that offer HTTP/2 in pieces are as follows
+      | cut at       | statuses |
+      | (?=Upgrade:) | 200 200  |
+      | (?<=Upg)     | 200 200  |
+      | (?<=Upgrade) | 200 200  |
+      | (?=h2c)      | 200 200  |
+      | (?<=\r)      | 200 200  |
+      | (?<=\n)      | 200 200  |
+      | (?<=\n\r)    | 200 200  |
+      | (?<=.)       | 200 200  |
 
   Scenario: A client of HTTP/1.0 gets no chunks, and a reset if its response is aborted
     Given a gateway over the sandbox with {"hold": 0.1, "latency": 1, "max_attempts": 1}

@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
+from http.client import HTTPResponse
 from typing import Any
 from unittest import mock
 from urllib.parse import urlsplit
@@ -144,6 +145,29 @@ def _(context: Context, prompt: str, stream: bool) -> dict[str, Any]:
         "chunked": "transfer-encoding" in headers,
         "end": end or status.split()[1],
     }
+
+
+@rule("the gateway's responses to calls that offer HTTP/2 in pieces are")
+def _(context: Context, cut_at: str) -> dict[str, str]:
+    """Two calls over one connection, whose bytes are cut where a pattern fits."""
+    url, body = urlsplit(context.gateway.url), body_of("\\r\\n", stream=False).decode()
+    head = (
+        f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: {len(body)}\r\n"
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+    )
+    statuses: list[str] = []
+    with socket.create_connection((str(url.hostname), url.port or 80), 5) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(2):
+            for piece in filter(None, re.split(cut_at, head + body)):
+                connection.sendall(piece.encode())
+                time.sleep(0.002)
+            with contextlib.suppress(TimeoutError):
+                response = HTTPResponse(connection)
+                response.begin()
+                response.read()
+                statuses.append(str(response.status))
+    return {"statuses": " ".join(statuses)}
 
 
 @rule("the gateway's responses to heads are")

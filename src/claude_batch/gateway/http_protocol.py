@@ -50,6 +50,11 @@ errors and resets."""
 
 _UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
+_BEGUN: Final = re.compile(rb"\r(\n(\r|u(p(g(r(a(d(e)?)?)?)?)?)?)?)?\Z", re.IGNORECASE)
+"""Bytes at the end of a piece of a head that may begin `_UPGRADE`, or the empty line."""
+
+_LONGEST_BEGUN: Final = len(b"\r\nupgrade")
+
 
 class _Unbounded(int):
     """The expected length of a body that ends with its connection, as uvicorn compares it."""
@@ -81,6 +86,8 @@ class HttpProtocol(HttpToolsProtocol):
         # Bytes since the last part of a body, or the end of a head or a call: what the parser
         # collects for a line that is not complete.
         self._pending_bytes = 0
+        # The end of a piece of a head that is passed to the parser with the next piece.
+        self._held = b""
         # Whether a part of a head was read.
         self._has_begun = False
         # Ends the wait for a head, or for its first byte.
@@ -112,9 +119,10 @@ class HttpProtocol(HttpToolsProtocol):
         """
         if self._is_refused:
             return
-        if not self.cycle or self.cycle.response_complete:
-            head, end, rest = data.partition(b"\r\n\r\n")
-            data = _UPGRADE.sub(b"\r\nx-upgrade:", head) + end + rest
+        if self._is_head:
+            data = self._without_upgrade(data)
+            if not data:
+                return
         self._pending_bytes += len(data)
         super().data_received(data)
         if self._pending_bytes > LARGEST_HEAD and not self._is_refused:
@@ -122,6 +130,18 @@ class HttpProtocol(HttpToolsProtocol):
         if not (self._is_answering or self._head_timer or self._is_refused):
             # A line break before a call, which ends uvicorn's own timeout.
             self._wait_for_head(self.timeout_keep_alive)
+
+    def _without_upgrade(self, data: bytes) -> bytes:
+        """Return the next piece of a head, and what follows it, with the header renamed.
+
+        A piece may end within that header, or within the empty line. Its last bytes wait for the
+        next piece then.
+        """
+        head, end, rest = (self._held + data).partition(b"\r\n\r\n")
+        self._held = b""
+        if not end and (found := _BEGUN.search(head, max(0, len(head) - _LONGEST_BEGUN))):
+            head, self._held = head[: found.start()], found[0]
+        return _UPGRADE.sub(b"\r\nx-upgrade:", head) + end + rest
 
     def on_response_complete(self) -> None:
         """uvicorn's callback for the end of a response; a part of the next head may be there."""
