@@ -76,6 +76,10 @@ Feature: What the gateway counts, and whether it is ready
     Given a gateway over the sandbox
     Then the gateway is not ready while its disk is full, because "the ledger … cannot be written: …"
 
+  Scenario: A gateway that could not start a thread for a probe is ready again afterwards
+    Given a gateway over the sandbox
+    Then the gateway is not ready while no thread can start, because "the ledger was not asked: …"
+
   Scenario: A gateway whose ledger does not answer is not ready, and asks it once at a time
     Given a gateway over the sandbox
     Then three probes of a gateway whose ledger does not answer are 503 within 8 seconds, by one question

@@ -35,6 +35,13 @@ Feature: The first use of a provider opens the ledger, and blocks no event loop
     When 1 prompts are asked at once
     Then all 1 are answered
 
+  Scenario: A ledger that no thread could open is opened by the next use
+    Given an API
+    And a batch provider
+    When "first" is asked while no thread can start to open the ledger
+    And 1 prompts are asked at once
+    Then all 1 are answered
+
   Scenario: A provider that is closed while it opens raises an error that names the cause
     Given an API
     And another program that has locked the ledger against writes

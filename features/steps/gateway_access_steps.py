@@ -10,6 +10,7 @@ import socket
 import stat
 import threading
 import time
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from http.client import HTTPResponse
@@ -26,6 +27,7 @@ from staging import KEY, ledger_values, until
 from tables import equals, rule
 
 import claude_batch as cb
+from claude_batch import serving
 from claude_batch.gateway import GatewaySettings, asgi
 from claude_batch.gateway.access import TokenFile
 from claude_batch.gateway.gateway_app import GatewayServer
@@ -321,15 +323,29 @@ def _(context: Context, path: str, status: int, words: str) -> None:
     until(found, 20)
 
 
-@then('the gateway is not ready while its disk is full, because "{words}"')
-def _(context: Context, words: str) -> None:
-    assert _ask(context, "/readyz", {}).status_code == 200
+@contextlib.contextmanager
+def _full_disk() -> Generator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:
-        response = _ask(context, "/readyz", {})
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def _no_threads() -> Any:
+    none = mock.Mock(side_effect=RuntimeError("can't start new thread"))
+    return mock.patch.object(serving, "threading", mock.Mock(Thread=none))
+
+
+_LACKS = {"its disk is full": _full_disk, "no thread can start": _no_threads}
+
+
+@then('the gateway is not ready while {what}, because "{words}"')
+def _(context: Context, what: str, words: str) -> None:
+    assert _ask(context, "/readyz", {}).status_code == 200
+    with _LACKS[what]():
+        response = _ask(context, "/readyz", {})
     assert response.status_code == 503, response.text
     assert fnmatchcase(response.text, words.replace("…", "*") + "*"), response.text
     until(lambda: _ask(context, "/readyz", {}).status_code == 200)

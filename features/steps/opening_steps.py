@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -107,11 +107,38 @@ def _(context: Context, locked_by_others: str, first_use_is_to: str, ticks: int)
         return {"succeeds": bool(asyncio.run(both(let_go, used)))}
 
 
-@when('"{prompt}" is asked while there is a folder in the place of the ledger')
-def _(context: Context, prompt: str) -> None:
-    Path(os.environ["CLAUDE_BATCH_LEDGER"]).mkdir()
-    attempt(context, lambda: context.actor.respond_sync(prompt))
-    Path(os.environ["CLAUDE_BATCH_LEDGER"]).rmdir()
+@contextmanager
+def _folder() -> Iterator[None]:
+    place = Path(os.environ["CLAUDE_BATCH_LEDGER"])
+    place.mkdir()
+    yield
+    place.rmdir()
+
+
+@contextmanager
+def _no_thread() -> Iterator[None]:
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == "claude-batch-open":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with mock.patch.object(threading.Thread, "start", fail), suppress(RuntimeError):
+        yield
+        raise AssertionError("the call has not failed")
+
+
+OBSTACLES = {
+    "there is a folder in the place of the ledger": _folder,
+    "no thread can start to open the ledger": _no_thread,
+}
+
+
+@when('"{prompt}" is asked while {obstacle}')
+def _(context: Context, prompt: str, obstacle: str) -> None:
+    with OBSTACLES[obstacle]():
+        attempt(context, lambda: context.actor.respond_sync(prompt))
 
 
 @when("the provider begins to close")

@@ -340,9 +340,13 @@ class EngineAccess:
             if (opening := self._opening) is not None:
                 return opening
             opening = self._opening = Future()
-        threading.Thread(
+        thread = threading.Thread(
             target=self._open, args=(opening,), name="claude-batch-open", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._fail(opening, error)
         return opening
 
     def _open(self, opening: Future[Entered]) -> None:
@@ -350,11 +354,14 @@ class EngineAccess:
             session = self.session()
             entered = Entered(self.engine(), session)
         except BaseException as error:
-            self._opening = None  # the next caller tries again
-            opening.set_exception(error)
+            self._fail(opening, error)
         else:
             self._opening = None
             opening.set_result(entered)
+
+    def _fail(self, opening: Future[Entered], error: BaseException) -> None:
+        self._opening = None  # the next caller tries again
+        opening.set_exception(error)
 
     @contextmanager
     def open_for(self, run_id: str) -> Generator[None]:

@@ -100,8 +100,11 @@ class Readiness:
     def _ask(self) -> Future[str | None]:
         with self._lock:
             if self._asked is None or self._asked.done():
-                self._asked = Future()
-                threading.Thread(target=self._answer, args=(self._asked,), daemon=True).start()
+                asked = self._asked = Future[str | None]()
+                try:
+                    threading.Thread(target=self._answer, args=(asked,), daemon=True).start()
+                except RuntimeError as error:  # the next probe asks again
+                    asked.set_result(f"the ledger was not asked: {error}")
             return self._asked
 
     def _answer(self, asked: Future[str | None]) -> None:

@@ -161,10 +161,11 @@ class Leases:
                 self._register()
             if self._beating is None:
                 self._ended = threading.Event()
-                self._beating = threading.Thread(
+                beating = threading.Thread(
                     target=self._keep_beating, name="claude-batch-heartbeat", daemon=True
                 )
-                self._beating.start()
+                beating.start()
+                self._beating = beating  # not before: the next call tries again
         return self.process
 
     def _check(self, settings: LedgerSettings) -> None:
