@@ -39,6 +39,15 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
       | cannot be read   | 200     | 503    | it cannot be read                    |
       | does not answer  | 200     | 503    | the ledger has not answered for 3 s  |
 
+  Scenario: Callers that never end their request hold no threads of the probes
+    Given a limit of 2 seconds to send a probe
+    And a limit of 5 callers of probes
+    Then callers that send a byte now and then hold threads of the probes as follows
+      | callers | seconds | threads | healthz |
+      | 3       | 0.5     | 3       | 200     |
+      | 8       | 0.5     | 5       | 200     |
+      | 3       | 3.5     | 0       | 200     |
+
   Scenario: A port that is taken is refused in one line
     Given a reader with a key and a server
     When a worker is started with probes on the port of the server

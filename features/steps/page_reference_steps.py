@@ -22,6 +22,7 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.actor import documents
+from claude_batch.cli import server_commands
 from claude_batch.cli.app import group
 from claude_batch.core import errors
 from claude_batch.core import events as event_module
@@ -314,6 +315,8 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
         "headers of a call to the gateway": (MOST_LINES, LARGEST_HEAD // 2**10),
         "URL of a call to the gateway": (LARGEST_URL // 2**10,),
         "time until the headers of a call to the gateway are complete": (int(PATIENCE),),
+        "time until a call to `worker --health` is complete": (int(server_commands._TIMEOUT),),
+        "calls to `worker --health` at the same time": (server_commands._MOST_CALLERS,),
         "calls that wait on one connection of the gateway for an earlier response": (
             MOST_PIPELINED,
         ),

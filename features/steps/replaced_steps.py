@@ -36,6 +36,8 @@ LIMITS = {
     "second that an idle connection of the gateway lasts": (
         "claude_batch.gateway.gateway_app._KEEP_ALIVE"
     ),
+    "seconds to send a probe": "claude_batch.cli.server_commands._TIMEOUT",
+    "callers of probes": "claude_batch.cli.server_commands._MOST_CALLERS",
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import socket
 import struct
 import threading
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -88,6 +90,25 @@ def _(ledger: str) -> dict[str, object]:
         "readyz": ready[0].status_code,
         "text": ready[0].text.rstrip("\n"),
     }
+
+
+@rule("callers that send a byte now and then hold threads of the probes")
+def _(callers: int, seconds: float) -> dict[str, object]:
+    with probes(0, lambda: None) as port, contextlib.ExitStack() as opened:
+        slow: list[socket.socket] = []
+        for _ in range(callers):
+            slow.append(opened.enter_context(socket.create_connection(("127.0.0.1", port), 20)))
+            time.sleep(0.03)  # the queue of new connections is short
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for each in slow:
+                with contextlib.suppress(ConnectionError):
+                    each.sendall(b"G")
+            time.sleep(0.1)
+        held = sum("process_request_thread" in each.name for each in threading.enumerate())
+        alive = httpx2.get(f"http://127.0.0.1:{port}/healthz", timeout=30)
+    until(lambda: not any("process_request_thread" in t.name for t in threading.enumerate()))
+    return {"threads": held, "healthz": alive.status_code}
 
 
 @then('it ends with {code:d} and says "{words}"')

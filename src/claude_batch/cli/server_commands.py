@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
@@ -436,12 +437,49 @@ def _health(provider: ClaudeBatchProvider, port: int | None) -> Generator[None]:
 
 
 _TIMEOUT: Final = 10.0
-"""Seconds in which a caller sends its request."""
+"""Seconds in which a caller sends its request, at most half a second more."""
+
+_MOST_CALLERS: Final = 100
+"""Callers that may send their requests at the same time, each of which takes a thread."""
 
 
 class _Server(ThreadingHTTPServer):
+    """Answers each caller in a thread, and gives none longer than `_TIMEOUT` to send its request.
+
+    The time-out of a socket does not do that: a caller that sends a byte now and then begins it
+    again each time.
+    """
+
     address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     daemon_threads = True
+
+    def __init__(self, *given: Any) -> None:
+        self._begun: dict[socket.socket, float] = {}
+        """When each open connection was accepted, the oldest first."""
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin to answer a caller; if there are too many, the oldest has to make room."""
+        for oldest in list(self._begun)[: 1 - _MOST_CALLERS]:
+            self._read_no_more(oldest)
+        self._begun[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """End the requests that take too long; called every half a second."""
+        for connection, begun in list(self._begun.items()):
+            if time.monotonic() - begun > _TIMEOUT:
+                self._read_no_more(connection)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._begun.pop(request, None)
+        super().shutdown_request(request)
+
+    def _read_no_more(self, connection: socket.socket) -> None:
+        """Let the thread that reads a request find its end; it may still answer."""
+        self._begun.pop(connection, None)
+        with contextlib.suppress(OSError):  # it has just been closed
+            connection.shutdown(socket.SHUT_RD)
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
