@@ -283,6 +283,18 @@ Feature: What happens between two steps of the driver is heeded by the next one
     Then the status shows 2 requests succeeded
     And the API's batches have 1 and 1 requests
 
+  Scenario: A process whose key is accepted takes over at once from one that may only list
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 401}}]}
+      """
+    And a batch provider
+    And another process that drives the ledger
+    When a run of 2 prompts is stored at once
+    Then the status shows 2 requests succeeded
+    And the API was called 2 times by POST /v1/messages/batches
+
   Scenario: A refused key halts nobody while a process with another key drives
     Given an API
     And a batch provider with {"drive": false}

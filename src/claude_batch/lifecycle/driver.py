@@ -312,6 +312,9 @@ class Driver:
                     continue
                 begun = time.monotonic()
                 try:
+                    with self._ledger.write(leader) as tx:
+                        # The process that held the lock may have released it for its refused key.
+                        self._lift_halt_of_other_key(tx, self.workspace_id)
                     await self._drive(leader)
                 except* ServerChanged:
                     _log.warning(
@@ -323,7 +326,7 @@ class Driver:
                     _log.warning("another process drives this ledger; waiting until it ends")
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
-                    self.contact.made, self.contact.may_only_list = False, True
+                    self._note_refused_key()
                     refusals = 1 if time.monotonic() - begun > LONGEST_SLEEP else refusals + 1
                     pause = min(SENDING(refusals), LONGEST_SLEEP)
 
@@ -373,8 +376,7 @@ class Driver:
                 while await self._send_pass(leader) == 0.0 and not self._stopping:
                     pass
             except _KeyRefused:
-                # The halt is in the ledger; what else is due goes on.
-                self.contact.made, self.contact.may_only_list = False, True
+                self._note_refused_key()  # the halt is in the ledger; what else is due goes on
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
             # Live answers arrive at once, and may need another turn.
@@ -416,12 +418,7 @@ class Driver:
                 )
             if is_known(mark, self._ledger.incarnations, posts_of(tx)):
                 workspaces.adopt_refused(tx, here)
-            is_halted = workspaces.workspace_row(tx, here).halt_reason == "credentials"
-            if is_halted and not self.contact.may_only_list:
-                # The halt is about another key of this workspace, or about a list call; this
-                # driver's key was just accepted. If the key was refused for a batch, only a probe
-                # can lift the halt.
-                workspaces.clear_halt(tx, here)
+            self._lift_halt_of_other_key(tx, here)
         # Only after the write: readers of these attributes apply the workspace's halt to this
         # driver.
         self.workspace_id, self.contact.made, self.contact.was_made = here, True, True
@@ -429,6 +426,19 @@ class Driver:
         self.contact.refusals = 0
         self._changed()
         return 0.0
+
+    def _note_refused_key(self) -> None:
+        self.contact.made, self.contact.may_only_list = False, self._submission.batch_refused
+
+    def _lift_halt_of_other_key(self, tx: Transaction, workspace_id: int) -> None:
+        """Lift a halt for a refused key, if the API accepts this driver's key as far as is known.
+
+        The halt is then about another key of the workspace, or about a list call. If this key was
+        refused for a batch, only a probe can lift the halt.
+        """
+        is_halted = workspaces.workspace_row(tx, workspace_id).halt_reason == "credentials"
+        if is_halted and not self.contact.may_only_list:
+            workspaces.clear_halt(tx, workspace_id)
 
     async def _rest(self, seconds: float) -> None:
         """Wait before the next attempt despite changes in the ledger, unless the halt is lifted."""

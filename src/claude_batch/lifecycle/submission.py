@@ -269,6 +269,8 @@ class Submission(DriverPart):
         self._high_water = HighWater(context.ledger)
         self.key_refused: bool = False
         """Whether the API refused the credential itself at the last sending."""
+        self.batch_refused: bool = False
+        """Whether it refused the credential for the batch, after the list call."""
         self.under_way: bool = False
         """Whether an intent is on disk whose outcome is not on disk yet."""
         self._answer_deadline: asyncio.Timeout | None = None
@@ -293,7 +295,7 @@ class Submission(DriverPart):
             self.under_way = False
 
     async def _send(self, leader: Leader, batch_id: int) -> None:
-        self.key_refused = False
+        self.key_refused = self.batch_refused = False
         try:
             listing = await walk(self._client, lookback=self._settings.lookback)
         except (ApiError, Unreachable) as error:
@@ -522,7 +524,7 @@ class Submission(DriverPart):
                 self._wait(tx, leader, SENDING(self._failures, fault.retry_after or None), note)
             else:
                 self._refusals.halt(tx, leader.workspace_id, fault)
-        self.key_refused = fault.account_reason == "credentials"
+        self.key_refused = self.batch_refused = fault.account_reason == "credentials"
 
     def _unknown(self, leader: Leader, row: Any, note: str) -> None:
         now = self._ledger.now()
