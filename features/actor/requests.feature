@@ -114,6 +114,23 @@ Feature: A request and its actor become Messages params
        "messages": [{"role": "user", "content": "Hello"}], "betas": ["b-2", "b-1"]}
       """
 
+  Scenario: An empty value among an actor's options counts as not set
+    Given an actor made with {"model": "m", "system_prompt": "a", "response_format": {"type": "object", "properties": {}}, "tools": ["toolbox:guide"], "options": {"tools": null, "output_config": null, "system": null}}
+    Then the actor's params for {"prompt": "Hello"} are
+      """
+      {"model": "m", "max_tokens": 4096, "system": "a",
+       "tools": [{"name": "tour-guide", "description": "Knows its way.", "input_schema": {"additionalProperties": false, "properties": {}, "type": "object"}}],
+       "output_config": {"format": {"type": "json_schema", "schema": {"type": "object", "properties": {}, "additionalProperties": false}}},
+       "messages": [{"role": "user", "content": "Hello"}]}
+      """
+    Given an actor made with {"model": "m", "options": {"output_config": null}}
+    When the actor's request {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a"}, "citations": {"enabled": true}}]}]} is encoded
+    Then the actor's encoded params are
+      """
+      {"model": "m", "max_tokens": 4096, "output_config": null,
+       "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a"}, "citations": {"enabled": true}}]}]}
+      """
+
   Scenario: A request's format joins the actor's output_config, and replaces its format
     Given an actor made with {"model": "m", "options": {"output_config": {"effort": "low"}}, "response_format": {"type": "object", "properties": {"a": {"type": "string"}}}}
     Then the actor's params for {"prompt": "Hello", "options": {"output_config": {"effort": "high"}}, "response_format": {"type": "object", "properties": {}}} are

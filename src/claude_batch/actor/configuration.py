@@ -410,15 +410,16 @@ class ActorConfiguration(BaseModel):
                 "model_missing",
                 "`model` is missing; add `model: claude-opus-5-5` (or another Anthropic model)",
             )
-        output_config = self.options.get("output_config", {})
+        output_config: object = self.options.get("output_config") or {}
         if self.response_schema is not None and (
-            not isinstance(output_config, Mapping) or "format" in output_config
+            not isinstance(output_config, Mapping)
+            or cast("Mapping[str, Any]", output_config).get("format") is not None
         ):
             raise PydanticCustomError(
                 "format_twice",
                 "`response_format` and `options.output_config.format` are alternatives; keep one",
             )
-        if self.system_prompt is not None and "system" in self.options:
+        if self.system_prompt is not None and self.options.get("system") is not None:
             raise PydanticCustomError(
                 "system_twice", "`system_prompt` and `options.system` are alternatives; keep one"
             )
@@ -485,9 +486,9 @@ class ActorConfiguration(BaseModel):
         if self.system_prompt:
             parameters["system"] = self.system_prompt
         if (tools := self.toolset) is not None:
-            parameters["tools"] = [*parameters.get("tools", ()), *tools.definitions]
+            parameters["tools"] = [*(parameters.get("tools") or ()), *tools.definitions]
         if (schema := self.response_schema) is not None:
-            output = dict(parameters.get("output_config", {}))
+            output = dict(parameters.get("output_config") or {})
             output["format"] = {"type": "json_schema", "schema": close_objects(schema)}
             parameters["output_config"] = output
         return parameters

@@ -635,7 +635,8 @@ class RequestEncoder:
         The API rejects a schema together with citations.
         """
         given: object = params["output_config"]
-        own: Any = self._constant.get("output_config", {}).get("format")
+        fixed: dict[str, Any] = self._constant.get("output_config") or {}
+        own: Any = fixed.get("format")
         if not isinstance(given, Mapping) or not isinstance(own, Mapping):
             return params  # encoding reports what is not a format
         config = dict(cast("Mapping[str, Any]", given))
