@@ -93,6 +93,22 @@ Feature: What is written of an actor reads back as the same actor
     When the actor file is loaded
     Then the actor's mapping is {"model": "m", "batch_processing": {"linger": "90s", "max_wait": "2h"}}
 
+  Scenario Outline: a text with a line separator of Unicode stays the same: <prompt>
+    Given an actor file
+      """
+      model: m
+      system_prompt: <prompt>
+      """
+    When the actor file is loaded
+    Then the actor reads back equal from its own YAML, mapping and pickled copy
+
+    Examples:
+      | prompt                       |
+      | "a\Lb"                      |
+      | "a\P  b\nc"                |
+      | "a\Nb"                      |
+      | "é\L \n  a word and more"  |
+
   Scenario: a value that YAML cannot hold is one clear error
     Then actors with an option that is an object are written as follows
       | way           | error                                    |

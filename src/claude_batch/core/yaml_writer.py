@@ -14,9 +14,16 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+_SEPARATORS = ("\x85", "\u2028", "\u2029")
+
+
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    if any(separator in text for separator in _SEPARATORS):
+        # In every other style, PyYAML breaks the line there and adds blanks that it reads back.
+        style = '"'
     return dumper.represent_scalar(  # pyright: ignore[reportUnknownMemberType] - its stubs
-        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+        "tag:yaml.org,2002:str", text, style=style
     )
 
 
