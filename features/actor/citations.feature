@@ -142,3 +142,15 @@ Feature: What an answer cites is shown, for the whole and for each field
       [{"type": "text", "text": "[[a]] 1\n[[b]] x\n[[b]] y\n[[c[0].d]] z"}]
       """
     Then the actor response read as JSON is {"a": "1", "b": ["x", "y"], "c[0].d": "z"}
+
+  Scenario Outline: without the model, double brackets in a text or in JSON are no labels: <text>
+    Given an actor response with the blocks
+      """
+      [{"type": "text", "text": "<text>"}]
+      """
+    Then the actor response read as JSON is refused with "the answer is not valid JSON"
+
+    Examples:
+      | text                                         |
+      | The capital is [[Paris]], on the [[Seine]].  |
+      | ```json\n{\"link\": \"[[Paris]]\"}\n```      |

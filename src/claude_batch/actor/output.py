@@ -156,12 +156,17 @@ class Labels:
 def labelled_fields(
     content: Sequence[Mapping[str, Any]], labels: Labels | None = None
 ) -> list[LabelledField]:
-    """Return the labelled fields of an answer as it has them; empty if it has none."""
+    """Return the labelled fields of an answer as it has them; empty if it has none.
+
+    Without ``labels``, an answer has them only if it begins with one: words in double brackets are
+    also links of a wiki.
+    """
     blocks = [block for block in content if block.get("type") == "text"]
     text = "".join(str(block.get("text") or "") for block in blocks)
     begins_with = text.lstrip()
-    if begins_with.startswith(("{", "[", '"')) and _LABEL.match(begins_with) is None:
-        return []  # it is JSON
+    is_json_or_unlabelled = labels is None or begins_with.startswith(("{", "[", '"'))
+    if is_json_or_unlabelled and _LABEL.match(begins_with) is None:
+        return []
     marks = [
         (name, mark.start(), mark.end())
         for mark in _LABEL.finditer(text)
