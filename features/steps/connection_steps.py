@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 
 import anthropic
 import httpx2
 from behave import given, then, when
 from behave.runner import Context
+from fuzzing.network import Network
 from hostile_server import QuietServer
 from tables import rule
 
 from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.wire.batches_client import ApiError, BatchesClient
 from claude_batch.wire.connection import Connection, Disconnected
 
 _PATH = "/v1/messages"
@@ -124,6 +128,26 @@ def _(context: Context, host: str, no_proxy: str) -> str:
     asyncio.run(_send(f"http://{host.replace('THERE', context.recorder)}"))
     path: str = context.heads.pop()[0]
     return path
+
+
+@rule("the API's clock and the workspace are noted")
+def _(answer: str) -> dict[str, object]:
+    status, _, sender = answer.partition(" of ")
+    date = formatdate(time.time() + 7200, usegmt=True)
+    error = b'{"type":"error","error":{"type":"not_found_error","message":"m"}}'
+    body = b'{"data":[]}' if status == "success" else error
+    head = f"HTTP/1.1 {200 if status == 'success' else status} X\r\nDate: {date}\r\n"
+    own = "anthropic-workspace-id: wrkspc_1\r\nrequest-id: req_1\r\n" if sender == "the API" else ""
+
+    async def ask() -> BatchesClient:
+        async with Network() as network:
+            network.answer = f"{head}{own}Content-Length: {len(body)}\r\n\r\n".encode() + body
+            with contextlib.suppress(ApiError):
+                await network.client.has_file("file_1")
+            return network.client
+
+    client = asyncio.run(ask())
+    return {"hours_ahead": round(client.clock_offset / 3600), "workspace": client.workspace}
 
 
 @rule("messages are shown with a header of one's own")

@@ -103,6 +103,13 @@ Feature: The connection speaks as the official SDK does
       | HTTPS_PROXY              | http://user:word@127.0.0.1:9 | ConnectError: All connection attempts failed (through the proxy 127.0.0.1:9)… |
       | HTTPS_PROXY              | user:word@127.0.0.1:9        | ConnectError: All connection attempts failed (through the proxy 127.0.0.1:9)… |
 
+  Scenario: The API's clock and the workspace are those of its last answer, also of an error
+    Then the API's clock and the workspace are noted as follows
+      | answer                     | hours ahead | workspace |
+      | success of the API         | 2           | wrkspc_1  |
+      | 404 of the API             | 2           | wrkspc_1  |
+      | 404 of a proxy             | 0           |           |
+
   Scenario: A header of one's own is masked in what is received, unless it is harmless
     Then messages are shown with a header of one's own as follows
       | header                       | message                    | shown                      |

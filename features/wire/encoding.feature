@@ -72,6 +72,7 @@ Feature: Messages params are checked and encoded once
       | xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx | nothing                                             |
       | aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-deadbeef-000x                   | nothing                                             |
       | aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-deadbeef-1                      | nothing                                             |
+      | éaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-deadbeef-0007                   | nothing                                             |
 
   Scenario: A body is what the API documents
     Then a body of these items is written as follows

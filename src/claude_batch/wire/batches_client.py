@@ -441,7 +441,10 @@ class BatchesClient:
         except TimeoutError:
             raise Unreachable(f"no complete answer within {seconds:g} s") from None
         if not response.is_success:
-            raise ApiError(self._fault(response))
+            fault = self._fault(response)
+            if fault.from_api:  # a proxy has a clock of its own
+                self._note(response.headers)
+            raise ApiError(fault)
         self._note(response.headers)
         return response
 

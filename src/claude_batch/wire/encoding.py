@@ -657,7 +657,8 @@ def parse_custom_id(text: str) -> tuple[str, str, int] | None:
         len(text) != _CUSTOM_ID_LENGTH
         or text[32] != "-"
         or text[41] != "-"
-        or not (sending.isdigit() and sending.isascii())
+        or not text.isascii()  # the ledger cannot look up a lone surrogate
+        or not sending.isdigit()
     ):
         return None
     return text[:32], text[33:41], int(sending)
