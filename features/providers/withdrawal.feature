@@ -55,6 +55,25 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
     And the API has processed 1 requests in all
     And the ledger holds 1 requests
 
+  Scenario Outline: A call is answered after the run of the calls before it was cancelled: <call>
+    Given an API
+    And a batch provider with {"linger": 2}
+    When "what is a knot?" is asked in the background <how>
+    Then in the ledger the states of the requests come to be ["queued"]
+    When a command runs: cancel RUN
+    And the calls in the background have ended
+    Then every call fails with BatchRequestError
+    When "<next>" is asked in the background <how>
+    And the calls in the background have ended
+    Then in the ledger the states of the requests come to be <states>
+    And the API has processed 1 requests in all
+
+    Examples:
+      | call             | how              | next            | states                    |
+      | another          | by respond       | what is a bend? | ["canceled", "succeeded"] |
+      | the same         | by respond       | what is a knot? | ["canceled", "succeeded"] |
+      | the same, by key | with the key "k" | what is a knot? | ["succeeded"]             |
+
   Scenario: A call that is packed in a batch which was not sent is withdrawn from it
     Given an API
     And the API has the faults

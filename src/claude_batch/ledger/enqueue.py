@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,7 +27,7 @@ from claude_batch.core.ids import new_run_id
 from claude_batch.core.states import IN_FLIGHT
 from claude_batch.ledger import budgets
 from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output, remove_some
-from claude_batch.ledger.portable_sql import upsert
+from claude_batch.ledger.portable_sql import in_chunks, upsert
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -428,6 +428,19 @@ def run_by_digest(tx: Connection, digest: str) -> Any | None:
     A cancelled run is returned only if no other run has that digest.
     """
     return tx.execute(_BY_DIGEST, {"digest": digest}).first()
+
+
+def open_for_calls(tx: Connection, run_ids: Collection[str]) -> set[str]:
+    """Return those of these runs that calls can join: the cancelled and removed ones are left out.
+
+    A call in a cancelled run ends as canceled before it is sent.
+    """
+    found: set[str] = set()
+    for some in in_chunks(run_ids):
+        found.update(
+            tx.scalars(select(runs.c.id).where(runs.c.id.in_(some), runs.c.cancelled.is_(None)))
+        )
+    return found
 
 
 def finish_storing(

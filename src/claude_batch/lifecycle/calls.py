@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -251,6 +251,7 @@ class CallStore:
             with self._ledger.write() as tx:
                 # First, so that the following queries see what was taken or let go here.
                 self._note(tx)
+                self._forget_closed(tx, {call.group for call in calls})
                 for call in calls:
                     if call.options.key is not None:
                         # One by one, so that two calls of one flush can share a key.
@@ -304,6 +305,16 @@ class CallStore:
             del self._runs[next(iter(self._runs))]
         known = self._runs[group] = _CallsRun(run_id, until=_until(group.mode, begun))
         return known
+
+    def _forget_closed(self, tx: Transaction, groups: Collection[CallGroup]) -> None:
+        """Forget the runs of these groups that were cancelled; later calls begin another run."""
+        known = {each: self._runs[each].run_id for each in groups if each in self._runs}
+        if not known:
+            return
+        still_open = enqueue.open_for_calls(tx, known.values())
+        for group, run_id in known.items():
+            if run_id not in still_open:
+                del self._runs[group]
 
     def _joinable(self, group: CallGroup, begun: float) -> _CallsRun | None:
         """Return the run that a call of this group, begun at a time, joins; None if it is new."""
@@ -527,6 +538,9 @@ class CallStore:
         """
         group = CallGroup(workspace.workspace_id, actor, mode, conversation, None)
         now = self._ledger.now()
+        if group in self._runs:
+            with self._ledger.read() as tx:
+                self._forget_closed(tx, (group,))
         known = self._joinable(group, now)
         if known is None:
             with self._ledger.write() as tx:
