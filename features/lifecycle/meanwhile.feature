@@ -345,18 +345,23 @@ Feature: What happens between two steps of the driver is heeded by the next one
       | retrieve |
       | results  |
 
-  Scenario: A 400 that names a request that is not in the batch is bisected like any other
+  Scenario Outline: A 400 that names a request that is not in the batch is bisected like any other: <number>
     Given an API
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 400,
-        "message": "requests.7.params: something is wrong with it"}}]}
+        "message": "requests.<number>.params: something is wrong with it"}}]}
       """
     And a batch provider
     When a run of 2 prompts is submitted
     And the results are read in order
     Then there are 2 results in the order of the prompts
     And the API has seen 2 batches
+
+    Examples:
+      | number               |
+      | 7                    |
+      | 18446744073709551616 |
 
   Scenario: Halves that were refused alike are parted on once the account is in order
     Given an API

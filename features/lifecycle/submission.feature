@@ -130,23 +130,6 @@ Feature: Submission sends nothing twice, and knows what it does not know
       something is wrong with it
       """
 
-  Scenario Outline: A 400 that names a request which the batch does not have fails none: <index>
-    Given an API
-    And the API has the faults
-      """
-      {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 400,
-        "message": "requests.<index>.params: something is wrong with it"}}]}
-      """
-    And a batch provider
-    When a run of 3 prompts is submitted
-    And the results are read in order
-    Then there are 3 results in the order of the prompts
-
-    Examples:
-      | index                |
-      | 3                    |
-      | 18446744073709551616 |
-
   Scenario Outline: A fault that waiting cannot mend halts sending: <action>
     Given an API
     And the API has the faults
