@@ -222,6 +222,25 @@ Feature: What was answered before is not paid for again, where that is asked for
       | when they are judged        | after_collected           |
       | when the doubles have them  | after_release             |
 
+  Scenario: A run that is interrupted before it is whole leaves no turns of the answers that it took
+    Given a command's API
+    And a command's file "one.jsonl"
+      """
+      "Search [[sandbox:pause:2]]"
+      """
+    And a command's file "more.jsonl"
+      """
+      "Search [[sandbox:pause:2]]"
+      "hello"
+      """
+    When a command runs: run actor.yaml one.jsonl -o one.out.jsonl
+    Then the command line exits with 0
+    And in the ledger the counts of conversations are [1]
+    When a command runs, interrupted before the run is whole: run --reuse actor.yaml more.jsonl -o more.out.jsonl
+    Then the command line exits with 3
+    And in the ledger the states of the requests are ["succeeded"]
+    And in the ledger the counts of conversations are [1]
+
   Scenario: A command reports how many answers were reused
     Given a command's API
     And a command's file "one.jsonl" of 3 prompts

@@ -42,9 +42,9 @@ def _interrupted_while_it_waits(_: Context) -> Iterator[None]:
 
 
 @contextmanager
-def _interrupted_once_it_is_stored(_: Context) -> Iterator[None]:
+def _interrupted_at(point: CrashPoint) -> Iterator[None]:
     def interrupt(reached: CrashPoint) -> None:
-        if reached is CrashPoint.AFTER_STORED:
+        if reached is point:
             signal.raise_signal(signal.SIGINT)
 
     with mock.patch.object(crash_points, "on_reach", interrupt):
@@ -156,7 +156,8 @@ def _ten_at_a_time(_: Context) -> Iterator[None]:
 
 CIRCUMSTANCES: dict[str, Callable[[Context], AbstractContextManager[Any]]] = {
     "interrupted while it waits": _interrupted_while_it_waits,
-    "interrupted once the run is stored": _interrupted_once_it_is_stored,
+    "interrupted before the run is whole": lambda _: _interrupted_at(CrashPoint.BEFORE_STORED),
+    "interrupted once the run is stored": lambda _: _interrupted_at(CrashPoint.AFTER_STORED),
     "interrupted once its live calls are sent": _interrupted_in_live_calls,
     "interrupted where Python ignores what is raised": _interrupted_where_python_ignores_it,
     'interrupted while it reads the pipe "asks.jsonl"': _interrupted_while_it_reads_a_pipe,

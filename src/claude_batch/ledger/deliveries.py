@@ -22,22 +22,15 @@ from claude_batch.ledger.charges import keep_run
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.portable_sql import count_rows, put_meta
 from claude_batch.ledger.schema import (
+    OF_REQUESTS,
     batch_runs,
     batches,
-    contexts,
-    conversations,
-    digests,
-    doubles,
     former_members,
     judges,
-    params,
-    primers,
     requests,
     results,
     runs,
     strange_lines,
-    tool_calls,
-    verdicts,
     workspaces,
 )
 from claude_batch.ledger.store import next_stamp, now_in
@@ -351,9 +344,7 @@ def remove_some(tx: Connection, run_id: str, *, limit: int = 2000) -> Removed:
         _remove_run(tx, run_id)
         return Removed(0, 0, False)
     size = _size(tx, chosen)
-    # Row numbers are reused, so no row may remain under an old number.
-    of_requests = (results, former_members, params, contexts, digests, doubles, primers)
-    for table in (*of_requests, conversations, tool_calls, verdicts):
+    for table in OF_REQUESTS:
         tx.execute(delete(table).where(table.c.request_seq.in_(chosen)))
     removed = tx.execute(delete(requests).where(requests.c.seq.in_(chosen))).rowcount
     if removed < limit:

@@ -29,17 +29,14 @@ from claude_batch.ledger import budgets
 from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output, remove_some
 from claude_batch.ledger.portable_sql import in_chunks, upsert
 from claude_batch.ledger.schema import (
+    OF_REQUESTS,
     batch_runs,
     batches,
     contexts,
-    digests,
-    doubles,
     judges,
     lanes,
     params,
-    primers,
     requests,
-    results,
     runs,
 )
 from claude_batch.ledger.store import insert_many
@@ -481,7 +478,7 @@ def drop_run(tx: Connection, run_id: str) -> None:
 
 def _forget(tx: Connection, mine: Any) -> None:
     """Remove the rows of requests that were never sent. Some may hold another request's answer."""
-    for table in (params, contexts, digests, doubles, primers, results):
+    for table in OF_REQUESTS:
         tx.execute(delete(table).where(table.c.request_seq.in_(mine)))
 
 

@@ -559,6 +559,20 @@ leaving_files: Table = Table(
 )
 """Uploaded files that no run uses any more, until the API has deleted them."""
 
+OF_REQUESTS: tuple[Table, ...] = (
+    params,
+    contexts,
+    conversations,
+    tool_calls,
+    verdicts,
+    former_members,
+    results,
+    digests,
+    doubles,
+    primers,
+)
+"""The tables whose rows go with their request. Row numbers are used again, so none may remain."""
+
 for _table in metadata.tables.values():
     for _constraint in _table.foreign_key_constraints:
         # They show a reader which columns refer to which. SQLite does not enforce them, and in
