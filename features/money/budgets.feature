@@ -341,6 +341,25 @@ Feature: What a run, an actor or a day may cost is never passed
       | it is retried             | submit               | resume |
       | it is sent again on order | run --max-attempts 1 | retry  |
 
+  Scenario: A request that waits for a primer reserves anew if prices have changed meanwhile
+    Given an API that bills what its prompts say, with {"latency": 1}
+    And a file of prices "prices.yaml"
+      """
+      claude-haiku-4-5: {input: 10, output: 50}
+      """
+    And a command's file "asks.jsonl" of 4 lines like
+      """
+      {"params": {"model": "claude-haiku-4-5", "max_tokens": 1000, "system": "(20000 letters)", "messages": [{"role": "user", "content": "{\"input_tokens\": 10, \"output_tokens\": 1000, \"note\": N}"}]}}
+      """
+    When a command runs: submit --model claude-haiku-4-5 asks.jsonl --cache auto --prime --budget 0.14
+    Then in the ledger the states of the requests are ["packed", "packed", "packed", "held"]
+    When a command runs: resume RUN --prices prices.yaml
+    Then the command line exits with 3 and says
+      """
+      1 request is held: the run's budget is $0.14
+      """
+    And the API's bill is within $0.14, and has 3 answers
+
   Scenario: A price that was missing is learned later
     Given an API that bills what its prompts say
     And a file of prices "prices.yaml"
