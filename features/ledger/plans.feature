@@ -47,6 +47,19 @@ Feature: No statement of a run reads a large table from end to end
     And the recorded statements with "results.cost IS NULL" ran at most 9 times
     And the recorded statements with "sum(results.cost)" and "results.batch_id IN" read results by ix_results_batch
 
+  Scenario: Live runs that a budget holds are asked for together, not one after another
+    Given an API
+    And the ledger's statements are recorded
+    And a batch provider with {"mode": "live", "drive": false, "daily_budget_usd": "0.000001"}
+    When a run of 1 prompts is stored without driving
+    And a run of 2 prompts is stored without driving
+    And a run of 3 prompts is stored without driving
+    And a run of 4 prompts is stored without driving
+    And a run of 5 prompts is stored without driving
+    And the ledger is advanced
+    Then the run's state becomes held
+    And the recorded statements with "requests.run_id NOT IN (?" ran at most 2 times
+
   Scenario: A client's retry reads of all calls only those that equal it
     Given the ledger's statements are recorded
     And a gateway over the sandbox

@@ -7,9 +7,9 @@ there, the call may have been answered and billed.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -109,7 +109,7 @@ _LIVE_RUNS = select(runs.c.id).where(
 )
 _ANY_RUN = _LIVE_RUNS.limit(1)
 _WAITING = (
-    select(requests.c.seq, requests.c.run_id)
+    select(requests.c.seq, requests.c.run_id, requests.c.reserve)
     .where(_QUEUED, requests.c.lane_id.in_(select(lanes.c.id).where(_OF_WORKSPACE)))
     .order_by(requests.c.seq)
     .limit(bindparam("most"))
@@ -117,6 +117,16 @@ _WAITING = (
 # Built once, because a driver asks for them in every pass.
 _LIVE = _WAITING.where(requests.c.live == 1)
 _LIVE_OR_OF_RUN = _WAITING.where(or_(requests.c.live == 1, requests.c.run_id.in_(_LIVE_RUNS)))
+_LATER = requests.c.seq > bindparam("after")
+
+_MOST_NAMED = 1000
+"""Most runs that a statement names; requests of further ones are left out after they are read."""
+
+_FITS = or_(
+    requests.c.run_id.not_in(bindparam("held", expanding=True)),
+    requests.c.reserve.between(0, bindparam("left", type_=BigInteger)),
+)
+_OF_OTHERS = requests.c.run_id.not_in(bindparam("without", expanding=True))
 
 
 def waiting(
@@ -133,24 +143,39 @@ def waiting(
     requests that are known to fit are returned. None is returned of the runs in ``without``.
     """
     chosen = _LIVE if tx.scalar(_ANY_RUN) is None else _LIVE_OR_OF_RUN
+    values: dict[str, Any] = {"workspace": workspace_id, "most": limit}
+    # The text of the statement must not grow with each run, because compiled statements are kept.
     if room:
-        alike: defaultdict[int, list[str]] = defaultdict(list)
-        for run_id, left in room.items():
-            alike[left].append(run_id)
-        # A CASE, because SQLite refuses an OR of a thousand terms.
-        most = case(
-            *(
-                (requests.c.run_id.in_(some), literal(left, BigInteger))
-                for left, some in alike.items()
-            ),
-            else_=_NO_LIMIT,
-        )
-        needed = case((requests.c.reserve >= 0, requests.c.reserve), else_=_NO_LIMIT)
-        chosen = chosen.where(needed <= most)
+        chosen = chosen.where(_FITS)
+        values |= {"held": list(islice(room, _MOST_NAMED)), "left": max(room.values())}
     if without:
-        chosen = chosen.where(requests.c.run_id.not_in(without))
-    rows = tx.execute(chosen, {"workspace": workspace_id, "most": limit})
-    return [(row[0], row[1]) for row in rows]
+        chosen = chosen.where(_OF_OTHERS)
+        values["without"] = list(islice(without, _MOST_NAMED))
+
+    def fits(run_id: str, reserve: int | None) -> bool:
+        left = room.get(run_id)
+        return left is None or (reserve is not None and 0 <= reserve <= left)
+
+    found: list[tuple[int, str]] = []
+    rows = tx.execute(chosen, values).all()
+    while True:
+        found += [
+            (seq, run_id)
+            for seq, run_id, reserve in rows
+            if run_id not in without and fits(run_id, reserve)
+        ]
+        if len(rows) < limit or len(found) >= limit:
+            return found[:limit]
+        rows = tx.execute(chosen.where(_LATER), {**values, "after": rows[-1][0]}).all()
+
+
+def fitting(tx: Connection, seqs: Collection[int], left: int) -> set[int]:
+    """Return those of the waiting requests that are known to reserve at most ``left``."""
+    found: set[int] = set()
+    for some in in_chunks(seqs):
+        small = and_(requests.c.seq.in_(some), requests.c.reserve.between(0, left))
+        found.update(tx.scalars(select(requests.c.seq).where(small)))
+    return found
 
 
 def request(tx: Connection, seq: int) -> Waiting | None:

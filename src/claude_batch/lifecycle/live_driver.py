@@ -218,9 +218,12 @@ class LiveCalls(DriverPart):
                 if not (self._calls or is_reading) and (self._stopping() or (until_idle and rest)):
                     return
                 await self._observe(rest)
+                # Any event that ended the wait may have freed room for the held requests. A pass
+                # that only follows at once goes on with the requests behind them.
+                is_event = rest > 0 or any(task.done() for task in self._calls)
                 await self._collect(leader)
-                # Any event that ended the wait may have freed room for the held requests.
-                self._held.clear()
+                if is_event or self._wake.is_set():
+                    self._held.clear()
         except (Exception, asyncio.CancelledError):
             # No other process can store the answers in progress, and they are paid for. Only a
             # cancellation during this wait ends it.
@@ -410,10 +413,17 @@ class LiveCalls(DriverPart):
         full: set[str] = set()  # runs whose next call may not be sent now
         paused: set[tuple[str, str | None]] = set()  # models of runs that may not be asked now
         left: list[tuple[int, str]] = []
+        hidden = False  # whether requests behind this page may fit beside held ones
         shares = _Shares(self._calls.values())
         with self._ledger.read() as tx:
             room = CallRoom(tx, self._prices, self._ledger.now(), counted)
             while len(self._calls) + len(permits) < most:
+                if not self._page and hidden:
+                    hidden = False
+                    self._page.extend(
+                        live_calls.waiting(tx, leader.workspace_id, PAGE, room=self._held)
+                    )
+                    left.clear()
                 if not self._page and not self._search_others(
                     tx, leader, full.union(run_id for run_id, _ in paused)
                 ):
@@ -442,11 +452,8 @@ class LiveCalls(DriverPart):
                     # Other requests of the run wait too, unless they are known to be small
                     # enough.
                     self._held[error.run_id] = error.left
-                    self._page.clear()
-                    self._page.extend(
-                        live_calls.waiting(tx, leader.workspace_id, PAGE, room=self._held)
-                    )
-                    left.clear()
+                    self._leave_out(tx, error)
+                    hidden = True
                     continue
                 model, tokens = asked_of(waiting.body)
                 found = OTHERS_REST
@@ -467,6 +474,13 @@ class LiveCalls(DriverPart):
                     break
         self._page.extendleft(reversed(left))
         return rest
+
+    def _leave_out(self, tx: Transaction, held: NoRoom) -> None:
+        """Remove requests of a held run from the page, apart from those that are known to fit."""
+        of_run = [seq for seq, run_id in self._page if run_id == held.run_id]
+        gone = set(of_run) - live_calls.fitting(tx, of_run, held.left)
+        if gone:
+            self._page = deque(each for each in self._page if each[0] not in gone)
 
     def _model_of(self, tx: Transaction, seq: int) -> str | None:
         """Return the model of a request of this page, whose params may be large."""
