@@ -38,6 +38,12 @@ Feature: What has changed since somebody looked is left as it is now
       | 0  | 0     | yes     |
       | 0  | 0     | no      |
 
+  Scenario: A query is not taken for an earlier one that is gone
+    Given an open ledger
+    Then queries are read one after another as follows
+      | numbers | found |
+      | 100     | 100   |
+
   Scenario: A ledger that another process has migrated meanwhile is not migrated again
     Given an open ledger
     Then a ledger that is to be migrated from version 1 is left as it is, without a copy beside it

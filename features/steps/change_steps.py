@@ -11,7 +11,17 @@ from typing import Any
 from behave import given, then, when
 from behave.runner import Context
 from ledger_steps import opened
-from sqlalchemy import Column, Integer, MetaData, Table, delete, func, select, update
+from sqlalchemy import (
+    Column,
+    Integer,
+    MetaData,
+    Table,
+    delete,
+    func,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.schema import ForeignKey
 from tables import rule
 
@@ -25,7 +35,7 @@ from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.schema import lanes, meta, requests, runs
-from claude_batch.ledger.store import Transaction
+from claude_batch.ledger.store import Transaction, plain_rows
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
@@ -151,6 +161,13 @@ def _(context: Context, to: int) -> dict[str, object]:
     after = mark.read()
     assert after is not None
     return {"posts": after.posts, "written": after != before}
+
+
+@rule("queries are read one after another")
+def _(context: Context, numbers: int) -> int:
+    with context.ledger.read() as tx:
+        found = [list(plain_rows(tx, select(literal_column(str(n))))) for n in range(numbers)]
+    return sum(rows == [(n,)] for n, rows in enumerate(found))
 
 
 @then("a ledger that is to be migrated from version 1 is left as it is, without a copy beside it")

@@ -298,6 +298,7 @@ def _with_sizes(bodies: Any) -> tuple[Any, Any]:
     return bodies, bodies.with_only_columns(requests.c.size)
 
 
+_AUTO_QUERIES = _with_sizes(_AUTO)
 _SOURCES: dict[str, tuple[Any, Any]] = {
     "batch": _with_sizes(_OF_BATCH),
     "former": _with_sizes(_FORMER),
@@ -466,7 +467,7 @@ def queued_bodies(tx: Connection, lane_id: int, alone: str, after: int) -> list[
     ``alone`` as in `lane_totals`.
     """
     values = {"of": lane_id, "alone": alone, "after": after}
-    return _page(tx, _with_sizes(_AUTO), values)
+    return _page(tx, _AUTO_QUERIES, values)
 
 
 def queued_runs(tx: Connection, lane_id: int, alone: str) -> list[tuple[int, str]]:

@@ -342,16 +342,19 @@ def _on_conflict(element: Any, compiler: Any, **how: Any) -> str:
 
 # Many rows ----------------------------------------------------------------------------------------
 
-_queries: dict[int, tuple[str, dict[str, Any]]] = {}
-"""Compiled queries, and the values of their constant parameters."""
+_queries: dict[Query, tuple[str, dict[str, Any]]] = {}
+"""Compiled queries, and the values of their constant parameters.
+
+It keeps the statements. The id of one that is gone would be that of another one later.
+"""
 
 
-def compiled(tx: Connection, statement: Any) -> tuple[str, dict[str, Any]]:
+def compiled(tx: Connection, statement: Query) -> tuple[str, dict[str, Any]]:
     """Return a query's SQL with named parameters, and the values of the constant ones."""
-    known = _queries.get(id(statement))
+    known = _queries.get(statement)
     if known is None:
         done = statement.compile(dialect=tx.dialect, compile_kwargs={"render_postcompile": True})
-        known = _queries[id(statement)] = (str(done), dict(done.params))
+        known = _queries[statement] = (str(done), dict(done.params))
     return known
 
 

@@ -277,13 +277,13 @@ class SqliteBackend(Backend):
     def row_pages(
         self, tx: Connection, statement: Query, values: Mapping[str, Any]
     ) -> Generator[list[tuple[Any, ...]]]:
-        known = _queries.get(id(statement))
+        known = _queries.get(statement)
         if known is None:
             compiled = statement.compile(
                 dialect=tx.dialect, compile_kwargs={"render_postcompile": True}
             )
             order = tuple(compiled.positiontup)
-            known = _queries[id(statement)] = (str(compiled), order, dict(compiled.params))
+            known = _queries[statement] = (str(compiled), order, dict(compiled.params))
         sql, order, constants = known
         given = {**constants, **values} if values else constants
         driver: Any = tx.connection.dbapi_connection
@@ -314,8 +314,11 @@ class SqliteBackend(Backend):
         sqlite_file.sweep_locks(self.path)
 
 
-_queries: dict[int, tuple[str, tuple[str, ...], dict[str, Any]]] = {}
-"""Compiled queries: SQL, parameter names in order, and the values of constant parameters."""
+_queries: dict[Query, tuple[str, tuple[str, ...], dict[str, Any]]] = {}
+"""Compiled queries: SQL, parameter names in order, and the values of constant parameters.
+
+It keeps the statements. The id of one that is gone would be that of another one later.
+"""
 
 _inserts: dict[int, tuple[Insert, str, str]] = {}
 """Compiled SQL of the few statements that insert many rows: for one row, and for `_BLOCK_ROWS`."""
