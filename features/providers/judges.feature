@@ -91,6 +91,28 @@ Feature: The program that asked judges the answers, whoever drives
     Then the program has closed it within 20 seconds
     And the program ends without waiting for the function
 
+  Scenario: Closing waits for a tool, also after a driver has left a function that judges
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [2], "action": {"type": "error", "status": 401}}]}
+      """
+    And a limit of 0 seconds for a function that a driver leaves
+    And a batch provider with {"validation_attempts": 2, "probe_interval": 0.3}
+    When the actor is asked for a Considered on another thread
+    And the type Considered has begun
+    And a run of these prompts is stored
+      | prompt |
+      | hello  |
+    Then in the ledger the states of the requests come to be ["continuing", "succeeded"]
+    When the type Considered decides
+    Then in the ledger the states of the requests come to be ["succeeded", "succeeded"]
+    Given its actor has the tool that takes its time
+    When the run of "Look [[sandbox:tools]]" is stored, and the tool runs
+    And that provider is closed
+    Then the tool was called 1 time
+    And in the ledger the counts of unfinished tool calls are [0]
+
   Scenario: A driver does not wait for a program that has ended, and checks the JSON schema
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
     And another process that drives the ledger

@@ -79,6 +79,7 @@ FACTS: dict[str, Select[Any]] = {
     "outputs of the runs": select(runs.c.output),
     "undelivered runs": select(runs.c.id).where(runs.c.delivered.is_(None)),
     "ends of the tool calls": select(tool_calls.c.finished),
+    "counts of unfinished tool calls": select(func.count()).where(tool_calls.c.finished.is_(None)),
     "names of the tool calls": select(tool_calls.c.name),
     "problems of the answers": select(verdicts.c.problem).order_by(verdicts.c.sending),
     "counts of conversations": select(func.count()).select_from(conversations),

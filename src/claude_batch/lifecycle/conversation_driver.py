@@ -143,6 +143,11 @@ class Conversations:
         """Number of tools that run here now."""
         return len(self._running)
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look is under way, which another one would wait for."""
+        return self._lock.locked()
+
     def concerns(self, workspace_id: int) -> bool:
         """Return whether there is anything to do or to wait for."""
         if self._standing or self._running:
@@ -611,7 +616,6 @@ class ConversationLoop:
         self._stopping = stopping
         self._changed = changed
         self._wake = asyncio.Event()
-        self._has_left = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._conversations = Conversations(
             ledger, self._workbench, self._tool_has_ended, server_now=server_now
@@ -641,7 +645,6 @@ class ConversationLoop:
                     LAST_LOOK,
                     extra={"for_people": True},
                 )
-                self._has_left = True
                 return
             await self._sleep(looking.result())
 
@@ -661,16 +664,17 @@ class ConversationLoop:
     async def let_tools_end(self) -> None:
         """Wait for running tools to end, because an interrupted tool may never run again.
 
-        If a function that checks answers hangs, no result can be stored.
+        If a function that checks answers hangs in an abandoned look, no result can be stored.
         """
-        if self._has_left:
-            return
-        end = time.monotonic() + TOOL_GRACE
-        while self._conversations.running and time.monotonic() < end:
+        begun = time.monotonic()
+        while self._conversations.running and (waited := time.monotonic() - begun) < TOOL_GRACE:
             self._wake.clear()
-            await self._pass(None, starting=False)
+            if not self._conversations.is_looking:
+                await self._pass(None, starting=False)
+            elif waited > LAST_LOOK:
+                return
             if self._conversations.running:
-                await sleep_or_wake(self._wake, 1.0)
+                await sleep_or_wake(self._wake, STOP_CHECK)
 
     async def _pass(
         self, leader: Leader | None, *, starting: bool = True, patient: bool = True
