@@ -472,6 +472,16 @@ Feature: Conversations go on by themselves in the next batch
     Then a driver that finds its tool started by another one goes on from the result
     And the tool was called 1 time
 
+  Scenario: A tool that another driver of the process could not start is not taken for interrupted
+    Given an API
+    And a batch provider that does not drive
+    And its actor has the tool that takes its time
+    When a run of these prompts is stored
+      | prompt                 |
+      | Look [[sandbox:tools]] |
+    Then a driver that finds its tool started by another one, which had no thread for it, goes on from the result
+    And the tool was called 1 time
+
   Scenario: A tool that waits to start is not started for a conversation that was cancelled and retried
     Given an API
     And a batch provider that does not drive

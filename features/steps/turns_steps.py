@@ -505,15 +505,22 @@ def _(context: Context) -> None:
 
 
 @then("a driver that finds its tool started by another one goes on from the result")
-def _(context: Context) -> None:
+@then("a driver that finds its tool started by another one, {fault}, goes on from the result")
+def _(context: Context, fault: str = "") -> None:
     engine, leader = _continuing(context)
     ledger, workspace = engine.ledger, leader.workspace_id
     first, other = (
         Conversations(ledger, engine.workbench, lambda: None, server_now=ledger.now)
         for _ in range(2)
     )
-    first.look(workspace, leader, starting=False)
-    assert other.look(workspace, None) and other.running == 1
+    if fault == "which had no thread for it":
+        no_thread = mock.Mock(side_effect=RuntimeError("can't start new thread"))
+        with mock.patch.object(conversation_driver, "run_call", no_thread):
+            assert other.look(workspace, None) and not other.running
+        assert first.look(workspace, leader) and first.running == 1, _state()
+    else:
+        first.look(workspace, leader, starting=False)
+        assert other.look(workspace, None) and other.running == 1
     first.look(workspace, leader)
     until(lambda: other.look(workspace, None) and not other.running)
     until(lambda: first.look(workspace, leader) and _state() == cb.RequestState.QUEUED)

@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Literal
 
 import msgspec
@@ -133,9 +133,8 @@ class Conversations:
         self._askers: set[str] = set()
         """Names of the tools whose functions have asked claude-batch."""
         self._finished: deque[ToolResult] = deque()
-        self._not_begun: set[_Call] = set()
-        """Calls that may be noted as started here, because the answer to a COMMIT was lost, but
-        whose functions have not begun."""
+        self._here: set[_Call] = set()
+        """`Workbench.calls_here` before the present read transaction began."""
         self._listed_until = float("-inf")
 
     @property
@@ -221,7 +220,7 @@ class Conversations:
         self.judges.forget_others()
         while True:
             ends: _Ends = []
-            with self._ledger.read() as tx:
+            with self._read() as tx:
                 page = conversations.continuing(tx, workspace_id, after=after, limit=PAGE)
                 if leader is not None:
                     self.judges.find_others(tx, page)
@@ -239,6 +238,13 @@ class Conversations:
         for seq in self._standing.keys() - seen:
             del self._standing[seq]
         self._to_start = deque(each for each in self._to_start if self._still_stands(each[0]))
+
+    @contextlib.contextmanager
+    def _read(self) -> Generator[Transaction]:
+        # Before the transaction: a call that ends meanwhile still seems to run in it.
+        self._here = self._workbench.calls_here
+        with self._ledger.read() as tx:
+            yield tx
 
     def _still_stands(self, call: _Call) -> bool:
         """Return whether a call is of the answer that its conversation stands at."""
@@ -357,7 +363,7 @@ class Conversations:
             # Another driver of this process may run the call, so it counts as alive.
             if tools is None or call in self._workbench.running:
                 continue
-            if there is None:
+            if there is None or call in self._here:
                 to_start.append((call, use, None))
             elif there.process == self._process or not self._ledger.is_alive(there.process):
                 tool = tools.get(use.name)
@@ -405,7 +411,7 @@ class Conversations:
                 note_behind(tx, at)
             return
         reach(CrashPoint.AFTER_TOOL_STARTED)
-        self._not_begun -= {call for call, _, _ in chosen}
+        self._workbench.not_begun -= {call for call, _ in started}
         for place, (call, use) in enumerate(started):
             row = self._standing[call[0]].row
             tools = self._workbench.tools_of(row.run_id, row.tools) or {}
@@ -428,8 +434,8 @@ class Conversations:
     ) -> None:
         """Put calls back whose functions have not begun, although some may be noted as started."""
         calls = {call for call, _ in started}
+        self._workbench.not_begun |= calls
         self._workbench.running -= calls
-        self._not_begun |= calls
         self._to_start.extendleft(reversed(chosen))
 
     def _runs_once(self, call: _Call, use: ToolUse) -> bool:
@@ -443,8 +449,8 @@ class Conversations:
         _log.warning("a tool could not be started, and is tried again: %s", error)
         calls = [call for call, _ in unstarted]
         self._running.difference_update(calls)
+        self._workbench.not_begun.update(calls)
         self._workbench.running.difference_update(calls)
-        self._not_begun.update(calls)
         self._to_start.extendleft((call, use, None) for call, use in reversed(unstarted))
 
     def _next_calls(self) -> list[tuple[_Call, ToolUse, str | None]]:
@@ -481,7 +487,8 @@ class Conversations:
         # Another driver of this process may have started it since it was listed.
         if call in self._workbench.running:
             return False
-        before = [instead_of, self._process] if call in self._not_begun else [instead_of]
+        is_free = call in self._workbench.not_begun
+        before = [instead_of, self._process] if is_free else [instead_of]
         return any(
             conversations.start_call(
                 tx,
@@ -564,7 +571,7 @@ class Conversations:
         linger: float = standings[0].row.linger
         for position, standing in enumerate(standings, 1):
             row = standing.row
-            with self._ledger.read() as tx:
+            with self._read() as tx:
                 step = self._follow(tx, standing)
             if isinstance(step, NextTurn):
                 body = step.params

@@ -148,8 +148,17 @@ class Workbench:
         """Most functions that run here at the same time, in each workspace."""
         self.running: set[tuple[int, int, str]] = set()
         """Calls that run in this process: request, sending and the API's id of each."""
+        self.not_begun: set[tuple[int, int, str]] = set()
+        """Calls that may be recorded as started in this process, because the answer to a COMMIT was
+        lost or there was no thread, but whose functions have not begun. A call that moves between
+        the two sets enters the one before it leaves the other."""
         self.is_closing: bool = False
         """Whether this process leaves the ledger, and so starts no tool any more."""
+
+    @property
+    def calls_here(self) -> set[tuple[int, int, str]]:
+        """Calls that another driver of this process may have recorded, and that are not over."""
+        return self.running | self.not_begun | self.running
 
     def give(
         self,
