@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import os
+import threading
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -144,6 +145,19 @@ class Considered(BaseModel):
         while not (folder / "decided").exists():
             time.sleep(0.01)
         return self
+
+
+class Deliberate(BaseModel):
+    """Judged slowly, but read at once."""
+
+    word: str
+
+    @field_validator("word")
+    @classmethod
+    def _deliberate(cls, word: str) -> str:
+        if threading.current_thread().name.startswith("claude-batch-judge"):
+            time.sleep(3)
+        return word
 
 
 class Stuck(BaseModel):

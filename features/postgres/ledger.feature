@@ -260,6 +260,12 @@ Feature: A ledger on PostgreSQL
     Then the command line exits with 0
     And the command line does not say: timeout
 
+  Scenario: A function that judges an answer keeps no transaction open
+    Given the server's settings are {"idle_in_transaction_session_timeout": "1s"}
+    And a batch provider with {"validation_attempts": 2, "max_wait": 15}
+    When the actor is asked for a Deliberate: "an invoice"
+    Then the answer's text has "word"
+
   Scenario: A large batch is judged soon, although the server's statistics do not have it
     Given the server's settings are {"autovacuum": "off", "log_statement_stats": "on"}
     And a command's file "few.jsonl" of 100 prompts

@@ -63,6 +63,13 @@ Feature: The program that asked judges the answers, whoever drives
     When the type Considered decides
     Then that thread has its answer
 
+  Scenario: A slow function that judges does not put off the conversations after it
+    Given an API
+    And a batch provider with {"validation_attempts": 2, "max_wait": 10}
+    When the actor is asked for a Deliberate: "an invoice"
+    And the actor is asked for a Flat: "another one"
+    Then the answer's text has "number"
+
   Scenario: A function that hangs while it judges holds up no other conversation
     Given an API
     And a driver that waits 1 second for a verdict

@@ -132,10 +132,19 @@ class AnswerJudges:
                 )
             verdicts.clear()
 
+    @property
+    def waited(self) -> float:
+        """Seconds that callers of `begin` have waited for functions so far."""
+        return self._threads.waited
+
+    def has_function(self, row: Record) -> bool:
+        """Return whether a caller in this process supplied a function that judges the answer."""
+        return self._workbench.judge_of(row.run_id, row.position) is not None
+
     def begin(self, row: Record, check: Check) -> Judging | None:
         """Judge an answer; return None if too many functions wait for claude-batch."""
         judge = partial(self._judge, row.run_id, row.position, check)
-        if self._workbench.judge_of(row.run_id, row.position) is not None:
+        if self.has_function(row):
             return self._threads.begin(judge, row.run_id)
         verdict: Judging = Future()
         verdict.set_result(judge())
@@ -178,6 +187,8 @@ class JudgeThreads:
         self._has_warned = False
         self._may_wait = True
         self._waited_for: threading.Event | None = None
+        self.waited: float = 0.0
+        """Seconds that `begin` has waited so far."""
 
     def wait_for_functions(self, wait: bool) -> None:
         """See `AnswerJudges.wait_for_functions`."""
@@ -220,7 +231,10 @@ class JudgeThreads:
         judging.add_done_callback(lambda _: goes_on.set())
         patience = SHORT_JUDGING if hanging else LONGEST_JUDGING
         self._waited_for = goes_on
-        if self._may_wait and not goes_on.wait(patience) and not self._has_warned:
+        begun = time.monotonic()
+        has_returned = not self._may_wait or goes_on.wait(patience)
+        self.waited += time.monotonic() - begun
+        if not has_returned and not self._has_warned:
             self._has_warned = True
             _log.warning(
                 "a function that checks answers has not returned for %g s; other answers are "

@@ -25,7 +25,7 @@ from claude_batch.ledger import conversations, transitions, workspaces
 from claude_batch.ledger.conversations import ToolResult
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
-from claude_batch.lifecycle.answer_judges import AnswerJudges, Judging
+from claude_batch.lifecycle.answer_judges import AnswerJudges, Judging, needs_verdict
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import (
     ASKING_AT_ONCE,
@@ -124,6 +124,8 @@ class Conversations:
         self._lock = threading.Lock()
         self.judges: AnswerJudges = AnswerJudges(ledger, workbench, wake)
         self._standing: dict[int, _Standing] = {}
+        self._to_judge: list[_Standing] = []
+        """Conversations of the present page whose answers a caller's function has to judge."""
         self._to_start: deque[tuple[_Call, ToolUse, str | None]] = deque()
         self._running: set[_Call] = set()
         self._asking: set[_Call] = set()
@@ -179,9 +181,12 @@ class Conversations:
             begun = time.monotonic()
             listed = begun >= self._listed_until
             if listed:
+                waited = self.judges.waited
                 self._list(workspace_id, leader)
-                cost = time.monotonic() - begun
-                self._listed_until = begun + (RESTS_PER_LIST + 1) * cost if patient else begun
+                now = time.monotonic()
+                # The caller's functions took their own time, not that of the ledger.
+                cost = now - begun - (self.judges.waited - waited)
+                self._listed_until = now + RESTS_PER_LIST * cost if patient else begun
             if starting and not self._workbench.is_closing:
                 self._start(leader)
                 self._note_finished()
@@ -220,6 +225,7 @@ class Conversations:
         self.judges.forget_others()
         while True:
             ends: _Ends = []
+            self._to_judge.clear()
             with self._read() as tx:
                 page = conversations.continuing(tx, workspace_id, after=after, limit=PAGE)
                 if leader is not None:
@@ -231,6 +237,8 @@ class Conversations:
                 self.judges.judge_for_driver(page)
                 # A driver without the functions cannot see which of them may run again.
                 ends = [each for each in ends if each[1].is_by_interruption]
+            for standing in self._to_judge:
+                self._judge(standing, ends)
             self._end(leader, ends)
             if len(page) < PAGE:
                 break
@@ -277,11 +285,30 @@ class Conversations:
         row = standing.row
         # A paused turn has nothing to run or to judge, so its texts are read only to queue it.
         paused = row.disposition == Disposition.PAUSED
+        if standing.judging is None and needs_verdict(row) and self.judges.has_function(row):
+            # Not in the listing's transaction: the caller's function may take its time.
+            standing.state = "judging"
+            self._standing[row.seq] = standing
+            self._to_judge.append(standing)
+            return
         step = None if paused else self._follow(tx, standing)
         if isinstance(step, End):
             ends.append((row, step))
         else:
             self._standing[row.seq] = standing
+
+    def _judge(self, standing: _Standing, ends: _Ends) -> None:
+        """Let the caller's function judge an answer, outside any transaction."""
+        row = standing.row
+        with self._read() as tx:
+            step = self._follow(tx, standing)
+        if isinstance(step, Check):
+            standing.judging = self.judges.begin(row, step)
+            if standing.judging is not None and standing.judging.done():
+                with self._read() as tx:
+                    step = self._follow(tx, standing)
+        if isinstance(step, End):
+            ends.append((row, step))
 
     def _end(self, leader: Leader | None, ends: _Ends) -> None:
         if not ends:
@@ -296,15 +323,16 @@ class Conversations:
         for row, _ in ends:
             self._standing.pop(row.seq, None)
 
-    def _follow(self, tx: Transaction, standing: _Standing) -> Step:
+    def _follow(self, tx: Transaction, standing: _Standing) -> Step | None:
         """Enter a conversation where it stands, and return what follows.
 
         `ToolCalls` are returned only if results are missing, and `Check` only if there is no
-        verdict yet; ``standing`` then has their state.
+        verdict yet; ``standing`` then has their state. Returns `None` if the run was removed.
         """
         row = standing.row
         turn = conversations.turn_of(tx, row.seq, row.answered_by)
-        assert turn is not None, "it ends by the driver alone"
+        if turn is None:
+            return None
         params, line = turn
         tools = None if row.tools is None else self._workbench.names_of(row.run_id, row.tools)
         most_bytes = MAX_BODY_BYTES - ITEM_OVERHEAD - 20
@@ -327,7 +355,9 @@ class Conversations:
             if standing.problem is None and row.judged:
                 standing.problem = row.problem
             elif standing.problem is None:
-                verdict = standing.judging or self.judges.begin(row, step)
+                verdict = standing.judging
+                if verdict is None and not self.judges.has_function(row):
+                    verdict = self.judges.begin(row, step)
                 if verdict is None or not verdict.done() or self.judges.is_void(verdict):
                     standing.state, standing.judging = "judging", verdict
                     return step
