@@ -16,7 +16,7 @@ LIMITS = {
     "bytes in a request with marks": "claude_batch.wire.caching._LARGEST",
     "bytes in a batch": "claude_batch.lifecycle.conversation_driver.MAX_BODY_BYTES",
     "seconds for a function that a driver leaves": (
-        "claude_batch.lifecycle.conversation_driver.LAST_LOOK"
+        "claude_batch.lifecycle.conversation_loop.LAST_LOOK"
     ),
     "bytes in an unpacked DOCX": "claude_batch.wire.media._LARGEST_DOCX",
     "bytes in an encoded request": "claude_batch.wire.encoding.MAX_BODY_BYTES",

@@ -29,7 +29,7 @@ from claude_batch.core.settings import has_ledger
 from claude_batch.ledger import queries, submissions
 from claude_batch.ledger.schema import batches, requests, results, tool_calls
 from claude_batch.ledger.store import Leader, Ledger
-from claude_batch.lifecycle import conversation_driver
+from claude_batch.lifecycle import conversation_driver, conversation_loop
 from claude_batch.lifecycle.conversation_driver import Conversations
 from claude_batch.lifecycle.engine import Engine
 
@@ -144,7 +144,7 @@ def _(context: Context) -> None:
     until(lambda: ledger_values(is_sent))
     begun = time.monotonic()
     context.provider.close()
-    assert time.monotonic() - begun < conversation_driver.TOOL_GRACE / 2
+    assert time.monotonic() - begun < conversation_loop.TOOL_GRACE / 2
     assert isinstance(asked.exception(), cb.EngineStoppedError), asked.exception()
 
 

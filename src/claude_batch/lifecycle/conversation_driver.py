@@ -7,7 +7,6 @@ continues from there, and a tool with a recorded result never runs again.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import threading
@@ -26,7 +25,6 @@ from claude_batch.ledger.conversations import ToolResult
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.store import Leader, Ledger, Record, Transaction
 from claude_batch.lifecycle.answer_judges import AnswerJudges, Judging, needs_verdict
-from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import (
     ASKING_AT_ONCE,
     ToolOutput,
@@ -67,9 +65,6 @@ LOOKS_ELSEWHERE = 5.0
 
 START_AGAIN = 1.0
 """Seconds between two attempts to start a tool if the system has no more threads."""
-
-TOOL_GRACE = 30.0
-"""Seconds that a stopping driver waits for running tools."""
 
 LONGEST_SLEEP = 60.0
 """Longest time in seconds between two checks of conversations."""
@@ -622,127 +617,3 @@ class Conversations:
         for standing in standings:
             if standing.state == "ready":
                 self._standing.pop(standing.row.seq, None)
-
-
-LAST_LOOK = 5.0
-"""Seconds that a process which ends waits for its functions to be started or judged."""
-
-STOP_CHECK = 0.5
-"""Seconds between two checks whether the driver stops, while a function is running."""
-
-
-class ConversationLoop:
-    """When to check the conversations of a driver's workspace, and how long to wait for tools."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        workbench: Workbench | None,
-        *,
-        workspace: Callable[[], int],
-        server_now: Callable[[], float],
-        stopping: Callable[[], bool],
-        changed: Callable[[], None],
-    ) -> None:
-        """Set up with the tools in ``workbench``; ``changed`` is called after each look.
-
-        ``server_now`` returns the API's time.
-        """
-        self._workbench = workbench or Workbench()
-        self._workspace = workspace
-        self._stopping = stopping
-        self._changed = changed
-        self._wake = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._conversations = Conversations(
-            ledger, self._workbench, self._tool_has_ended, server_now=server_now
-        )
-        self._conversations.judges.is_stopping = stopping
-
-    def wake(self) -> None:
-        """Look now, because an answer may have arrived."""
-        self._wake.set()
-
-    async def run(self, leader: Leader) -> None:
-        """Look until the driver stops. Raises `Deposed`."""
-        while not self._stopping():
-            self._wake.clear()
-            looking = asyncio.ensure_future(self._pass(leader))
-            try:
-                while not looking.done() and not self._stopping():
-                    await asyncio.wait([looking], timeout=STOP_CHECK)
-                # A judge is the user's code, and may hang. The next process asks it again.
-                await asyncio.wait([looking], timeout=LAST_LOOK)
-            finally:
-                looking.cancel()  # no effect if it is done
-            if not looking.done():
-                _log.warning(
-                    "a function that checks answers has not returned for %g s, and is abandoned; "
-                    "the answers are checked again by the next process",
-                    LAST_LOOK,
-                    extra={"for_people": True},
-                )
-                return
-            await self._sleep(looking.result())
-
-    async def finish(self, leader: Leader) -> None:
-        """Do everything that conversations wait for, including their tools, once."""
-        rest = await self._pass(leader, patient=False)
-        while self._conversations.running and not self._stopping():
-            await self._sleep(rest)
-            self._wake.clear()
-            rest = await self._pass(leader, patient=False)
-
-    async def run_own_functions(self) -> None:
-        """Run the tools and judges of this process, while another process drives."""
-        if self._workbench.has_any or self._conversations.running:
-            await self._pass(None)
-
-    async def let_tools_end(self) -> None:
-        """Wait for running tools to end, because an interrupted tool may never run again.
-
-        If a function that checks answers hangs in an abandoned look, no result can be stored.
-        """
-        begun = time.monotonic()
-        while self._conversations.running and (waited := time.monotonic() - begun) < TOOL_GRACE:
-            self._wake.clear()
-            if not self._conversations.is_looking:
-                await self._pass(None, starting=False)
-            elif waited > LAST_LOOK:
-                return
-            if self._conversations.running:
-                await sleep_or_wake(self._wake, STOP_CHECK)
-
-    async def _pass(
-        self, leader: Leader | None, *, starting: bool = True, patient: bool = True
-    ) -> float:
-        """Do what conversations wait for; return the seconds until the next pass."""
-        self._loop = asyncio.get_running_loop()
-        workspace_id = self._workspace()
-        if not self._conversations.concerns(workspace_id):
-            return LONGEST_SLEEP
-        judges = self._conversations.judges
-        judges.wait_for_functions(True)
-        try:
-            # On a thread, because it calls the caller's judge and reads long conversations.
-            rest = await in_a_thread(
-                self._conversations.look, workspace_id, leader, starting=starting, patient=patient
-            )
-        except asyncio.CancelledError:
-            judges.wait_for_functions(False)
-            raise
-        self._changed()
-        return rest
-
-    async def _sleep(self, seconds: float) -> None:
-        if self._stopping():
-            return
-        # Other tasks run once even if the event is already set.
-        await asyncio.sleep(0)
-        await sleep_or_wake(self._wake, min(seconds, LONGEST_SLEEP))
-
-    def _tool_has_ended(self) -> None:
-        assert self._loop is not None, "tools are started by a pass"
-        # If the loop is closed, nobody waits for it.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._wake.set)

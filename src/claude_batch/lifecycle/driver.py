@@ -34,7 +34,7 @@ from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, is_known, posts_of
 from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
-from claude_batch.lifecycle.conversation_driver import LAST_LOOK, ConversationLoop
+from claude_batch.lifecycle.conversation_loop import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
 from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.event_reports import Reporter
