@@ -90,7 +90,7 @@ def _end_shared_loop() -> None:
     loop = middleware_runner._loop
     if loop._thread is not None:
         loop._thread.close(loop._thread.end_the_rest, 60)
-        loop.abandon()
+        loop.abandon(loop._thread)
 
 
 @contextlib.contextmanager

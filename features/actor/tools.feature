@@ -54,6 +54,16 @@ Feature: Python functions as tools of a model
       | survey                                | {}        | survey     | Looks around.  | all   | yes             | yes        | 300     |
       | survey, no longer repeatable          | {}        | survey     | Looks around.  | all   | no              | no         | 300     |
       | a function with attributes of its own | {}        | bare       |                | bare  | no              | no         | 300     |
+  Scenario: A tool begins only if all its threads can start, and they end after it
+    Then a tool is run, and so many threads can start for it as follows
+      | tool       | threads | raises | outputs | left |
+      | population | 2       | no     | ["4000"] | 0   |
+      | population | 1       | yes    | []      | 0    |
+      | population | 0       | yes    | []      | 0    |
+      | weather    | 2       | no     | ["rain in Bonn for 1"] | 0 |
+      | weather    | 1       | yes    | []      | 0    |
+      | weather    | 0       | yes    | []      | 0    |
+      | blocks     | 2       | no     | ["the tool blocks returned no result within 0.2 seconds: the event loop of the asynchronous tools is blocked; on it run: blocks"] | 0 |
 
   Scenario: The next turn keeps what the model's code has made
     Then the answer's container stands in the next turn as follows

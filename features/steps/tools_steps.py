@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest import mock
 
 import programs
 import toolbox
 from behave.runner import Context
+from msgspec import Raw
+from staging import until
 from tables import rule
 
 import claude_batch as cb
-from claude_batch.actor.tools import ToolFinder, Toolset
-from claude_batch.wire.conversation import after_pause, after_rejection
+from claude_batch.actor.tools import ToolFinder, Toolset, as_tool
+from claude_batch.lifecycle import tool_runner
+from claude_batch.lifecycle.threads import SharedEventLoop
+from claude_batch.lifecycle.tool_runner import run_call
+from claude_batch.wire.conversation import ToolUse, after_pause, after_rejection
 
 
 def unfit(what: _Unknown) -> None:  # noqa: F821 - that is what it is for
@@ -141,6 +149,41 @@ def _(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         "can_be_imported": entry["function"] is not None,
         "repeatable": made.repeatable,
         "seconds": made.timeout,
+    }
+
+
+@rule("a tool is run, and so many threads can start for it")
+def _(tool: str, threads: int) -> dict[str, Any]:
+    """Its outputs, and how many of its threads and event loops are left after all have ended."""
+    made, outputs, started = as_tool(getattr(toolbox, tool)), list[Any](), list[threading.Thread]()
+    start = threading.Thread.start
+
+    def start_some(thread: threading.Thread) -> None:
+        if thread.name.startswith("claude-batch-tool"):
+            if len(started) == threads:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+        start(thread)
+
+    use, is_refused = ToolUse("toolu_1", tool, Raw(b'{"city": "Bonn"}')), False
+    loop = SharedEventLoop("claude-batch-tools")
+    with (
+        mock.patch.object(tool_runner, "_loop", loop),
+        mock.patch.object(threading.Thread, "start", start_some),
+    ):
+        try:
+            run_call({tool: made}, use, outputs.append)
+        except RuntimeError:
+            is_refused = True
+        until(lambda: outputs or is_refused)
+        if loop._thread is not None:
+            loop.abandon(loop._thread)
+    with contextlib.suppress(AssertionError):
+        until(lambda: not any(thread.is_alive() for thread in started), 10)
+    return {
+        "outputs": [json.loads(content) for content, _ in outputs],
+        "raises": is_refused,
+        "left": sum(thread.is_alive() for thread in started),
     }
 
 

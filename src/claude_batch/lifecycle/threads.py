@@ -48,7 +48,11 @@ class EventLoopThread:
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has no more threads
+            self._loop.close()
+            raise
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -155,6 +159,20 @@ class EventLoopThread:
         if threading.current_thread() is not self._thread:
             self._thread.join(seconds)
 
+    def end_when_idle(self) -> None:
+        """Refuse new work, and end once the tasks that the loop has now have ended by themselves.
+
+        Does not wait for that, because one of them may block the loop for ever.
+        """
+        with self.gate:
+            if not self._closed:
+                self._closed = True
+                asyncio.run_coroutine_threadsafe(self._end(self._let_the_rest_end), self._loop)
+
+    async def _let_the_rest_end(self) -> None:
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
+
     async def _end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             await last()
@@ -186,12 +204,25 @@ class SharedEventLoop:
         self._lock = threading.Lock()
         self._thread: EventLoopThread | None = None
 
+    def start(self) -> None:
+        """Start the thread if there is none. Raises ``RuntimeError`` if none can start."""
+        with self._lock:
+            self._running()
+
+    def _running(self) -> EventLoopThread:
+        if self._thread is None or not self._thread.alive:
+            self._thread = EventLoopThread(self._name)
+        return self._thread
+
     def run(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
         """Start a coroutine from any thread; cancelling the future cancels the coroutine."""
+        return self.begin(work)[1]
+
+    def begin(self, work: Coroutine[Any, Any, _T]) -> tuple[EventLoopThread, Future[_T]]:
+        """Start a coroutine as `run` does; return also the thread on which it runs."""
         with self._lock:
-            if self._thread is None or not self._thread.alive:
-                self._thread = EventLoopThread(self._name)
-            return self._thread.run(work)
+            thread = self._running()
+            return thread, thread.run(work)
 
     def check_blocking(self) -> None:
         """Raise `ActorConfigurationError` if the caller runs on this loop, and would block it."""
@@ -207,10 +238,15 @@ class SharedEventLoop:
             raise
         return wait_for(self.run(work))
 
-    def abandon(self) -> None:
-        """Drop a blocked event loop; later work gets a new one."""
+    def abandon(self, thread: EventLoopThread) -> None:
+        """Drop a blocked event loop; later work gets a new one.
+
+        Its thread ends when it is blocked no more, and its tasks have ended.
+        """
         with self._lock:
-            self._thread = None
+            if self._thread is thread:
+                self._thread = None
+        thread.end_when_idle()
 
 
 def wait_for(future: Future[_T]) -> _T:

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from claude_batch.core.user_functions import described
-from claude_batch.lifecycle.threads import SharedEventLoop
+from claude_batch.lifecycle.threads import EventLoopThread, SharedEventLoop
 from claude_batch.wire.conversation import Judge, ToolUse
 
 _log = logging.getLogger(__name__)
@@ -286,43 +286,62 @@ def run_call(
 
     If there is no such function, ``done`` is called at once, with an error for the model.
     ``on_ask`` is called, on any thread, each time the function asks claude-batch for something.
+
+    Raises ``RuntimeError`` if the system has no more threads; the function has not begun then.
     """
     tool = tools.get(use.name)
     if tool is None:
         known = ", ".join(sorted(tools))
         done((msgspec.json.encode(f"there is no tool {use.name!r}; there are: {known}"), True))
+        return
+    arguments = bytes(use.input)
+    future: Future[Any] = Future()
+    # All threads that it needs start first: a function that has none must not be reported as failed
+    # to the model, which would answer in a turn that is paid for.
+    go = threading.Event()
+    if tool.is_async:
+        _loop.start()
     else:
-        _start(tool, lambda: done(_output(tool, bytes(use.input), on_ask)))
+        _start(tool, lambda: _run_into(future, go, tool, arguments, on_ask))
+    try:
+        _start(tool, lambda: done(_output(tool, future, arguments, on_ask)))
+    except BaseException:
+        future.cancel()
+        raise
+    finally:
+        go.set()
 
 
 def _start(tool: Tool, work: Callable[[], None]) -> None:
     threading.Thread(target=work, name=f"claude-batch-tool-{tool.name}", daemon=True).start()
 
 
-def _output(tool: Tool, arguments: bytes, on_ask: Callable[[], None] | None) -> ToolOutput:
-    """Return a function's output, or an error if it raises or exceeds its timeout."""
-    future: Future[Any] = Future()
+def _output(
+    tool: Tool, future: Future[Any], arguments: bytes, on_ask: Callable[[], None] | None
+) -> ToolOutput:
+    """Return a function's output, or an error if it raises or exceeds its timeout.
+
+    ``future`` is that of `_run_into` if the function is not asynchronous.
+    """
     output: ToolOutput | Coroutine[Any, Any, ToolOutput]
-    is_on_loop = tool.is_async
+    loop: EventLoopThread | None = None
     _on_ask.set(on_ask)  # a coroutine runs in a copy of this thread's context
     try:
-        if is_on_loop:
+        if tool.is_async:
             output = tool.run(arguments)
         else:
-            _start(tool, lambda: _run_into(future, tool, arguments, on_ask))
             output = future.result(tool.timeout + TIMEOUT_GRACE)
         if isinstance(output, Coroutine):
-            is_on_loop = True
-            future = _loop.run(asyncio.wait_for(_noted(tool.name, output), tool.timeout))
+            loop, future = _loop.begin(asyncio.wait_for(_noted(tool.name, output), tool.timeout))
             return future.result(tool.timeout + TIMEOUT_GRACE)
         return output
     except TimeoutError:
         words = f"the tool {tool.name} returned no result within {tool.timeout:g} seconds"
-        if not future.done() and is_on_loop:
+        if not future.done() and loop is not None:
             begun = ", ".join(sorted({*_on_loop.values()}))
             words += f": the event loop of the asynchronous tools is blocked; on it run: {begun}"
             _log.warning("%s", words)
-            _loop.abandon()
+            _loop.abandon(loop)
         elif not future.done():
             _log.warning("%s; it still runs on its thread, and its result is ignored", words)
         return tool.failed(words)
@@ -344,10 +363,15 @@ async def _noted(name: str, work: Coroutine[Any, Any, _T]) -> _T:
 
 def _run_into(
     future: Future[Any],
+    go: threading.Event,
     tool: Tool,
     arguments: bytes,
     on_ask: Callable[[], None] | None,
 ) -> None:
+    """Run a function once it may ``go``, unless the future is cancelled by then."""
+    go.wait()
+    if not future.set_running_or_notify_cancel():
+        return
     _on_ask.set(on_ask)
     try:
         output = tool.run(arguments)
