@@ -154,13 +154,18 @@ Feature: A deadline is met at full price where batches leave no time for it
     Then the status shows 2 requests expired
     And the API was called 0 times by POST /v1/messages/batches
 
-  Scenario: a deadline that is over at once says that it left no time
-    Given an API
-    And a batch provider with {"deadline": "0s"}
+  Scenario Outline: a deadline that leaves no time to act before it says so: <settings>
+    Given an API that takes 600 seconds for a batch
+    And a batch provider with <settings>
     When a run of 3 prompts is submitted
     And the results are read in order
     Then 0 answers came from batches and 3 live, each paid once
-    And the run's deadline was missed: it left no time
+    And the run's deadline was missed: <why>
+
+    Examples:
+      | settings                                 | why                                          |
+      | {"deadline": "0s"}                       | it left no time                              |
+      | {"deadline": "3s", "deadline_margin": 0} | deadline_margin (0s) left no time before it |
 
   Scenario: what is tried again before its deadline keeps it
     Given an API that takes 6 seconds for a batch
@@ -268,6 +273,12 @@ Feature: A deadline is met at full price where batches leave no time for it
     When a run of 2 prompts is stored without driving
     Then its deadline is looked at 115 seconds later, and once more when the clock has jumped back
     And the status shows 2 requests expired
+
+  Scenario: a slow look past the deadline is followed by the next one within a minute
+    Given an API that takes 600 seconds for a batch
+    And a batch provider with {"drive": false, "deadline": "2m", "deadline_margin": "10s"}
+    When a run of 3 prompts is stored without driving
+    Then its deadline is looked at 130 seconds later, slowly, and once more within a minute
 
   Scenario: The margin is set, or learned from what batches and live calls took
     Then the margin of a run is as follows

@@ -26,6 +26,7 @@ from claude_batch.ledger.run_deadlines import Experience
 from claude_batch.ledger.schema import batches, runs
 from claude_batch.ledger.store import Leader, Ledger
 from claude_batch.lifecycle.deadline_driver import (
+    LONGEST_REST,
     RESTS_PER_LOOK,
     Deadlines,
     margin_of,
@@ -255,6 +256,19 @@ def _(context: Context, seconds: int, and_then: str) -> None:
         time.sleep(rest)
         changed, _rest = watched.look(leader, time.time())
         assert changed, "it was not looked at again"
+    elif and_then == "slowly, and once more within a minute":
+        watched.look(leader, now)  # it is withdrawn
+        watched._next.clear()
+        standing = run_deadlines.standing
+
+        def slow_standing(*of: Any) -> Any:
+            time.sleep(1.5)
+            return standing(*of)
+
+        with mock.patch.object(run_deadlines, "standing", slow_standing):
+            watched.look(leader, now)
+        [planned] = watched._next.values()
+        assert planned - time.monotonic() < LONGEST_REST < 1.5 * RESTS_PER_LOOK
     else:
         assert and_then == "slowly, and once more no later than its margin begins"
         experience = run_deadlines.experience

@@ -41,6 +41,7 @@ PAST_REST = 1.0
 """Minimum seconds between two looks at a run that is past its margin."""
 
 LONGEST_REST = 60.0
+"""Maximum seconds between two looks at a run."""
 
 
 class _Run(Protocol):
@@ -82,6 +83,9 @@ def _why_late(run: _Run) -> str:
     """Return why a deadline passed before the run was withdrawn from batches."""
     if run.deadline - run.created < PAST_REST:
         return "it left no time"
+    margin = run.deadline_margin
+    if margin is not None and margin < PAST_REST:
+        return f"deadline_margin ({format_duration(margin)}) left no time before it"
     return "no process drove the ledger when it came near"
 
 
@@ -118,7 +122,8 @@ class Deadlines:
                 changed = changed or looked.changed
                 # Deadlines use the wall clock, which may jump; pauses use the monotonic clock.
                 took = time.monotonic() - begun
-                pause = max(min(looked.wait, LONGEST_REST), RESTS_PER_LOOK * took)
+                # Bounded, because a look may have waited for another writer of the ledger.
+                pause = min(max(looked.wait, RESTS_PER_LOOK * took), LONGEST_REST)
                 self._next[run.id] = begun + min(pause, looked.latest)
             rest = min(rest, max(0.0, self._next[run.id] - begun))
         return changed, rest
