@@ -184,3 +184,40 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       | end                               | words      |
       | a good key has taken up the work  | resume     |
       | nothing waits for that key        | cancel RUN |
+
+  Scenario: A process that waits to drive with a confirmed key drives what that key has joined
+    Given an API with {"latency": 0.1, "workspace_header": false}
+    When this program runs
+      """
+      import time
+      from claude_batch.core.settings import default_ledger
+      from claude_batch.ledger.store import Ledger
+      from claude_batch.ledger.workspaces import join_workspaces
+
+      def provider(key):
+          return cb.ClaudeBatchProvider(api_key=key, **settings)
+
+      with provider("sk-former") as former:
+          run_id = cb.Actor(asker, former).submit_sync(["one"]).id
+      with provider("sk-rotated") as rotated:
+          cb.Actor(asker, rotated).respond_sync("two")
+      ledger = Ledger(default_ledger(None))
+      others = ledger.leader_lock(2)
+      print(others.take())
+      with provider("sk-rotated") as waiting:
+          run = waiting.open_run(run_id)
+          print(run.status().state, waiting.contact.failures)
+          time.sleep(0.5)
+          with ledger.write() as tx:
+              join_workspaces(tx, source=2, target=1, name=None)
+          others.release()
+          run.wait_sync()
+          print(run.status().state)
+      ledger.close()
+      """
+    Then the program has printed
+      """
+      True
+      parked 0
+      finished
+      """

@@ -41,6 +41,37 @@ Feature: Workers of procrastinate send and collect what a ledger holds
     When the workers of procrastinate are asked to end
     Then they have ended with 0 within 30 seconds
 
+  Scenario: A worker with a new key drives again once the key is confirmed
+    Given an API with {"latency": 3600, "workspace_header": false}
+    When this program runs
+      """
+      from claude_batch.integrations.procrastinate import claude_batch_tasks
+      from claude_batch.providers.ledger_care import confirm_key
+
+      class Job:
+          def should_abort(self):
+              return False
+
+      with cb.ClaudeBatchProvider(api_key="sk-former", **settings) as former:
+          run_id = cb.Actor(asker, former).submit_sync(["one"]).id
+      tasks = claude_batch_tasks(api_key="sk-rotated").tasks
+      [drive] = [task.func for name, task in tasks.items() if name.endswith("drive")]
+      asyncio.run(drive(Job()))
+
+      def jobs():
+          return [need.task for need in drive.__self__._needs()]
+
+      print(jobs())
+      with cb.ClaudeBatchProvider(api_key="sk-rotated", **settings) as rotated:
+          confirm_key(rotated, run_id)
+      print(jobs())
+      """
+    Then the program has printed
+      """
+      []
+      ['drive']
+      """
+
   Scenario: The workers run the tools that runs name
     Given a command's API
     And a command's file "counted.py"

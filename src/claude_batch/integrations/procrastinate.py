@@ -22,7 +22,7 @@ from claude_batch.actor.tools import offer_tools
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import default_ledger
-from claude_batch.ledger import conversations, queries
+from claude_batch.ledger import conversations, queries, workspaces
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.providers.batch import ClaudeBatchProvider
@@ -168,7 +168,10 @@ class _Tasks:
     def _is_open(self, ledger: Ledger, tx: Transaction) -> bool:
         """Return whether the workspace has open requests, or any if it is not known yet."""
         found = queries.workspaces_at_work(tx, ledger.now())
-        return bool(found) if self._workspace is None else self._workspace in found
+        if self._workspace is None:
+            return bool(found)
+        # A confirmed key has moved to the row of an earlier one.
+        return workspaces.present_workspace(tx, self._workspace) in found
 
     # Sweep ------------------------------------------------------------------------------------
 

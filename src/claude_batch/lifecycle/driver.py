@@ -494,6 +494,9 @@ class Driver:
             yield None
             return
         try:
+            if self._has_moved():
+                yield None
+                return
             at = self._client.server_now()
             mark = self._high_water.look(at)
             with self._ledger.write() as tx:
@@ -511,6 +514,13 @@ class Driver:
         finally:
             self.is_leader = False
             lock.release()
+
+    def _has_moved(self) -> bool:
+        """Return whether the key's row was merged since this driver waits; follow it then."""
+        with self._ledger.read() as tx:
+            here = workspaces.present_workspace(tx, self.workspace_id)
+        was, self.workspace_id = self.workspace_id, here
+        return was != here
 
     def _warn_of_weakness(self) -> None:
         """Warn once of a server that may forget what was committed."""
