@@ -35,12 +35,36 @@ Feature: The first use of a provider opens the ledger, and blocks no event loop
     When 1 prompts are asked at once
     Then all 1 are answered
 
-  Scenario: A ledger that no thread could open is opened by the next use
+  Scenario: A ledger that no thread could open is tried again by the next use
     Given an API
-    And a batch provider
-    When "first" is asked while no thread can start to open the ledger
-    And 1 prompts are asked at once
-    Then all 1 are answered
+    When this program runs
+      """
+      import threading
+
+      start = threading.Thread.start
+
+      def start_all_but_one(thread):
+          if thread.name == "claude-batch-open":
+              threading.Thread.start = start
+              raise RuntimeError("can't start new thread")
+          start(thread)
+
+      threading.Thread.start = start_all_but_one
+
+      async def ask():
+          async with cb.ClaudeBatchProvider(**settings) as provider:
+              for _ in range(2):
+                  asking = asyncio.create_task(cb.Actor(asker, provider).respond("hello"))
+                  await asyncio.wait([asking], timeout=10)
+                  print(type(asking.exception()).__name__ if asking.done() else "hangs")
+
+      asyncio.run(ask())
+      """
+    Then the program has printed
+      """
+      EngineStoppedError
+      NoneType
+      """
 
   Scenario: A provider that is closed while it opens raises an error that names the cause
     Given an API

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -115,23 +115,8 @@ def _folder() -> Iterator[None]:
     place.rmdir()
 
 
-@contextmanager
-def _no_thread() -> Iterator[None]:
-    start = threading.Thread.start
-
-    def fail(thread: threading.Thread) -> None:
-        if thread.name == "claude-batch-open":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    with mock.patch.object(threading.Thread, "start", fail), suppress(RuntimeError):
-        yield
-        raise AssertionError("the call has not failed")
-
-
 OBSTACLES = {
     "there is a folder in the place of the ledger": _folder,
-    "no thread can start to open the ledger": _no_thread,
 }
 
 

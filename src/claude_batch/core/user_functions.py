@@ -122,12 +122,17 @@ class UserFunction(Generic[_T]):
         if self._hung:
             return None
         future: Future[tuple[Any, BaseException | None]] = Future()
-        threading.Thread(
+        thread = threading.Thread(
             target=self._run,
             args=(future, arguments),
             name=f"claude-batch-{self.name}",
             daemon=True,
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            _log.error("%s was not called: %s; the default is used", self.name, error)
+            return None
         waiting = asyncio.wrap_future(future)
         done, _ = await asyncio.wait([waiting], timeout=self._seconds)
         if not done:

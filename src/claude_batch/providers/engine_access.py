@@ -345,8 +345,12 @@ class EngineAccess:
         )
         try:
             thread.start()
-        except RuntimeError as error:
-            self._fail(opening, error)
+        except RuntimeError as error:  # too many threads, or the end of the process
+            words = (
+                f"the ledger {self.shown_location} was not opened, because no thread can start: "
+                f"{error}. Nothing was changed; try again"
+            )
+            self._fail(opening, EngineStoppedError(words))
         return opening
 
     def _open(self, opening: Future[Entered]) -> None:
