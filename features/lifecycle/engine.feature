@@ -161,6 +161,24 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     And the results are read in order
     Then there are 1 results in the order of the prompts
 
+  Scenario: Submitting ends at once if nobody may drive
+    Given an API
+    And a batch provider with {"drive": false}
+    When a run of 2 prompts is submitted
+    Then in the ledger the states of the requests are ["queued", "queued"]
+
+  Scenario Outline: Submitting ends after max_wait if another process drives and does not send: <settings>
+    Given an API
+    And a batch provider with <settings>
+    When another process holds the leader lock
+    And a run of 1 prompts is submitted
+    Then in the ledger the states of the requests are ["queued", "queued"]
+
+    Examples:
+      | settings                         |
+      | {"drive": false, "max_wait": 1}  |
+      | {"drive": true, "max_wait": 1}   |
+
   Scenario: advance leaves a ledger alone that another process drives
     Given an API
     And a batch provider with {"drive": false}

@@ -430,7 +430,9 @@ class ClaudeBatchProvider(Opened):
         `InvalidRequestError` or `MiddlewareError` for the first request that cannot be sent, with
         nothing sent, and `AccountHaltedError`. ``settings`` are for this run alone; a run that is
         continued keeps its own, except the budget and those of waiting and retries. With
-        ``budget_usd``, requests that do not fit are held, and this call does not wait for them.
+        ``budget_usd``, requests that do not fit are held, and this call does not wait for them. It
+        returns without having sent everything if no process drives the run and ``drive=False``
+        keeps this one from it, if the API cannot be reached, or if ``max_wait`` has passed.
         """
         options = StoreOptions(label=label, new=new, output=output)
         run = await self._storage.store(actor, requests, settings, options)

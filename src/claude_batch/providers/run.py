@@ -213,7 +213,9 @@ class Run(Closing):
     async def wait_until_sent(self) -> None:
         """Wait until the API has every batch of the run that its queue admits.
 
-        Raises `AccountHaltedError`.
+        Returns earlier if nothing can be sent now: no process drives the run and ``drive=False``
+        keeps this one from it, the API cannot be reached or asks to wait, or ``max_wait`` has
+        passed. Raises `AccountHaltedError`.
         """
         await _only(step_async(self._access.while_open(self._sent())))
 

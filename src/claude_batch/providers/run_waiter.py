@@ -143,15 +143,21 @@ class RunWaiter:
             yield Pause(changed, self.patience(cancelled_at))
 
     def until_sent(self) -> Generator[Pause | None, Any, None]:
-        """Wait until the API has every batch of the run that its queue admits."""
+        """Wait until the API has every batch of the run that its queue admits.
+
+        Returns earlier if no process drives the run and this one must not, if the API cannot be
+        reached or asks to wait, or if the time limit has passed.
+        """
         while True:
             version = self._engine.version
             self._engine.check()
-            unsent, workspace, held = yield Pause(self._engine.look(self._sending))
+            unsent, workspace, held, driven = yield Pause(self._engine.look(self._sending))
             if unsent <= held:
                 return
             if workspaces.halt_stands(workspace, self._engine.ledger.now()):
                 raise halted_error(workspace, self._run_id, self._location)
+            if not driven or self._engine.ledger.now() >= self._deadline:
+                return
             _, session = yield Pause(self._access.engine_access.opening())
             if (
                 workspace.wait_until or 0
@@ -164,8 +170,11 @@ class RunWaiter:
         with self._engine.ledger.read() as tx:
             return queries.unfinished(tx, self._run_id)
 
-    def _sending(self) -> tuple[int, Any, int]:
-        """Return the number of unsent requests, the workspace, and how many of them must wait."""
+    def _sending(self) -> tuple[int, Any, int, bool]:
+        """Return the number of unsent requests, the workspace, and how many of them must wait.
+
+        The last item is whether this process or another one drives the run, or is about to.
+        """
         own = self._untried()
         with self._engine.ledger.read() as tx:
             row = queries.run_row(tx, self._run_id)
@@ -176,7 +185,9 @@ class RunWaiter:
                 states = [batch.state for batch in queries.batches_of_run(tx, self._run_id)]
                 if at_limit(states, row.parallel_batches):
                     waits = unsent
-            return unsent, workspaces.workspace_row(tx, own or row.workspace_id), waits
+            workspace = workspaces.workspace_row(tx, own or row.workspace_id)
+        driven = self._access.drives or self._engine.ledger.has_leader(row.workspace_id)
+        return unsent, workspace, waits, driven
 
     def _untried(self) -> int | None:
         """Return the workspace of our own key while the key is untried, else None.
