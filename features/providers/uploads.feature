@@ -166,6 +166,46 @@ Feature: A document that many requests of a run share is uploaded once
     Then all 3 are answered
     And the command line's ledger has 2 runs
 
+  Scenario Outline: Nobody else waits while a document is uploaded for <asks>
+    Given the API has the faults
+      """
+      {"rules": [{"route": "upload_file", "action": {"type": "delay", "seconds": 4}}]}
+      """
+    When this program runs
+      """
+      import os, pathlib, time
+
+      def about(number):
+          text = pathlib.Path(os.environ["CLAUDE_BATCH_LEDGER"]).with_name(f"{number}.txt")
+          text.write_text(f"{number} " + "word " * 150_000)
+          return cb.ActorRequest(prompt="What is it?", documents=[str(text)])
+
+      async def main():
+          async with cb.ClaudeBatchProvider(**settings) as provider:
+              actor = cb.Actor(asker, provider)
+              run = await actor.submit(["one"])
+              await run.wait()
+              asked = [asyncio.create_task(each) for each in <asked>]
+              await asyncio.sleep(1)
+              begun = time.monotonic()
+              await run.wait()
+              await actor.submit(["two"])
+              print(time.monotonic() - begun < 2, all(each.done() for each in asked))
+              print(len(await asyncio.gather(*asked)))
+
+      asyncio.run(main())
+      """
+    Then the program has printed
+      """
+      True False
+      4
+      """
+
+    Examples:
+      | asks  | asked                                                  |
+      | calls | (actor.respond(about(0)) for _ in range(4))            |
+      | runs  | (actor.submit([about(n), about(n)]) for n in range(4)) |
+
   Scenario: A call whose documents cannot be placed fails with the reason
     When a call about "long.txt" is made while the ledger fails
     Then it fails as LedgerError and says "the disk is gone"

@@ -66,6 +66,9 @@ all answers arrive within this time."""
 READERS = 4
 """Most threads that use the ledger for callers at the same time."""
 
+ENCODERS = 4
+"""Most threads that encode requests with documents for callers at the same time."""
+
 LAST_SECONDS = 10.0
 """Seconds that closing then waits for the last transactions; also for a lost or locked ledger.
 
@@ -101,6 +104,9 @@ class Engine:
         self._watch_for_others = ledger.watch()
         self._readers = DaemonThreads(
             READERS, "claude-batch-read", closed=closed_words(ledger.location)
+        )
+        self._encoders = DaemonThreads(
+            ENCODERS, "claude-batch-encode", closed=closed_words(ledger.location)
         )
         self._watching: asyncio.Task[None] | None = None
         self._hold = SendingHold()
@@ -177,6 +183,7 @@ class Engine:
     def _end(self) -> None:
         self.workbench.is_closing = True  # before a tool's call can be refused
         self.hurry()
+        self._encoders.close()
         self._readers.close()
         self._loop.close(self._finish, STOP_SECONDS + LAST_SECONDS)
         self.observers.close()
@@ -418,6 +425,14 @@ class Engine:
         """
         return self._readers.submit(work)
 
+    def encode(self, work: Callable[[], _T]) -> Future[_T]:
+        """Run a function that encodes requests with documents on a thread that is no reader.
+
+        It may wait for an upload, and no other caller's reading of the ledger waits for that.
+        Raises `EngineStoppedError` if the engine is closed.
+        """
+        return self._encoders.submit(work)
+
     def look(self, work: Callable[[], _T]) -> Future[_T]:
         """Run a function that only reads the ledger there; see `Ledger.patiently`."""
         return self._readers.submit(lambda: self.ledger.patiently(work))
@@ -461,6 +476,7 @@ def shutdown_all() -> None:
     for engine in engines:
         engine.workbench.is_closing = True  # a tool of one may ask another, which ends first
     for engine in engines:
+        engine._encoders.close(LAST_SECONDS)  # pyright: ignore[reportPrivateUsage]
         engine._readers.close(LAST_SECONDS)  # pyright: ignore[reportPrivateUsage]
         engine._end()  # pyright: ignore[reportPrivateUsage]
 

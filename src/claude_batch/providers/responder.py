@@ -257,7 +257,8 @@ class Responder:
                     with _settling(future):
                         engine.calls.add(session, done.result(), future, options, trace)
 
-                engine.read(lambda: prepare(engine, session)).add_done_callback(prepared)
+                on_thread = engine.read if isinstance(encoded, EncodedRequest) else engine.encode
+                on_thread(lambda: prepare(engine, session)).add_done_callback(prepared)
 
         self._engine_access.opening().add_done_callback(ask)
 

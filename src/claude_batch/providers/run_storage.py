@@ -158,7 +158,7 @@ class RunStorage:
                         # bound documents for a budget, and store requests.
                         add = partial(_add, writer, prepared, options)
                         if _blocks(actor, writer, prepared):
-                            await asyncio.wrap_future(engine.read(add))
+                            await asyncio.wrap_future(engine.encode(add))
                         else:
                             add()
                         if writer.is_full:
