@@ -13,7 +13,8 @@ def pid_of(_: bytes) -> bytes:
 
 def secrets_of(_: bytes) -> bytes:
     """The names of variables that hold secrets, as far as this process knows them."""
-    names = [name for name in os.environ if name.startswith(("ANTHROPIC_", "CLAUDE_BATCH_"))]
+    secret = ("ANTHROPIC_", "CLAUDE_BATCH_", "MY_KEY", "PGPASSWORD")
+    names = [name for name in os.environ if name.startswith(secret)]
     return " ".join(names).encode()
 
 

@@ -193,7 +193,7 @@ def _(context: Context) -> None:
 
 @then("the process that counts has no key, and a fork starts its own")
 def _(context: Context) -> None:
-    os.environ["ANTHROPIC_API_KEY"] = "sk-secret"
+    os.environ |= dict.fromkeys(("ANTHROPIC_API_KEY", "MY_KEY", "PGPASSWORD"), "sk-secret")
     _kill()
     assert _limited("secrets_of") == b""
     own = _limited("pid_of")

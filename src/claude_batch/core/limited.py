@@ -4,7 +4,8 @@ A document of a few kilobytes can keep a parser busy for hours, or fill the mach
 cannot stop a thread, so such parsers run in a separate process. The first call starts it, and later
 calls reuse it. A call that exceeds a limit kills it; the next call starts another one.
 
-The process does not get the API key: variables that hold secrets are not passed on.
+The process gets no secrets, such as the API key: only the variables that Python needs are passed
+on.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ MOST_MEMORY: Final = 1_500_000_000
 START_SECONDS: Final = 60.0
 """Timeout for the start of the process on a busy machine, in seconds."""
 
-_SECRETS: Final = ("ANTHROPIC_", "CLAUDE_BATCH_", "AWS_", "GOOGLE_")
+_PASSED_ON: Final = (
+    *("PATH", "HOME", "LANG", "TMPDIR", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX"),
+    *("LC_", "LD_", "DYLD_", "PYTHON"),
+)
+"""Beginnings of the names of variables that the process gets."""
 _HEADER: Final = struct.Struct("<BQQ")
 """For a call: its seconds, and the bytes of the function's name and of the data. For an answer: its
 kind, the bytes of the content, and 0.
@@ -55,7 +60,7 @@ class _Late(Exception):
 class _Process:
     def __init__(self) -> None:
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(_SECRETS)
+            name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)
         }
         # The process gets the present import path, even if the program changed it.
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
