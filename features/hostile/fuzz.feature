@@ -60,9 +60,13 @@ Feature: Whatever a server sends ends in an answer or in a named error
 
   Scenario: A credential is replaced before a long message is cut
     Then an error page that repeats the key has a message as follows
-      | letters before | begins     | has the key |
-      | 1              | …x…        | no          |
-      | 180            | …xxx…      | no          |
+      | letters before | blanks before | begins     | has the key |
+      | 1              | 0             | …x…        | no          |
+      | 180            | 0             | …xxx…      | no          |
+      | 1              | 1980          | …x…        | no          |
+      | 1              | 2040          | …x…        | no          |
+      | 1              | 2200          | …x…        | no          |
+      | 1              | 2360          | …x…        | no          |
 
   Scenario: Money is written exactly, below zero too
     Then nano-dollars are written as follows

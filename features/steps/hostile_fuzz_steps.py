@@ -139,8 +139,9 @@ def _(cookie: str) -> dict[str, int]:
 
 
 @rule("an error page that repeats the key has a message")
-def _(letters_before: int) -> dict[str, object]:
-    page = b"<p>" + b"x" * letters_before + KEY.encode() + b"</p>"
+def _(letters_before: int, blanks_before: int) -> dict[str, object]:
+    start = b"<p>" + b"x" * letters_before + b" " * blanks_before
+    page = start + KEY.encode() + b"</p>" + b" " * 2000
     message = fault_of_response(502, {}, page, REDACTION).message
     return {"begins": message[:10], "has_the_key": KEY[:8] in message}
 

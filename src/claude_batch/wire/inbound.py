@@ -14,7 +14,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, AnyStr, Final, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies
 
@@ -114,8 +114,12 @@ class Redaction:
 
     def first_words(self, body: bytes) -> str:
         """Return the beginning of an unreadable body, as one line of 200 characters."""
-        start = body[:2000].decode("utf-8", "replace")
-        return self.text(" ".join(start.split()))[:200]
+        longest = max(map(len, self._words), default=0)
+        most = 2000 + 4 * longest  # bytes of UTF-8
+        words = self.text(" ".join(body[:most].decode("utf-8", "replace").split()))
+        if len(body) > most:
+            words = words[: len(words) - _begun(words, self._words)]
+        return words[:200]
 
     def answer(self, data: bytes) -> bytes:
         """Return whole result lines, or a whole Message, without credentials."""
@@ -129,21 +133,22 @@ class Redaction:
         kept = b""
         async for piece in pieces:
             data = self.answer(kept + piece)
-            end = len(data) - self._begun(data)
+            end = len(data) - _begun(data, self._in_answers)
             kept = data[end:]
             if end:
                 yield data[:end]
         if kept:
             yield kept
 
-    def _begun(self, data: bytes) -> int:
-        """Return how many bytes at the end may be the beginning of a credential."""
-        longest = max(map(len, self._in_answers), default=1) - 1
-        for count in range(min(longest, len(data)), 0, -1):
-            end = data[-count:]
-            if any(secret.startswith(end) for secret in self._in_answers):
-                return count
-        return 0
+
+def _begun(data: AnyStr, secrets: Sequence[AnyStr]) -> int:
+    """Return how many characters or bytes at the end may be the beginning of a credential."""
+    longest = max(map(len, secrets), default=1) - 1
+    for count in range(min(longest, len(data)), 0, -1):
+        end = data[-count:]
+        if any(secret[:count] == end for secret in secrets):
+            return count
+    return 0
 
 
 # Checks -------------------------------------------------------------------------------------------
