@@ -26,6 +26,7 @@ from claude_batch.wire.inbound import mapping_or_none
 from claude_batch.wire.schemas import UnusableSchema, validator_of
 
 _MOST_PROBLEMS = 5
+_LONGEST_PROBLEM = 300
 
 _log = logging.getLogger(__name__)
 
@@ -457,7 +458,8 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
     try:
         for fault in validator.iter_errors(value):
             place = ".".join(map(str, fault.absolute_path))
-            problems.append(f"{place}: {fault.message}" if place else str(fault.message))
+            words = _shortened(fault.message)
+            problems.append(f"{place}: {words}" if place else words)
             if len(problems) == _MOST_PROBLEMS:
                 break
     except RecursionError:
@@ -467,3 +469,13 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
         _warn_once(schema, str(error))
         return None
     return "; ".join(problems) or None
+
+
+def _shortened(words: str) -> str:
+    """Return a message without its middle if it is long.
+
+    It quotes the value that is wrong, which may be the whole answer. The next turn would repeat it.
+    """
+    half = _LONGEST_PROBLEM // 2
+    is_long = len(words) > _LONGEST_PROBLEM
+    return f"{words[:half]} [...] {words[-half:]}" if is_long else words
