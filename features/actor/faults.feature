@@ -41,6 +41,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | batch_processing: {max_requests: 0}                           | greater than or equal to 1, not 0                                                                  |
       | batch_processing: {max_requests: 200000}                      | less than or equal to 100000                                                                       |
       | batch_processing: {max_attempts: 1.5}                         | `batch_processing.max_attempts` must be a whole number, not 1.5                                         |
+      | batch_processing: {preflight: 3}                              | `batch_processing.preflight` must be true or false or 'auto', not 3                                |
       | batch_processing: {on_timeout: explode}                       | 'park' or 'cancel', not 'explode'                                                                  |
       | batch_processing: {poll_interval: 10s, max_poll_interval: 1s} | max_poll_interval is shorter than poll_interval                                                    |
 

@@ -359,15 +359,24 @@ def _validate(data: dict[str, Any]) -> ActorConfiguration:
 
 def _translate(error: ValidationError) -> Iterator[tuple[_Path, str]]:
     """Yield path and message of each error that pydantic found."""
+    alternatives: dict[_Path, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
         path = detail["loc"]
         if path[:1] == ("batch_processing",):
-            path = ("batch_processing", *path[2:])  # without the tag of the union's side
-        yield path, _sentence(path, detail)
+            # Without the tag of the union's side, and that of a setting that is a union itself.
+            path = ("batch_processing", *path[2:3])
+        alternatives.setdefault(path, []).append(detail)
+    for path, (detail, *others) in alternatives.items():
+        if detail["type"] == "bool_parsing" and others:
+            words = " or ".join(_expected(each) for each in (detail, *others))
+            yield path, f"`{_key(path)}` must be {words}, not {_show(detail['input'])}"
+        else:
+            for each in (detail, *others):
+                yield path, _sentence(path, each)
 
 
 def _sentence(path: _Path, detail: ErrorDetails) -> str:
-    key = ".".join(str(step) for step in path)
+    key = _key(path)
     kind, given = detail["type"], _show(detail["input"])
     if kind == "extra_forbidden":
         return (
@@ -384,19 +393,27 @@ def _sentence(path: _Path, detail: ErrorDetails) -> str:
         return f"`{key}`: {words}" if key else words
     if kind in ("model_missing", "format_twice", "system_twice"):
         return detail["msg"]
+    return f"`{key}` must be {_expected(detail)}, not {given}"
+
+
+def _key(path: _Path) -> str:
+    return ".".join(str(step) for step in path)
+
+
+def _expected(detail: ErrorDetails) -> str:
+    """Return what a value must be: ``a whole number``."""
     wanted = {
         "string_type": "a text",
         "dict_type": "a mapping",
         "list_type": "a list",
         "bool_type": "true or false",
+        "bool_parsing": "true or false",
         "int_parsing": "a whole number",
         "int_type": "a whole number",
         "int_from_float": "a whole number",
-    }.get(kind)
-    if wanted is None:
-        words = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-        return f"`{key}` must be {words}, not {given}"
-    return f"`{key}` must be {wanted}, not {given}"
+    }.get(detail["type"])
+    words = detail["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+    return wanted or words
 
 
 def _meant(key: str) -> str:
