@@ -115,7 +115,10 @@ def format_duration(seconds: float) -> str:
         size = _UNITS[unit]
         if seconds >= size and (seconds / size).is_integer():
             return f"{int(seconds / size)}{unit}"
-    return f"{seconds:.15g}s"
+    short = f"{seconds:.15g}"
+    # All digits if it has an exponent, or does not read back as the same number.
+    is_exact = "e" not in short and float(short) == seconds
+    return f"{short}s" if is_exact else f"{Decimal(repr(float(seconds))):f}s"
 
 
 def format_time(moment: float) -> str:
