@@ -57,13 +57,18 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
 
   Scenario Outline: A call is answered after the run of the calls before it was cancelled: <call>
     Given an API
-    And a batch provider with {"linger": 2}
+    And the API has the faults
+      """
+      {"rules": [{"route": "list", "action": {"type": "error", "status": 500}}]}
+      """
+    And a batch provider
     When "what is a knot?" is asked in the background <how>
-    Then in the ledger the states of the requests come to be ["queued"]
+    Then in the ledger the states of the requests come to be ["packed"]
     When a command runs: cancel RUN
     And the calls in the background have ended
     Then every call fails with BatchRequestError
-    When "<next>" is asked in the background <how>
+    When the API has no faults any more
+    And "<next>" is asked in the background <how>
     And the calls in the background have ended
     Then in the ledger the states of the requests come to be <states>
     And the API has processed 1 requests in all
