@@ -602,6 +602,23 @@ Feature: A ledger on PostgreSQL
       | its end      | SET digest=      | lose_answer |
       | its end      | SET digest=      | lose_commit |
 
+  Scenario: What a rerun sends again is reported although the answer to its COMMIT is lost
+    Given a proxy before the PostgreSQL server
+    And a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 1
+    And a command's file "asks.jsonl"
+      """
+      "[[sandbox:expired:once]] prompt 1"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    Given a COMMIT that has "DELETE FROM runs" fails by "lose_answer"
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the fault has happened
+    And the command line exits with 0 and says
+      """
+      1 failed request is sent again (1 expired)
+      """
+
   Scenario Outline: A command goes on if its link breaks while it reads <what>
     Given a command's API with {"latency": 3}
     And a proxy before the PostgreSQL server

@@ -149,6 +149,10 @@ class Tool(Generic[_P, _R]):
     def __repr__(self) -> str:
         return f"<Tool {self.name}>"
 
+    def marked(self, **options: Any) -> Tool[_P, _R]:
+        """Return the tool with other options of `tool`; what is not given stays."""
+        return Tool(self.function, **{**self._options, **options})
+
     @property
     def _options(self) -> dict[str, Any]:
         """The keywords of `tool` with which this one is made."""
@@ -294,8 +298,7 @@ def tool(
 
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
         if isinstance(function, Tool):
-            inner = cast("Tool[..., Any]", function)
-            return Tool(inner.function, **{**inner._options, **options})
+            return cast("Tool[..., Any]", function).marked(**options)
         return Tool(function, **options)
 
     return make if function is None else make(function)

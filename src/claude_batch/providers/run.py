@@ -501,13 +501,17 @@ class Run(Closing):
         path = os.path.abspath(folder)
         make_folder(path)
         ledger = self._engine.ledger
+        displaced: dict[tuple[str, str], Displaced] = {}
 
-        def take(tx: Transaction) -> list[Displaced]:
+        def take(tx: Transaction) -> None:
             deliveries.ask_output(tx, self.id, None, Forms(results_dir=path), ledger.now())
             keeps = partial(keeps_places, ledger)
-            return deliveries.take_places(tx, self.id, None, path, keeps=keeps)
+            taken = deliveries.take_places(tx, self.id, None, path, keeps=keeps)
+            # The transaction may run again after its COMMIT, and then finds nothing to take.
+            displaced.update(((each.run_id, each.place), each) for each in taken)
 
-        warn_of_displaced(ledger.apply(take), self.id)
+        ledger.apply(take)
+        warn_of_displaced(displaced.values(), self.id)
         self.results_dir = path
 
     def forms(self) -> Forms:

@@ -222,6 +222,8 @@ class RunWriter:
         self.displaced: dict[tuple[str, str], Displaced] = {}
         """The runs, by id and place, from which `finish` has taken an output path or a folder."""
         self._found = ""
+        self._continued: tuple[Any, Rerun | None, int] | None = None
+        """What a transaction found that has continued an earlier run, and may be committed."""
         self.stamp: int = 0
         """The ledger-wide stamp of `finish`: a later result was answered after it."""
         self._now = asked.created
@@ -478,6 +480,8 @@ class RunWriter:
         self, tx: Transaction, digest: str, new: bool
     ) -> tuple[Any | None, Rerun | None, int]:
         """Return the row of the earlier run, what it holds, and the stamp; None for a new run."""
+        if self._continued is not None and queries.is_stored(tx, self.run_id) is None:
+            return self._continued  # this is done; only the answer of the COMMIT was lost
         known = None if new else self._earlier(tx)
         rerun = None
         # It is this run itself if only the answer of the COMMIT was lost.
@@ -509,7 +513,9 @@ class RunWriter:
         taken = deliveries.take_places(tx, run_id, output, folder, keeps=keeps)
         # The transaction may run again after its COMMIT, and then finds nothing to take.
         self.displaced.update(((each.run_id, each.place), each) for each in taken)
-        return known, rerun, queries.last_stamp(tx)
+        found = known, rerun, queries.last_stamp(tx)
+        self._continued = None if known is None else found
+        return found
 
     def report(self, engine: Engine) -> None:
         """Notify the engine, and for a new run the observers, that the run waits to be sent."""
