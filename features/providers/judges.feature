@@ -21,6 +21,18 @@ Feature: The program that asked judges the answers, whoever drives
     Then it fails as OutputValidationError with "{"number": "12b", "total": 1}"
     And the API has processed 2 requests, none twice
 
+  Scenario: The functions of calls are forgotten once no call joins their run and it has ended
+    Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
+    And a limit of 1 kinds of calls whose run is remembered
+    And a limit of 1 runs of calls that are forgotten at once
+    And a batch provider with {"validation_attempts": 2}
+    When the actor is asked for a Picky: "an invoice"
+    Then the answer took 2 turns
+    When the actor is asked: "a plain question"
+    Then the provider's fields are
+      | field                     | value |
+      | _engine.workbench.has_any | false |
+
   Scenario: A judge's text that cannot be stored is escaped
     Given an API whose model first answers {"number": "12a", "total": 1}, and then {"number": "12", "total": 1}
     And another process that drives the ledger

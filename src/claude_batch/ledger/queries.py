@@ -653,6 +653,20 @@ def unfinished(tx: Connection, run_id: str) -> int:
     return int(total) - finished
 
 
+def unfinished_runs(tx: Connection, run_ids: Collection[str]) -> set[str]:
+    """Return those of these runs that have requests without a final state."""
+    # Counted in the index of finished requests alone, as by `unfinished`.
+    finished = (
+        select(func.count())
+        .select_from(requests)
+        .where(requests.c.run_id == runs.c.id, requests.c.finished.is_not(None))
+        .scalar_subquery()
+    )
+    return set(
+        tx.scalars(select(runs.c.id).where(runs.c.id.in_(run_ids), runs.c.request_count > finished))
+    )
+
+
 _UNSENT = (
     select(func.count())
     .select_from(requests)

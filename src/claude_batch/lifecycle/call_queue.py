@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
@@ -40,6 +41,9 @@ _log = logging.getLogger(__name__)
 
 NOTES_AFTER = 0.5
 """Seconds until delivered answers are marked as taken, so that one flush to disk covers many."""
+
+RUNS_AT_ONCE = 100
+"""Number of runs that no call joins any more of which one statement finds those that have ended."""
 
 
 class Owner(Protocol):
@@ -255,9 +259,29 @@ class CallQueue:
             )
             call.future.stored(waiter.seq)
             call.future.on_leave(gone, waiter)
+        self._forget_runs()
         self._engine.wake_drivers()
         self._engine.notify_callers()
         self._engine.noticing.plan()  # a budget may hold them from the start
+
+    def _forget_runs(self) -> None:
+        """Forget the functions of runs that no call joins any more, once they have ended.
+
+        A program may give each call functions of its own. A later call that joins such a run after
+        all brings its functions again.
+        """
+        left = self._store.left_runs
+        if len(left) < RUNS_AT_ONCE:
+            return
+        some = [left.popleft() for _ in range(RUNS_AT_ONCE)]
+        with contextlib.suppress(LedgerError), self._ledger.read() as tx:
+            open_runs = queries.unfinished_runs(tx, some)
+            ended = [run_id for run_id in some if run_id not in open_runs]
+            some = list(open_runs)
+            for run_id in ended:
+                self._engine.workbench.forget(run_id)
+                self._waiting.forget(run_id)
+        left.extend(some)
 
     # Answers and errors ----------------------------------------------------------------------
 

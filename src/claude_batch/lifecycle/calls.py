@@ -169,6 +169,8 @@ class CallStore:
         """Calls that the last `store` left out, because they bring the budget of their actor.
 
         What was sent before must be counted first, which may take as long."""
+        self.left_runs: deque[str] = deque()
+        """Runs that no new call joins any more, and of which something may still be remembered."""
         self._rejoined: set[int] = set()
         """Requests that the retry of a client's call has joined, until their answers are taken."""
         self._taken: list[int] = []
@@ -294,15 +296,19 @@ class CallStore:
         """Let later calls join the runs of the stored ones."""
         for group, run_id in flush.runs.items():
             if isinstance(group.apart, Alone):
-                continue  # no other call joins it
+                self.left_runs.append(run_id)  # no other call joins it
+                continue
             known = self._runs.get(group)
             if known is None or known.run_id != run_id:
                 known = self._remember_run(group, run_id, self._ledger.now())
             known.next_position = max(known.next_position, flush.positions[run_id])
 
     def _remember_run(self, group: CallGroup, run_id: str, begun: float) -> _CallsRun:
-        if len(self._runs) >= RUNS_KEPT:
-            del self._runs[next(iter(self._runs))]
+        before = self._runs.pop(group, None)
+        if before is None and len(self._runs) >= RUNS_KEPT:
+            before = self._runs.pop(next(iter(self._runs)))
+        if before is not None:
+            self.left_runs.append(before.run_id)
         known = self._runs[group] = _CallsRun(run_id, until=_until(group.mode, begun))
         return known
 

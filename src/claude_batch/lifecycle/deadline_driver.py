@@ -114,6 +114,8 @@ class Deadlines:
         with self._ledger.read() as tx:
             found = run_deadlines.open_deadlines(tx, leader.workspace_id)
         changed, rest = False, LONGEST_REST
+        planned = self._next
+        self._next = {run.id: planned[run.id] for run in found if run.id in planned}
         for run in found:
             begun = time.monotonic()
             is_over = run.deadline_outcome is None and run.deadline <= now

@@ -178,6 +178,11 @@ class Workbench:
         if own_judges:
             self._own_judges[run_id] = own_judges
 
+    def forget(self, run_id: str) -> None:
+        """Forget the functions of a run that has ended."""
+        for known in (self._given, self._judges, self._own_judges, self._refused):
+            known.pop(run_id, None)
+
     def judge_of(self, run_id: str, position: int) -> Judge | None:
         """Return the judge that a caller in this process supplied for a request, or `None`."""
         own = self._own_judges.get(run_id, {})

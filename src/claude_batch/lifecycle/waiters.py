@@ -619,6 +619,12 @@ class Waiting(msgspec.Struct):
         """Return the runs with waiting callers."""
         return [run_id for run_id, each in self._cursors.items() if each.waiting]
 
+    def forget(self, run_id: str) -> None:
+        """Forget how far the answers of a run were read, unless a caller waits for one."""
+        cursor = self._cursors.get(run_id)
+        if cursor is not None and not cursor.waiting:
+            del self._cursors[run_id]
+
     def __bool__(self) -> bool:
         """Return whether anybody waits."""
         return bool(self._by_seq)
