@@ -144,17 +144,13 @@ class Tool(Generic[_P, _R]):
         if instance is None:
             return self
         bound = cast("Any", self.function).__get__(instance, owner)
-        return Tool(bound, **self._options)
+        return Tool(bound, **self.options)
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}>"
 
-    def marked(self, **options: Any) -> Tool[_P, _R]:
-        """Return the tool with other options of `tool`; what is not given stays."""
-        return Tool(self.function, **{**self._options, **options})
-
     @property
-    def _options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """The keywords of `tool` with which this one is made."""
         return {
             "name": self.name,
@@ -298,7 +294,8 @@ def tool(
 
     def make(function: Callable[..., Any]) -> Tool[..., Any]:
         if isinstance(function, Tool):
-            return cast("Tool[..., Any]", function).marked(**options)
+            inner = cast("Tool[..., Any]", function)
+            return Tool(inner.function, **{**inner.options, **options})
         return Tool(function, **options)
 
     return make if function is None else make(function)
