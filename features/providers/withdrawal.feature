@@ -65,7 +65,8 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
     When "what is a knot?" is asked in the background <how>
     Then in the ledger the states of the requests come to be ["packed"]
     When a command runs: cancel RUN
-    And the calls in the background have ended
+    Then the command line exits with 0
+    When the calls in the background have ended
     Then every call fails with BatchRequestError
     When the API has no faults any more
     And "<next>" is asked in the background <how>
