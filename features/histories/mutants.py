@@ -66,7 +66,7 @@ def _unarmed() -> AbstractContextManager[object]:
 
 
 def _spendthrift() -> AbstractContextManager[object]:
-    return patch.object(collection, "missing_state", lambda *_: RequestState.QUEUED)
+    return patch.object(collection, "missing_may_be_billed", lambda *_: False)
 
 
 def _impatient() -> AbstractContextManager[object]:
@@ -132,8 +132,8 @@ def _crowding() -> AbstractContextManager[object]:
 
 
 def _careless() -> AbstractContextManager[object]:
-    real = live_driver.judge
-    return patch.object(live_driver, "judge", lambda answer, *_: real(answer, "always"))
+    real = live_driver.outcome_of
+    return patch.object(live_driver, "outcome_of", lambda answer, *_: real(answer, "always"))
 
 
 def _forgetful() -> AbstractContextManager[object]:
