@@ -50,6 +50,7 @@ Feature: A base URL with a slash at its end is the same API as without
       """
     And the API has seen 1 batch
 
+  @both_backends
   Scenario Outline: What an earlier version stored under the other spelling is found and continued: <before>
     Given an API with <before>
     When this program runs
