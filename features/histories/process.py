@@ -30,6 +30,7 @@ from claude_batch.lifecycle import driver as driver_module
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.recovery import Recovered
 from claude_batch.lifecycle.tool_runner import Workbench
+from claude_batch.providers import run_writer
 from histories.api import PASS, WORKSPACE, Crash, SimulatedApi, SimulatedClient
 
 __all__ = ["Process", "copy_of", "in_memory", "staged"]
@@ -81,6 +82,7 @@ def _create_engine(url: URL, **more: Any) -> Engine:
 def staged(folder: Path) -> Generator[Path]:
     """Everything around the processes; gives an empty ledger to copy."""
     event.listen(Engine, "connect", _relax)
+    new_run_id = map("run-{:010}".format, count()).__next__
     try:
         with (
             patch.object(Ledger, "leader_lock", lambda *_: _FreeLock()),
@@ -89,7 +91,8 @@ def staged(folder: Path) -> Generator[Path]:
             patch.object(PostgresBackend, "now", Backend.now),
             patch.object(os, "fsync", lambda _: None),
             # Runs are read in the order of their ids here and there.
-            patch.object(enqueue, "new_run_id", map("run-{:010}".format, count()).__next__),
+            patch.object(enqueue, "new_run_id", new_run_id),
+            patch.object(run_writer, "new_run_id", new_run_id),
             # A stream that breaks off leaves what came before, as one of thousands of lines does.
             patch.object(collection, "CHUNK_LINES", 1),
             # And every batch is large.

@@ -10,13 +10,16 @@ from behave.runner import Context
 
 import claude_batch as cb
 from claude_batch.ledger import enqueue
+from claude_batch.providers import run_writer
 
 
 @given("the next runs get the ids {ids}")
 def _(context: Context, ids: str) -> None:
-    patch = mock.patch.object(enqueue, "new_run_id", side_effect=ids.split())
-    patch.start()
-    context.add_cleanup(patch.stop)
+    new_id = mock.Mock(side_effect=ids.split())
+    for module in (run_writer, enqueue):
+        patch = mock.patch.object(module, "new_run_id", new_id)
+        patch.start()
+        context.add_cleanup(patch.stop)
 
 
 @then("open_run({value}) raises RunNotFoundError: {message}")
