@@ -71,11 +71,10 @@ def send_again_what_is_unknown() -> None:
 
 def take_the_first_fetch_for_all() -> None:
     """Results that end early are taken for complete, and what is missing is asked again."""
-    from claude_batch.core.states import RequestState
     from claude_batch.lifecycle import collection
 
     collection.COMPLETE_FETCHES = 1
-    collection.missing_state = lambda *_: RequestState.QUEUED
+    collection.missing_may_be_billed = lambda *_: False
 
 
 def leave_out_the_last_line() -> None:
@@ -152,8 +151,8 @@ def call_again_after_any_error() -> None:
     """A live call that ended with a passing error is made again, though it may have been billed."""
     from claude_batch.lifecycle import live_driver
 
-    real: Any = live_driver.judge
-    live_driver.judge = lambda answer, _retry, decided: real(answer, "always", decided)
+    real: Any = live_driver.outcome_of
+    live_driver.outcome_of = lambda answer, _retry, decided: real(answer, "always", decided)
 
 
 BREAKAGES: dict[str, Callable[[], None]] = {
