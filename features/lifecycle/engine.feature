@@ -161,7 +161,7 @@ Feature: One engine for each ledger of a process, shared by all and owned by non
     And the results are read in order
     Then there are 1 results in the order of the prompts
 
-  Scenario: Submitting ends at once if nobody may drive
+  Scenario: submit returns at once if no process may send
     Given an API
     And a batch provider with {"drive": false}
     When a run of 2 prompts is submitted

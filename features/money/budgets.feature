@@ -316,7 +316,7 @@ Feature: What a run, an actor or a day may cost is never passed
       """
     And the API's bill is within $0.006, and has 1 answers
 
-  Scenario Outline: A request that waits again reserves anew if prices have changed meanwhile: <how>
+  Scenario Outline: A request that waits again gets a new reservation if prices have changed meanwhile: <how>
     Given an API that bills what its prompts say, with {"latency": 1}
     And a file of prices "prices.yaml"
       """
@@ -341,7 +341,7 @@ Feature: What a run, an actor or a day may cost is never passed
       | it is retried             | submit               | resume |
       | it is sent again on order | run --max-attempts 1 | retry  |
 
-  Scenario: A request that waits for a primer reserves anew if prices have changed meanwhile
+  Scenario: A request that waits for a primer gets a new reservation if prices have changed meanwhile
     Given an API that bills what its prompts say, with {"latency": 1}
     And a file of prices "prices.yaml"
       """

@@ -211,7 +211,7 @@ Feature: A ledger on PostgreSQL
       is on a standby, which cannot be written
       """
 
-  Scenario: A user without rights on the schema is told which one may be missing
+  Scenario: A user without rights on the schema is told which right may be missing
     Given a command's file "prompts.jsonl" of 1 prompts
     When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
     Given a user of the server who may create no schema, and has the schema "other"

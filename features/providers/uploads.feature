@@ -166,7 +166,7 @@ Feature: A document that many requests of a run share is uploaded once
     Then all 3 are answered
     And the command line's ledger has 2 runs
 
-  Scenario Outline: Nobody else waits while a document is uploaded for <asks>
+  Scenario Outline: An upload for <asks> holds up no other caller
     Given the API has the faults
       """
       {"rules": [{"route": "upload_file", "action": {"type": "delay", "seconds": 4}}]}

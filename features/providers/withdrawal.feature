@@ -195,7 +195,7 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
     Then they were withdrawn in at most 10 transactions, and their event loop was not blocked
     And in the ledger the calls that wait are []
     And the API was called 0 times by POST /v1/messages/batches
-  Scenario: Many calls that time out at once are cancelled together, and block nobody
+  Scenario: Calls that time out together are cancelled together, and hold up nothing else
     Given an API
     And a batch provider with {"linger": 600, "max_wait": "4s", "on_timeout": "cancel"}
     When the callers of 400 queued calls time out at once

@@ -321,6 +321,7 @@ class CallStore:
         for group, run_id in known.items():
             if run_id not in still_open:
                 del self._runs[group]
+                self.left_runs.append(run_id)
 
     def _joinable(self, group: CallGroup, begun: float) -> _CallsRun | None:
         """Return the run that a call of this group, begun at a time, joins; None if it is new."""
