@@ -152,29 +152,30 @@ def _(context: Context, words: str) -> None:
     # The first list makes contact with the API, before the leader lock is taken.
     slow = [{"route": "list", "nth": [2], "action": delay}, {"route": "retrieve", "action": delay}]
     context.api.set_faults({"rules": slow})
+    # A pass asks only for batches whose check is due.
+    until(lambda: max(ledger_values(select(batches.c.next_check))) <= time.time())
     _run_and_depose(context, words)
 
 
 def _run_and_depose(context: Context, words: str) -> None:
     """Run a command; another process takes over at its first slow call while it drives."""
-    begun = threading.Event()
+    deposed = threading.Event()
     action = FaultPlan.action
 
     def noticed(plan: FaultPlan, route: str, key: str | None = None) -> Any:
         found = action(plan, route, key)
-        if found is not None and context.postgres.execute("SELECT 1 FROM claude_batch.seats"):
-            begun.set()
+        if (
+            found is not None
+            and not deposed.is_set()
+            and context.postgres.execute("SELECT 1 FROM claude_batch.seats")
+        ):
+            context.postgres.execute("UPDATE claude_batch.workspaces SET epoch = epoch + 1")
+            deposed.set()
         return found
 
-    def depose() -> None:
-        if begun.wait(60):
-            context.postgres.execute("UPDATE claude_batch.workspaces SET epoch = epoch + 1")
-
-    thread = threading.Thread(target=depose)
-    thread.start()
     with patch.object(FaultPlan, "action", noticed):
         command(context, words)
-    thread.join()
+    assert deposed.is_set(), f"no call was slow: {context.ended.output}"
 
 
 @when("the event loop of process {name:w} hangs for longer than a process may")
