@@ -229,7 +229,7 @@ class Process:
         return self.leader is not None
 
     async def _take_leader_lock(self) -> None:
-        if await self.driver._make_contact() or self.is_retired:
+        if await self.driver.contact.make() or self.is_retired:
             return
         self.leader = self._sitting.enter_context(self.driver._hold_leader_lock())
         self._api.leading = self.client

@@ -15,8 +15,6 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
-import msgspec
-
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError, first_cause
 from claude_batch.core.quantities import roughly
@@ -31,17 +29,15 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.high_water import HighWater, is_known, posts_of
+from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
+from claude_batch.lifecycle.contact import Contact, pause_after
 from claude_batch.lifecycle.conversation_loop import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
 from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.event_reports import Reporter
-from claude_batch.lifecycle.leader_lock import (
-    compare,
-    note_interrupted,
-)
+from claude_batch.lifecycle.leader_lock import compare, note_interrupted
 from claude_batch.lifecycle.live_driver import LiveCalls
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.packer import pack_due, reserve_due
@@ -50,14 +46,8 @@ from claude_batch.lifecycle.reconciliation import Reconciliation
 from claude_batch.lifecycle.submission import Refusals, Submission
 from claude_batch.lifecycle.threads import in_a_thread, sleep_or_wake
 from claude_batch.lifecycle.tool_runner import Workbench
-from claude_batch.wire.batches_client import (
-    LIST_PATH,
-    ApiError,
-    BatchesClient,
-    Unreachable,
-    base_url_advice,
-)
-from claude_batch.wire.retry_policy import LONGEST_WAIT, SENDING
+from claude_batch.wire.batches_client import BatchesClient
+from claude_batch.wire.retry_policy import LONGEST_WAIT
 
 _log = logging.getLogger(__name__)
 
@@ -88,26 +78,6 @@ LONGEST_SLEEP = 60.0
 
 class _KeyRefused(Exception):
     """The API refuses this driver's credential."""
-
-
-class Contact(msgspec.Struct):
-    """Whether the API has ever answered this process."""
-
-    made: bool = False
-    """Whether it answered with this process's key the last time."""
-    was_made: bool = False
-    """Whether it has ever answered this process."""
-    failures: int = 0
-    last_failure: str = ""
-    """The reason of the last failure; a sentence with the base URL."""
-    refused: bool = False
-    """Whether the API has refused this process's key, and has never accepted it."""
-    may_only_list: bool = False
-    """Whether the API refused a batch with this key, which a list call proves nothing about."""
-    refusals: int = 0
-    """How often in a row the API has refused this process's key as it made contact."""
-    misplaced: bool = False
-    """Whether a server answered, and has no Messages API below the base URL."""
 
 
 class SendingHold:
@@ -155,12 +125,6 @@ class Driver:
         self._client = client
         self._settings = settings
         self._changed = changed
-        self._fingerprint = ledger.fingerprint(client.credential)
-        with ledger.write() as tx:
-            self.workspace_id: int = workspaces.ensure_workspace(
-                tx, client.base_url, self._fingerprint, ledger.has_leader
-            )
-        self.contact: Contact = Contact()
         self.is_leader: bool = False
         """Whether this process holds the leader lock of the workspace."""
         self.loops_have_ended: Callable[[], object] = lambda: None
@@ -184,6 +148,8 @@ class Driver:
         context = DriverContext.of(ledger, client, settings, observers, functions)
         self._prices = context.prices
         self.reporter: Reporter = context.reporter
+        self._high_water = HighWater(ledger)
+        self.contact: Contact = Contact(context, self._high_water, changed)
         self._submission = Submission(context, lambda: self._stopping)
         self._polling = Polling(context)
         self._collection = Collection(context)
@@ -196,7 +162,6 @@ class Driver:
             holding=lambda: self._hold.is_held,
             changed=self._live_changed,
         )
-        self._high_water = HighWater(ledger)
         self._conversations = ConversationLoop(
             ledger,
             workbench,
@@ -205,6 +170,11 @@ class Driver:
             stopping=lambda: self._stopping,
             changed=self._turns_changed,
         )
+
+    @property
+    def workspace_id(self) -> int:
+        """The key's workspace, as far as it is known."""
+        return self.contact.workspace_id
 
     @property
     def live_calls(self) -> int:
@@ -291,7 +261,7 @@ class Driver:
                 await self._rest(pause)
                 pause = 0.0
             try:
-                self._contact_task = asyncio.ensure_future(self._make_contact())
+                self._contact_task = asyncio.ensure_future(self.contact.make())
                 rest = await self._contact_task
             except asyncio.CancelledError:
                 if self._stopping:
@@ -314,7 +284,7 @@ class Driver:
                 try:
                     with self._ledger.write(leader) as tx:
                         # The process that held the lock may have released it for its refused key.
-                        self._lift_halt_of_other_key(tx, self.workspace_id)
+                        self.contact.lift_halt_of_other_key(tx, self.workspace_id)
                     await self._drive(leader)
                 except* ServerChanged:
                     _log.warning(
@@ -326,9 +296,9 @@ class Driver:
                     _log.warning("another process drives this ledger; waiting until it ends")
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
-                    self._note_refused_key()
+                    self.contact.lose(may_only_list=self._submission.batch_refused)
                     refusals = 1 if time.monotonic() - begun > LONGEST_SLEEP else refusals + 1
-                    pause = min(SENDING(refusals), LONGEST_SLEEP)
+                    pause = pause_after(refusals)
 
     def _run_own_functions(self) -> None:
         """Run the tools and judges of this process, whose results the driver waits for.
@@ -356,7 +326,7 @@ class Driver:
 
     async def advance(self) -> bool:
         """Make one pass over all due work; False means that another process holds the lock."""
-        if await self._make_contact():
+        if await self.contact.make():
             return True
         try:
             try:
@@ -376,7 +346,9 @@ class Driver:
                 while await self._send_pass(leader) == 0.0 and not self._stopping:
                     pass
             except _KeyRefused:
-                self._note_refused_key()  # the halt is in the ledger; what else is due goes on
+                self.contact.lose(
+                    may_only_list=self._submission.batch_refused
+                )  # the halt is in the ledger; what else is due goes on
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
             # Live answers arrive at once, and may need another turn.
@@ -385,106 +357,15 @@ class Driver:
             self._look_at_deadlines(leader)
         return True
 
-    async def _make_contact(self) -> float:
-        """Find the workspace by a list call with this driver's own key.
-
-        Returns 0, or the seconds until the next attempt.
-        """
-        if self.contact.made:
-            return 0.0
-        try:
-            await self._client.list_page(limit=1)
-        except ApiError as error:
-            if error.fault.status == 404 and not self.contact.was_made:
-                # The path exists in every workspace, so this server has another one, or none.
-                self.contact.misplaced = True
-                return self._no_contact(
-                    f"{self._address} is not the Messages API: it answers {LIST_PATH} with 404; "
-                    f"{base_url_advice(self._address)}"
-                )
-            if not error.fault.from_api:
-                return self._no_contact(self._unreachable(str(error)))
-            if error.fault.account_reason is not None:
-                return self._halt_at_once(error)
-            # The answer is from the API, and later calls will report the same error.
-        except Unreachable as error:
-            return self._no_contact(self._unreachable(error.reason))
-        here = self.workspace_id
-        mark = self._high_water.read()
-        with self._ledger.write() as tx:
-            if self._client.workspace is not None:
-                here = workspaces.name_workspace(
-                    tx, here, self._fingerprint, self._client.workspace
-                )
-            if is_known(mark, self._ledger.incarnations, posts_of(tx)):
-                workspaces.adopt_refused(tx, here)
-            self._lift_halt_of_other_key(tx, here)
-        # Only after the write: readers of these attributes apply the workspace's halt to this
-        # driver.
-        self.workspace_id, self.contact.made, self.contact.was_made = here, True, True
-        self.contact.misplaced = self.contact.refused = False
-        self.contact.refusals = 0
-        self._changed()
-        return 0.0
-
-    def _note_refused_key(self) -> None:
-        self.contact.made, self.contact.may_only_list = False, self._submission.batch_refused
-
-    def _lift_halt_of_other_key(self, tx: Transaction, workspace_id: int) -> None:
-        """Lift a halt for a refused key, if the API accepts this driver's key as far as is known.
-
-        The halt is then about another key of the workspace, or about a list call. If this key was
-        refused for a batch, only a probe can lift the halt.
-        """
-        is_halted = workspaces.workspace_row(tx, workspace_id).halt_reason == "credentials"
-        if is_halted and not self.contact.may_only_list:
-            workspaces.clear_halt(tx, workspace_id)
-
     async def _rest(self, seconds: float) -> None:
         """Wait before the next attempt despite changes in the ledger, unless the halt is lifted."""
         end = time.monotonic() + seconds
-        was_halted = self._is_halted()
+        was_halted = self.contact.is_halted()
         while not self._stopping and time.monotonic() < end:
             self._wake_poll.clear()
             await self._sleep(self._wake_poll, end - time.monotonic())
-            if was_halted and not self._is_halted():
+            if was_halted and not self.contact.is_halted():
                 return
-
-    def _is_halted(self) -> bool:
-        with self._ledger.read() as tx:
-            row = workspaces.workspace_row(tx, self.workspace_id)
-        return workspaces.halt_stands(row, self._ledger.now())
-
-    def _halt_at_once(self, error: ApiError) -> float:
-        """Halt after a refused credential at the start; return the seconds until a retry."""
-        self.contact.refusals += 1
-        pause = min(SENDING(self.contact.refusals), LONGEST_SLEEP)
-        if self._ledger.has_leader(self.workspace_id):
-            # Another process drives with a key that works, so the workspace is not halted for this
-            # key.
-            return pause
-        with self._ledger.write() as tx:
-            self._refusals.halt(tx, self.workspace_id, error.fault)
-            row = workspaces.workspace_row(tx, self.workspace_id)
-        self.contact.refused = not self.contact.was_made
-        self.contact.may_only_list = False
-        self._changed()
-        # A halt that only the user lifts has no probe.
-        return max(pause, (row.next_probe or 0.0) - self._ledger.now())
-
-    @property
-    def _address(self) -> str:
-        return self._client.base_url.rstrip("/")
-
-    def _unreachable(self, reason: str) -> str:
-        return f"{self._address} cannot be reached: {reason}. Check the network and the base URL"
-
-    def _no_contact(self, reason: str) -> float:
-        self.contact.failures += 1
-        self.contact.last_failure = reason
-        _log.warning("%s", reason)
-        self._changed()
-        return min(SENDING(self.contact.failures), LONGEST_SLEEP)
 
     @contextlib.contextmanager
     def _hold_leader_lock(self) -> Generator[Leader | None]:
@@ -494,7 +375,7 @@ class Driver:
             yield None
             return
         try:
-            if self._has_moved():
+            if self.contact.has_moved():
                 yield None
                 return
             at = self._client.server_now()
@@ -514,13 +395,6 @@ class Driver:
         finally:
             self.is_leader = False
             lock.release()
-
-    def _has_moved(self) -> bool:
-        """Return whether the key's row was merged since this driver waits; follow it then."""
-        with self._ledger.read() as tx:
-            here = workspaces.present_workspace(tx, self.workspace_id)
-        was, self.workspace_id = self.workspace_id, here
-        return was != here
 
     def _warn_of_weakness(self) -> None:
         """Warn once of a server that may forget what was committed."""

@@ -54,7 +54,7 @@ from claude_batch.lifecycle.api_sessions import (
     other_key_error,
 )
 from claude_batch.lifecycle.budget_room import count_under_way
-from claude_batch.lifecycle.driver import Contact
+from claude_batch.lifecycle.contact import Contact
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.threads import REST_SECONDS
 from claude_batch.money.prices import prices_of
