@@ -285,6 +285,7 @@ Feature: The sandbox's answers are deterministic and about their prompts
       | odd    | 500    | api_error        | responder gave no answer |
       | absent | 500    | api_error        | responder gave no answer |
       | unsent | 500    | api_error        | responder gave no answer |
+      | reason | 500    | api_error        | responder gave no answer |
 
   Scenario: A responder's answers and usage go into batches and the bill
     Given a sandbox with a responder

@@ -15,6 +15,9 @@ Feature: Single requests can be told how to end
       | strange   | [[sandbox:exploded]]                  |
       | stranger  | [[sandbox:errored:bad_luck]]          |
       | long      | [[sandbox:errored:api_error:twice]]   |
+      | paused    | [[sandbox:pause:all]]                 |
+      | wrong     | [[sandbox:invalid:all]]               |
+      | counted   | [[sandbox:tools:2]]                   |
     Then the sandbox's results end as
       | custom_id | ending                |
       | plain     | succeeded             |
@@ -28,13 +31,58 @@ Feature: Single requests can be told how to end
       | strange   | invalid_request_error |
       | stranger  | invalid_request_error |
       | long      | invalid_request_error |
+      | paused    | invalid_request_error |
+      | wrong     | invalid_request_error |
+      | counted   | invalid_request_error |
     And the sandbox's bill sums up as
       | what     | count |
       | paid     | 2     |
-      | errored  | 7     |
+      | errored  | 10    |
       | expired  | 1     |
       | canceled | 1     |
     And the sandbox's bill agrees with the usage of its results
+
+  Scenario: A request at which the sandbox itself fails is errored, and the others of its batch end
+    Given a sandbox
+    And the sandbox has a bug in its prompt cache
+    When the sandbox is sent the batch body
+      """
+      {"requests": [
+        {"custom_id": "bad", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": "x"}]}},
+        {"custom_id": "good", "params": {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}}]}
+      """
+    Then the sandbox's results end as
+      | custom_id | ending    |
+      | bad       | api_error |
+      | good      | succeeded |
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 9, "cache_control": {"type": "ephemeral"}, "messages": [{"role": "user", "content": "x"}]}
+      """
+    Then the sandbox answers 500 api_error saying "Internal server error: the sandbox failed with LookupError"
+    And the sandbox's error tells the request id of its header
+
+  Scenario Outline: A batch ends if the clock was set back before the end that was due
+    Given a sandbox with the settings
+      """
+      {"latency": 0, "counts": "live"}
+      """
+    When the sandbox's clock moves on by 100 seconds
+    And the sandbox is sent a batch of 2 requests
+    And the sandbox's clock moves on by <seconds> seconds
+    And the sandbox's last batch is read back
+    Then the sandbox's answer has the fields
+      | field             | value      |
+      | processing_status | "<status>" |
+    And the sandbox's results end as
+      | custom_id | ending    |
+      | r0        | succeeded |
+      | r1        | succeeded |
+
+    Examples:
+      | seconds | status      |
+      | 0       | ended       |
+      | -60     | in_progress |
 
   Scenario: A refusal is a success that stops for it
     Given a sandbox

@@ -70,6 +70,7 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tool_choice": {"type": "all"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tool_choice.type |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | while providing tools |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "b"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | not found in tools |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": ["a"]}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | not found in tools |
 
   Scenario Outline: Under the older version the sampling parameters are taken, within bounds
     Given a sandbox
@@ -124,4 +125,10 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
     And the sandbox's results end as
       | custom_id | ending                |
       | a         | invalid_request_error |
-    And the sandbox's bill has 3 records
+    And the sandbox's answers to Latin-1 bodies are as follows
+      | call                      | body                                                                                                                                                                              | status | answer        |
+      | POST /v1/messages/batches | {"requests":[{"custom_id":"a","params":{"model":"claude-opus-4-6","max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"x","cache_control":{},"y":"ÿ"}]}]}}]} | 200    | …in_progress… |
+    And the sandbox's results end as
+      | custom_id | ending                |
+      | a         | invalid_request_error |
+    And the sandbox's bill has 4 records

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from itertools import groupby
 from typing import Any
+from unittest import mock
 
 import anthropic
 import httpx2
@@ -21,6 +22,7 @@ from behave.runner import Context
 from tables import equals, rule
 
 from claude_batch.sandbox import SandboxServer
+from claude_batch.sandbox.token_usage import PromptCache
 
 MODEL = "claude-haiku-4-5"
 VERSION = "2026-10-21"
@@ -169,6 +171,13 @@ def _(context: Context) -> None:
     start(context, faults={"rules": [json.loads(context.text)]})
 
 
+@given("the sandbox has a bug in its prompt cache")
+def _(context: Context) -> None:
+    patch = mock.patch.object(PromptCache, "use", side_effect=LookupError("a bug"))
+    patch.start()
+    context.add_cleanup(patch.stop)
+
+
 def _echo(given: dict[str, Any]) -> Any:
     prompt = given["messages"][0]["content"]
     answers: dict[str, Any] = {
@@ -191,6 +200,7 @@ def _echo(given: dict[str, Any]) -> Any:
         "unsent": {"content": "x", "usage": {"far": object()}},
         "own": None,
         "wrong": 7,
+        "reason": {"content": "x", "stop_reason": object()},
     }
     if prompt == "raise":
         raise KeyError("no such thing")

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address, ip_address
@@ -28,7 +29,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from .api_errors import ApiError, error_body
+from .api_errors import ApiError, error_body, failure
 from .fault_plan import FaultPlan, PlanError, load_plan
 from .http_calls import json_response, stream
 from .results import chunks, usage_of
@@ -39,6 +40,8 @@ from .validation import TOO_DEEP
 if TYPE_CHECKING:
     from .service import Sandbox
 
+
+_log = logging.getLogger(__name__)
 
 # Access control -----------------------------------------------------------------------------------
 
@@ -277,6 +280,9 @@ def _guarded(handler: Callable[..., Any], token: str | None) -> Callable[..., An
             refused = ApiError("invalid_request_error", str(error))
         except RecursionError:
             refused = ApiError("invalid_request_error", TOO_DEEP)
+        except Exception as error:
+            _log.exception("the sandbox failed at %s", http.url.path)
+            refused = failure(error)
         body = error_body(refused.type, refused.message, "req_sandbox")
         return json_response(body, refused.status)
 

@@ -150,16 +150,21 @@ def _place(label: str) -> tuple[str, bool]:
 
 # Conversation turns -------------------------------------------------------------------------------
 
-TURNS = ("tools", "pause", "invalid", "window")
-"""First words of the directives that control turns."""
-
-_DIRECTIVE = re.compile(rb"\[\[sandbox:(tools|pause|invalid|window)(?::(all|[0-9]{1,3}))?\]\]")
+_DIRECTIVE = re.compile(
+    rb"\[\[sandbox:(tools|pause|invalid|window)"
+    rb"(?::((?<=tools:)all|(?:(?<=pause:)|(?<=invalid:))[0-9]{1,3}))?\]\]"
+)
 _MARKS = re.compile(r"\[\[[^\]]*\]\]")
 _WORDS = 16
 """Words of the first prompt that a tool receives as text input."""
 
 _PAUSED = "Still searching"
 _INVALID = "This is not of the shape that was asked for"
+
+
+def is_turn_directive(text: bytes) -> bool:
+    """Return whether this whole text is a valid directive that controls turns."""
+    return _DIRECTIVE.fullmatch(text) is not None
 
 
 def turn(raw: bytes, request: Request, seed: int, *, uses_tools: bool) -> Answer | None:
@@ -581,8 +586,10 @@ def respond(responder: Responder, raw: bytes, params: Params) -> Answer | None:
     try:
         made = _read(given, params)
         # An answer that cannot be sent must fail now, not in the middle of a results stream.
-        msgspec.json.encode([made.content, made.usage, made.stop_details])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        msgspec.json.encode(made)
+    except ApiError:
+        raise
+    except Exception as error:
         raise ApiError("api_error", f"responder gave no answer: {error!r}") from error
     return made
 

@@ -83,6 +83,11 @@ def error_named(name: str) -> ApiError | None:
     return ApiError(name) if name in STATUS_OF else None
 
 
+def failure(error: Exception) -> ApiError:
+    """Return the error with which a request or a call ends if the sandbox itself fails."""
+    return ApiError("api_error", f"{MESSAGE_OF['api_error']}: the sandbox failed with {error!r}")
+
+
 def error_body(type: str, message: str, request_id: str, details: Any = None) -> dict[str, Any]:
     """Return the body of an error response."""
     error: dict[str, Any] = {"type": type, "message": message}

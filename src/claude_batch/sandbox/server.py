@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import signal
 import socket
 import sys
@@ -33,7 +34,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .admin import admin_routes
-from .api_errors import ApiError, error_json
+from .api_errors import ApiError, error_json, failure
 from .fault_plan import Delay, DropAfter, Error, Hang, Html200
 from .http_calls import TRANSPORT, Call
 from .sandbox_settings import SandboxSettings
@@ -41,6 +42,8 @@ from .service import BATCH_ROUTES, FileCalls, Sandbox, key_of
 from .validation import TOO_DEEP
 
 # Application --------------------------------------------------------------------------------------
+
+_log = logging.getLogger(__name__)
 
 Handler = Callable[[Call], Awaitable[Response]]
 
@@ -95,6 +98,13 @@ class Endpoint:
         except ApiError as error:
             if not late:
                 await call.refuse(error)
+            return
+        except ConnectionError:
+            raise
+        except Exception as error:
+            _log.exception("the sandbox failed at a call of the route %s", self.route)
+            if not late:
+                await call.refuse(failure(error))
             return
         if isinstance(action, DropAfter):
             if not late:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 import re
 import time
 import uuid
@@ -28,8 +29,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from .answers import TURNS, Answer, answer, refusal, respond, turn
-from .api_errors import ApiError, error_named
+import msgspec
+
+from .answers import Answer, answer, is_turn_directive, refusal, respond, turn
+from .api_errors import ApiError, error_named, failure
 from .fault_plan import PLANNED_OUTCOMES, FaultPlan
 from .sandbox_settings import Responder, SandboxSettings
 from .token_usage import CacheUse, PromptCache, Usage, params_sha256
@@ -44,6 +47,7 @@ from .validation import (
     blocks_of,
     check_create,
     check_params,
+    decoded,
 )
 
 # Files --------------------------------------------------------------------------------------------
@@ -234,9 +238,11 @@ class Endings:
             if ending is None and (self.uses_tools or DIRECTIVE_MARK in raw):
                 made = turn(raw, request, self.seed, uses_tools=self.uses_tools)
                 ending = None if made is None else Ending("succeeded", answer=made)
+            cache = None
+            if CACHE_MARK in raw:
+                cache = self.cache.use(workspace, decoded(msgspec.json.decode, raw), now)
         except ApiError as error:
             return Ending("errored", error=error)
-        cache = self.cache.use(workspace, raw, now) if CACHE_MARK in raw else None
         if cache is None:
             return ending
         ending = ending or Ending("succeeded")
@@ -266,7 +272,7 @@ class Endings:
                     continue
                 self._once.add(key)
             outcome = words[0]
-            if outcome in TURNS:
+            if is_turn_directive(match[0]):
                 continue
             error = error_named(words[1] if len(words) > 1 else "api_error")
             if outcome not in PLANNED_OUTCOMES or error is None or len(words) > 2:
@@ -296,6 +302,8 @@ def answer_and_usage(request: Request, ending: Ending | None, seed: int) -> tupl
 
 
 # Batches and their clock --------------------------------------------------------------------------
+
+_log = logging.getLogger(__name__)
 
 OUTCOMES = ("succeeded", "errored", "canceled", "expired")
 _SLICE = 250
@@ -558,8 +566,14 @@ class Batches:
                 due, _, batch = heapq.heappop(self._due)
                 # A cancelled batch is in the heap twice; only the entry of its current due time
                 # counts.
-                if batch.ended_at is None and batch.due == due:
+                if batch.ended_at is not None or batch.due != due:
+                    continue
+                try:
                     await self._end(batch)
+                finally:
+                    if batch.ended_at is None:
+                        # The call was cancelled, or failed: the next one ends the batch.
+                        self._ends_at(batch, batch.due)
             if self.settings.counts == "live":
                 for batch in list(self._unfinished.values()):
                     await self._proceed(batch, self.clock.now())
@@ -580,9 +594,9 @@ class Batches:
         stopped = now if batch.cancel_at is None else batch.cancel_at
         wanted = share(len(batch.entries), batch.created_at, stopped, batch.natural_end)
         while batch.processed < wanted:
-            start = batch.processed
-            batch.processed = min(start + _SLICE, wanted)
-            self._process(batch, start, batch.processed)
+            stop = min(batch.processed + _SLICE, wanted)
+            self._process(batch, batch.processed, stop)
+            batch.processed = stop
             await asyncio.sleep(0)
 
     def _process(self, batch: Batch, start: int, stop: int) -> None:
@@ -604,6 +618,9 @@ class Batches:
                 # One request must not end the batch of all others.
                 error = ApiError("invalid_request_error", TOO_DEEP)
                 endings[position] = Ending("errored", error=error)
+            except Exception as error:
+                _log.exception("request %s of batch %s failed", entry.custom_id, batch.id)
+                endings[position] = Ending("errored", error=failure(error))
 
     def as_json(self, batch: Batch, base_url: str) -> dict[str, Any]:
         """Return the API's batch object; `base_url` is the URL at which the client called."""
@@ -636,4 +653,6 @@ def share(total: int, began: float, stopped: float, natural_end: float) -> int:
     """Return how many of `total` requests were processed by `stopped`, at an even pace."""
     if stopped >= natural_end:
         return total
-    return int(total * max(stopped - began, 0.0) / (natural_end - began))
+    if stopped <= began:  # the clock was set back
+        return 0
+    return int(total * (stopped - began) / (natural_end - began))

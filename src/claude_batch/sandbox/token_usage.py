@@ -18,8 +18,6 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, cast
 
-import msgspec
-
 from .sandbox_settings import parse_duration
 
 # Media tokens -------------------------------------------------------------------------------------
@@ -134,9 +132,8 @@ class PromptCache:
     def __init__(self) -> None:
         self._expiry: dict[bytes, float] = {}
 
-    def use(self, workspace: str, raw: bytes, now: float) -> CacheUse | None:
+    def use(self, workspace: str, params: dict[str, Any], now: float) -> CacheUse | None:
         """Read and write the cache for one request; `None` if it has no cache mark."""
-        params: dict[str, Any] = msgspec.json.decode(raw)
         digest = hashlib.sha256(f"{workspace}\n{params.get('model')}".encode())
         size = 0
         marks: list[tuple[bytes, int, str]] = []

@@ -320,7 +320,7 @@ def _invalid(message: str) -> ApiError:
     return ApiError("invalid_request_error", message)
 
 
-def _decoded(decode: Callable[[Raw | bytes], _T], raw: Raw | bytes, path: str = "") -> _T:
+def decoded(decode: Callable[[Raw | bytes], _T], raw: Raw | bytes, path: str = "") -> _T:
     """Return JSON that stands at this path of a body; raises `ApiError` (400) if it is invalid."""
     try:
         return decode(raw)
@@ -335,7 +335,7 @@ def _decoded(decode: Callable[[Raw | bytes], _T], raw: Raw | bytes, path: str = 
 
 def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
     """Return the requests of a create's body; raises `ApiError` (400) for envelope errors."""
-    entries = _decoded(_decode_body, body).requests
+    entries = decoded(_decode_body, body).requests
     if not entries:
         raise _invalid("requests: List should have at least 1 item after validation, not 0")
     if len(entries) > max_requests:
@@ -367,8 +367,8 @@ def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
 
 def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = False) -> Request:
     """Return the decoded request, or raise the `ApiError` for an errored line or live answer."""
-    params: Params = _decoded(_decode_count if counting else _decode_params, raw)
-    messages = _decoded(_decode_messages, params.messages, "messages")
+    params: Params = decoded(_decode_count if counting else _decode_params, raw)
+    messages = decoded(_decode_messages, params.messages, "messages")
     model = _model(params)
     _check_fields(params, model, context)
     if params.system and memoryview(params.system)[0] not in b'"[n':
@@ -484,8 +484,9 @@ def _check_output(params: Params, messages: list[MessageParam]) -> None:
             raise _invalid("tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'")
         if not names and kind in ("any", "tool"):
             raise _invalid("tool_choice: tool_choice may only be specified while providing tools")
-        if kind == "tool" and choice.get("name") not in names:
-            raise _invalid(f"tool_choice.name: tool {choice.get('name')!r} not found in tools")
+        name = choice.get("name")
+        if kind == "tool" and not (isinstance(name, str) and name in names):
+            raise _invalid(f"tool_choice.name: tool {name!r} not found in tools")
 
 
 def _check_format(wanted: Any) -> None:
@@ -528,7 +529,7 @@ _decode_tools = msgspec.json.Decoder(list[dict[str, Any]] | None).decode
 
 def tools_of(params: Params) -> list[dict[str, Any]]:
     """Return the decoded tools of the params."""
-    return (_decoded(_decode_tools, params.tools, "tools") or []) if params.tools else []
+    return (decoded(_decode_tools, params.tools, "tools") or []) if params.tools else []
 
 
 def cites(messages: list[MessageParam]) -> bool:
