@@ -34,6 +34,7 @@ Feature: The sandbox answers what is malformed in the API's words, and strangers
       | tools | b'[{"name": "a", "input_schema": {"type": "array", "minItems": 99999999}}]' | 400 | 400 | 200 | errored | succeeded |
       | tools | b'[{"name": "a", "input_schema": {"type": "number", "minimum": 1e308, "multipleOf": 1e-308}}]' | 400 | 400 | 200 | errored | succeeded |
       | output_config | b'{"format": {"type": "json_schema", "schema": {"type": "array", "minItems": 99999999}}}' | 400 | 400 | 200 | errored | succeeded |
+      | messages | b'[{"role": "user", "content": "' + b'a' * 900000 + b'"}]' | 400 | 200 | 200 | errored | succeeded |
       | max_tokens | b'9' * 40 | 400 | 400 | 200 | errored | succeeded |
       | model | b'"\xff"' | 400 | 400 | 200 | errored | succeeded |
       | zzz | b'[' * 200000 | 400 | 400 | 400 | | |

@@ -29,11 +29,14 @@ Feature: The sandbox's answers are deterministic and about their prompts
     Given a sandbox
     When the sandbox is sent the live params
       """
-      {"model": "claude-haiku-4-5", "max_tokens": 1000, "messages": [{"role": "user", "content": [
+      {"model": "claude-haiku-4-5", "max_tokens": 1000, "messages": [{"role": "user", "content": "Go"},
+       {"role": "assistant", "content": [
+        {"type": "tool_use", "id": "t", "name": "look", "input": {}}, {"type": "tool_use", "id": "u", "name": "look", "input": {}}]},
+       {"role": "user", "content": [
         {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "one"}},
         {"type": "document", "source": {"type": "url", "url": "https://example.com"}},
         {"type": "tool_result", "tool_use_id": "t", "content": "two"},
-        {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "three"}, {"type": "image"}, 7]},
+        {"type": "tool_result", "tool_use_id": "u", "content": [{"type": "text", "text": "three"}, {"type": "image", "source": {"type": "url", "url": "https://example.com"}}]},
         {"type": "text", "text": "four"}]}]}
       """
     Then the sandbox's message says "begins: "one two three four""
@@ -182,9 +185,11 @@ Feature: The sandbox's answers are deterministic and about their prompts
       | [{"name": "look"}] | {"type": "auto"} | "Go"                                                                      |
       | [{"name": "look"}] | {"type": "none"} | "[[tool:look]]"                                                           |
       | [{"name": "look"}] | {"type": "auto"} | "[[tool:other]]"                                                          |
-      | [{"name": "look"}] | null             | [{"type": "tool_result", "tool_use_id": "t", "content": "[[tool:look]]"}] |
+      | [{"name": "look"}] | null             | "Go"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look"}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "[[tool:look]]"}] |
       | []                 | {"type": "auto"} | "Go"                                                                      |
       | null               | {"type": "none"} | "Go"                                                                      |
+      | [{"type": "mcp_toolset", "mcp_server_name": "n"}] | {"type": "any"}               | "Go" |
+      | [{"type": "mcp_toolset", "mcp_server_name": "n"}] | {"type": "tool", "name": "x"} | "Go" |
 
   Scenario: A cited document is cited
     Given a sandbox
@@ -246,6 +251,16 @@ Feature: The sandbox's answers are deterministic and about their prompts
       | field          | value        |
       | content.0.text | "[[a]"       |
       | stop_reason    | "max_tokens" |
+
+  Scenario: A line of a system prompt that only looks like a field asks for none
+    Given a sandbox
+    When the sandbox is sent the live params
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 900, "system": "[[x]] {y}\n[[z]] {\"type\": \"array\", \"minItems\": \"many\"}",
+       "messages": [{"role": "user", "content": [
+        {"type": "document", "source": {"type": "text", "data": "Sky."}, "citations": {"enabled": true}}]}]}
+      """
+    Then the sandbox's message stops for "end_turn" with 1 blocks
 
   Scenario: In a batch too
     Given a sandbox

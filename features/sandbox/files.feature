@@ -48,10 +48,12 @@ Feature: The sandbox keeps uploaded files, and answers requests that name them
 
   Scenario: what a request cannot have as its source is an errored line
     Then requests with an uploaded file as their source are answered as follows
-      | file  | mime type  | id       | block    | type                  | message                              |
-      | a.txt | text/plain |          | image    | invalid_request_error | …a file of type text/plain cannot be… |
-      | a.png | image/png  |          | document | invalid_request_error | …a file of type image/png cannot be…  |
-      | a.txt | text/plain | file_xyz | document | not_found_error       | …File not found: file_xyz…            |
+      | file  | mime type  | id       | block    | inside      | type                  | message                               |
+      | a.txt | text/plain |          | image    |             | invalid_request_error | …a file of type text/plain cannot be… |
+      | a.png | image/png  |          | document |             | invalid_request_error | …a file of type image/png cannot be…  |
+      | a.txt | text/plain | file_xyz | document |             | not_found_error       | …File not found: file_xyz…            |
+      | a.png | image/png  | file_xyz | image    | tool_result | not_found_error       | …File not found: file_xyz…            |
+      | a.png | image/png  |          | document | tool_result | invalid_request_error | …messages.2.content.0.content.0.source: a file of type image/png cannot be… |
 
   Scenario: A body that is not an upload is refused
     Then an upload to the sandbox is answered as follows

@@ -26,6 +26,14 @@ Feature: The sandbox answers live messages
       | messages.count_tokens      | {"model": "claude-haiku-4-5", "system": "Be brief.", "messages": [{"role": "user", "content": "Count me"}]}                  | input_tokens       | 13    |
       | beta.messages.count_tokens | {"model": "claude-haiku-4-5", "system": "Be brief.", "messages": [{"role": "user", "content": "Count me"}]}                  | input_tokens       | 13    |
 
+  Scenario: An image counts by its pixels at any position
+    Given a sandbox
+    Then the official SDK reads from the sandbox as follows
+      | call                  | arguments | field        | value |
+      | messages.count_tokens | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgoAAAANSUhEUgAAARgAAAEYAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}]}]} | input_tokens | 127 |
+      | messages.count_tokens | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "look", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgoAAAANSUhEUgAAARgAAAEYAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}]}]}]} | input_tokens | 170 |
+      | messages.count_tokens | {"model": "claude-haiku-4-5", "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "content", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgoAAAANSUhEUgAAARgAAAEYAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}}]}}]}]} | input_tokens | 142 |
+
   Scenario: Counting checks the params at once
     Given a sandbox
     When the sandbox is called with POST "/v1/messages/count_tokens"
@@ -33,6 +41,23 @@ Feature: The sandbox answers live messages
       {"messages": [{"role": "user", "content": "x"}]}
       """
     Then the sandbox answers 400 invalid_request_error saying "model: Field required"
+
+  Scenario Outline: Counting takes no parameter that has nothing to do with the prompt
+    Given a sandbox
+    When the sandbox is called with POST "/v1/messages/count_tokens"
+      """
+      {"model": "claude-haiku-4-5", <extra>, "messages": [{"role": "user", "content": "x"}]}
+      """
+    Then the sandbox answers 400 invalid_request_error saying "<name>: Extra inputs are not permitted"
+
+    Examples:
+      | name           | extra                         |
+      | max_tokens     | "max_tokens": 9               |
+      | stream         | "stream": true                |
+      | metadata       | "metadata": {"user_id": "u"}  |
+      | stop_sequences | "stop_sequences": ["."]       |
+      | service_tier   | "service_tier": "auto"        |
+      | temperature    | "temperature": 1              |
 
   Scenario: Models are listed
     Given a sandbox

@@ -60,7 +60,7 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema"}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | format.schema |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {"properties": 7}}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | format.schema: not a valid JSON schema |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a", "input_schema": 7}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools.0.input_schema |
-      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {}}}, "messages": [{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "document", "citations": {"enabled": true}}]}]} | invalid_request_error | cannot be combined with citations |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {}}}, "messages": [{"role": "user", "content": "x"}, {"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "y"}, "citations": {"enabled": true}}]}]} | invalid_request_error | cannot be combined with citations |
       | {"model": "claude-3-haiku-20240307", "max_tokens": 9, "output_config": {"format": {"type": "json_schema", "schema": {}}}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | 'claude-3-haiku-20240307' does not support output format |
       | {"model": "claude-sonnet-4-20250514", "max_tokens": 9, "tools": [{"name": "a", "strict": true}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | 'claude-sonnet-4-20250514' does not support strict tools |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": 7, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools: Input should be |
@@ -71,6 +71,43 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | while providing tools |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": "b"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | not found in tools |
       | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a"}], "tool_choice": {"type": "tool", "name": ["a"]}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | not found in tools |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a b"}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tools.0.custom.name: String should match pattern |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "tools": [{"name": "a", "input_schema": {"type": "string"}}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | input_schema.type: Input should be 'object' |
+      | {"model": "claude-opus-5-5", "max_tokens": 9, "tools": [{"name": "a"}], "tool_choice": {"type": "any"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | tool_choice.type: 'any' is not supported for claude-opus-5-5 |
+
+    Examples: Blocks
+      | params                                                                             | kind                  | message                          |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "system": ["text"], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | system.0: Input should be a valid dictionary |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text"}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | system.0.text: Field required |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "system": [{"type": "text", "text": ""}], "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | text content blocks must be non-empty |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text"}]}]} | invalid_request_error | messages.0.content.0.text.text: Field required |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": 7}]}]} | invalid_request_error | text.text: Input should be a valid string |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]} | invalid_request_error | messages: text content blocks must be non-empty |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document"}]}]} | invalid_request_error | messages.0.content.0.document.source: Field required |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document", "source": "abc"}]}]} | invalid_request_error | document.source: Input should be a valid dictionary |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document", "citations": true, "source": {"type": "text", "data": "x"}}]}]} | invalid_request_error | document.citations: Input should be a valid dictionary |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "content"}}]}]} | invalid_request_error | source.content.content: Field required |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "content", "content": ["abc"]}}]}]} | invalid_request_error | source.content.content.0: Input should be a valid dictionary |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "content", "content": [{"type": "text"}]}}]}]} | invalid_request_error | content.0.text.text: Field required |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": 7}]}]} | invalid_request_error | tool_result.content: Input should be a valid string or list |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]}]} | invalid_request_error | A maximum of 4 blocks with cache_control may be provided. Found 5. |
+
+    Examples: Calls of tools and their results
+      | params                                                                             | kind                  | message                          |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "1"}]}]} | invalid_request_error | messages.0.content.0: unexpected `tool_use_id` found |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "tool_result", "content": "1"}]}]} | invalid_request_error | tool_result.tool_use_id: Input should be a valid string |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}]}, {"role": "user", "content": "y"}]} | invalid_request_error | messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: t. |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "1"}]}, {"role": "assistant", "content": "z"}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "1"}]}]} | invalid_request_error | messages.4.content.0: unexpected `tool_use_id` found |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "1"}, {"type": "tool_result", "tool_use_id": "t", "content": "1"}]}]} | invalid_request_error | messages.2.content.1: each tool_use must have a single result |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "a", "input": {}}]}, {"role": "user", "content": "y"}, {"role": "assistant", "content": "z"}, {"role": "user", "content": "x"}]} | invalid_request_error | messages.1: `tool_use` ids were found |
+
+    Examples: Thinking
+      | params                                                                             | kind                  | message                          |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "thinking": {"type": "deep"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | thinking: Input tag 'deep' found |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "thinking": {"type": "enabled"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | thinking.enabled.budget_tokens: Field required |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": "2000"}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | budget_tokens: Input should be a valid integer |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 1023}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | budget_tokens: Input should be greater than or equal to 1024 |
+      | {"model": "claude-opus-4-6", "max_tokens": 9, "thinking": {"type": "enabled", "budget_tokens": 1024}, "messages": [{"role": "user", "content": "x"}]} | invalid_request_error | `max_tokens` must be greater than `thinking.budget_tokens` |
 
   Scenario Outline: Under the older version the sampling parameters are taken, within bounds
     Given a sandbox
@@ -90,12 +127,20 @@ Feature: The sandbox finds mistakes in params only after the batch has ended
       | "top_p": -0.1                          | invalid_request_error |
       | "top_k": true                          | invalid_request_error |
 
+  Scenario: Newer models take no sampling parameters under any version
+    Given a sandbox
+    When the sandbox is sent a batch with the params under "2023-06-01" with beta "none"
+      """
+      {"model": "claude-opus-4-8", "max_tokens": 9, "temperature": 0.5, "messages": [{"role": "user", "content": "x"}]}
+      """
+    Then the sandbox's line for "r0" is errored: invalid_request_error saying "`temperature` is not supported for claude-opus-4-8"
+
   Scenario: Under the older version an assistant's message may hold a document
     Given a sandbox
     When the sandbox is sent a batch with the params under "2023-06-01" with beta "none"
       """
       {"model": "claude-opus-4-6", "max_tokens": 9, "messages": [{"role": "user", "content": "x"},
-       {"role": "assistant", "content": [{"type": "document"}]}, {"role": "assistant", "content": "z"}, {"role": "user", "content": "y"}]}
+       {"role": "assistant", "content": [{"type": "document", "source": {"type": "text", "data": "y"}}]}, {"role": "assistant", "content": "z"}, {"role": "user", "content": "y"}]}
       """
     Then the sandbox's line for "r0" succeeded
 

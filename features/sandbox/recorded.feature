@@ -142,7 +142,7 @@ Feature: The sandbox answers as the recorded service does
       | {"model": "claude-opus-4-6"}                                                                    | message.content.0.type                              | text                                   |
       | {"model": "claude-opus-4-6", "thinking": {"type": "adaptive"}}                                  | message.content.0.thinking                          | The sandbox thinks…                    |
       | {"model": "claude-haiku-4-5"}                                                                   | message.content.0.type                              | text                                   |
-      | {"model": "claude-haiku-4-5", "thinking": {"type": "enabled", "budget_tokens": 1024}}           | message.content.0.thinking                          | The sandbox thinks…                    |
+      | {"model": "claude-haiku-4-5", "max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 1024}} | message.content.0.thinking                          | The sandbox thinks…                    |
       | {"model": "claude-haiku-4-5", "thinking": 7}                                                    | error.error.message                                 | thinking: Input should be …            |
       | {"model": "claude-opus-5", "tools": [{"name": "look", "input_schema": {}}], "tool_choice": {"type": "any"}} | message.content.0.type                  | tool_use                               |
       | {"model": "claude-opus-5", "tools": [{"name": "look", "input_schema": {}}], "messages": [{"role": "user", "content": "[[sandbox:tools]]"}]} | message.content.1.type | tool_use                |

@@ -83,9 +83,21 @@ def _(context: Context, text: str) -> None:
 
 
 @rule("requests with an uploaded file as their source are answered")
-def _(context: Context, file: str, mime_type: str, id: str | None, block: str) -> dict[str, str]:
+def _(
+    context: Context, file: str, mime_type: str, id: str | None, block: str, inside: str | None
+) -> dict[str, str]:
     uploaded = sdk(context).files.upload(file=(file, b"x", mime_type))
-    create(context, [{"custom_id": "a", "params": about(id or uploaded.id, block)}])
+    params = about(id or uploaded.id, block)
+    if inside:
+        content = params["messages"][0]["content"]
+        call = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
+        result = {"type": inside, "tool_use_id": "t", "content": content}
+        params["messages"] = [
+            {"role": "user", "content": "Look"},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+        ]
+    create(context, [{"custom_id": "a", "params": params}])
     return results(context)["a"]["error"]["error"]
 
 

@@ -70,16 +70,28 @@ def _(context: Context, body: str) -> dict[str, str]:
     return {"statuses": " ".join(str(_checked(*answer)) for answer in answers)}
 
 
+def _written(fields: dict[str, bytes]) -> bytes:
+    return b"{" + b",".join(b'"%s":%s' % (n.encode(), v) for n, v in fields.items()) + b"}"
+
+
 @rule("params are answered live, when their tokens are counted, and in a batch beside good ones,")
 def _(context: Context, field: str, value: str) -> dict[str, Any]:
     fields = {**PARAMS, field: bytes_of(value)}
-    params = b"{" + b",".join(b'"%s":%s' % (n.encode(), v) for n, v in fields.items()) + b"}"
+    params = _written(fields)
+    counted = {n: v for n, v in fields.items() if n not in ("max_tokens", field)}
     found: dict[str, Any] = {
         "live": _checked(*_call(context, "POST", "/v1/messages", params)),
-        "counted": _checked(*_call(context, "POST", "/v1/messages/count_tokens", params)),
+        "counted": _checked(
+            *_call(
+                context,
+                "POST",
+                "/v1/messages/count_tokens",
+                _written({**counted, field: fields[field]}),
+            )
+        ),
     }
     entry = b'{"requests":[{"custom_id":"a","params":%s},{"custom_id":"b","params":%s}]}'
-    good = b"{" + b",".join(b'"%s":%s' % (n.encode(), v) for n, v in PARAMS.items()) + b"}"
+    good = _written(PARAMS)
     status, told = _call(context, "POST", "/v1/messages/batches", entry % (params, good))
     found["batch"] = _checked(status, told)
     outcomes: dict[str, str] = {}

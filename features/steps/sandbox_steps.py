@@ -533,11 +533,10 @@ def _(context: Context, text: str) -> None:
 
 @rule("the sandbox makes an instance of a schema")
 def _(context: Context, schema: dict[str, Any]) -> dict[str, str]:
-    # A tool call's input is the instance itself; free strings are filled with the answer's text.
-    tool = {"name": "t", "input_schema": schema}
-    fields = params("Hi", tools=[tool], tool_choice={"type": "any"})
-    call(context, "POST", "/v1/messages", fields)
-    found = context.sandbox_answer.json()["content"][0]["input"]
+    # Free strings are filled with the text of the answer without a format.
+    wanted = {"format": {"type": "json_schema", "schema": schema}}
+    call(context, "POST", "/v1/messages", params("Hi", output_config=wanted))
+    found = json.loads(context.sandbox_answer.json()["content"][0]["text"])
     return {"instance": json.dumps(found).replace(_free_text(context), "T")}
 
 

@@ -40,6 +40,7 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, cast
@@ -112,7 +113,13 @@ def fields_asked(params: Params) -> list[tuple[str, Any]]:
     if not params.system or b"[[" not in bytes(params.system):
         return []
     text = _system_text(params)
-    return [(found[1], msgspec.json.decode(found[2])) for found in _FIELD.finditer(text)]
+    fields: list[tuple[str, Any]] = []
+    for found in _FIELD.finditer(text):
+        with suppress(msgspec.DecodeError, RecursionError, SchemaError):  # another text
+            schema = msgspec.json.decode(found[2])
+            instance(schema)
+            fields.append((found[1], schema))
+    return fields
 
 
 def in_fields(
@@ -525,7 +532,8 @@ def _tool_call(params: Params, messages: list[MessageParam], prompt: str) -> tup
     if not tools or kind == "none":
         return None
     if kind == "tool":
-        return choice["name"], tools[choice["name"]]
+        name = choice["name"]  # it may be of a server's toolset
+        return (name, tools[name]) if name in tools else None
     asked = TOOL_DIRECTIVE.search(prompt)
     # Otherwise, a prompt that repeats in a tool's result would request the call forever.
     if asked is not None and asked[1] in tools and not _has_tool_result(messages[-1]):

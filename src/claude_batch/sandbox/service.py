@@ -25,6 +25,7 @@ from .fault_plan import (
     load_plan,
 )
 from .http_calls import Call, events, json_response, stream
+from .model_profiles import LISTED, Model, model_named
 from .results import chunks, lines, message_json, spoiled
 from .sandbox_settings import SandboxSettings
 from .state import (
@@ -39,15 +40,7 @@ from .state import (
     answer_and_usage,
     need_beta,
 )
-from .validation import (
-    LISTED,
-    VERSIONS,
-    CallContext,
-    Model,
-    check_create,
-    check_params,
-    model_named,
-)
+from .validation import VERSIONS, CallContext, check_create, check_params
 
 # Service ------------------------------------------------------------------------------------------
 

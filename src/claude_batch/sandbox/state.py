@@ -35,12 +35,11 @@ from .answers import Answer, answer, is_turn_directive, refusal, respond, turn
 from .api_errors import ApiError, error_named, failure
 from .fault_plan import PLANNED_OUTCOMES, FaultPlan
 from .sandbox_settings import Responder, SandboxSettings
-from .token_usage import CacheUse, PromptCache, Usage, params_sha256
+from .token_usage import CACHE_MARK, CacheUse, PromptCache, Usage, params_sha256
 from .validation import (
     FILES_VERSION,
     TOO_DEEP,
     VERSIONS,
-    Block,
     CallContext,
     Entry,
     Request,
@@ -48,6 +47,7 @@ from .validation import (
     check_create,
     check_params,
     decoded,
+    inner_blocks,
 )
 
 # Files --------------------------------------------------------------------------------------------
@@ -125,29 +125,36 @@ class Files:
 
         ``processed``: the request was valid before, so a file that was deleted since is no error.
         """
+
+        def content(source: Any, block_type: Any, where: str) -> Any:
+            fields = cast(dict[str, Any], source) if isinstance(source, dict) else {}
+            if fields.get("type") != "file":
+                return cast(Any, source)
+            file_id = str(fields.get("file_id"))
+            known = self._all.get(file_id) if processed else None
+            if known is None:
+                need_beta(context, where)
+                known = self.find(file_id, workspace)
+                _check_kind(block_type, known, where)
+            return _source(known)
+
         for position, message in enumerate(request.messages):
             for number, block in enumerate(blocks_of(message)):
-                source: Any = block.source
-                if not isinstance(source, dict):
-                    continue
-                fields = cast(dict[str, Any], source)
-                if fields.get("type") == "file":
-                    where = f"messages.{position}.content.{number}.source"
-                    known = self._all.get(str(fields.get("file_id"))) if processed else None
-                    if known is None:
-                        need_beta(context, where)
-                        known = self.find(str(fields.get("file_id")), workspace)
-                        _check_kind(block, known, where)
-                    block.source = _source(known)
+                where = f"messages.{position}.content.{number}"
+                block.source = content(block.source, block.type, f"{where}.source")
+                for path, inner in inner_blocks(block):
+                    if "source" in inner:
+                        own = f"{where}.{path}.source"
+                        inner["source"] = content(inner["source"], inner.get("type"), own)
 
 
-def _check_kind(block: Block, stored: StoredFile, where: str) -> None:
+def _check_kind(block_type: Any, stored: StoredFile, where: str) -> None:
     kind = stored.mime_type
-    fits = kind in _IMAGES if block.type == "image" else kind in ("application/pdf", "text/plain")
+    fits = kind in _IMAGES if block_type == "image" else kind in ("application/pdf", "text/plain")
     if not fits:
         raise ApiError(
             "invalid_request_error",
-            f"{where}: a file of type {kind} cannot be the source of a block of type {block.type}",
+            f"{where}: a file of type {kind} cannot be the source of a block of type {block_type}",
         )
 
 
@@ -170,7 +177,6 @@ def need_beta(context: CallContext, what: str) -> None:
 # Endings ------------------------------------------------------------------------------------------
 
 DIRECTIVE_MARK = b"[[sandbox:"
-CACHE_MARK = b'"cache_control"'
 TOOLS_MARK = b'"tools"'
 RESULT_MARK = b'"tool_result"'
 """In the next request of a thread (`thread.type: continue`), which does not repeat its tools."""

@@ -126,6 +126,21 @@ class CacheUse:
         return Usage(rest, output_tokens, self.written_5m, self.written_1h, self.read)
 
 
+CACHE_MARK = b'"cache_control"'
+
+
+def cache_points(params: dict[str, Any]) -> int:
+    """Count the marks of a request, including the one that the API sets for a mark of the params.
+
+    It sets none on a last block that has one already.
+    """
+    parts = _parts(params)
+    inner = [block for part in parts for block in _blocks(part.get("content") or [])]
+    marks = sum(part.get("cache_control") is not None for part in (*parts, *inner))
+    alone = not parts or parts[-1].get("cache_control") is None
+    return marks + (params.get("cache_control") is not None and alone)
+
+
 class PromptCache:
     """Prefixes that were sent with `cache_control`, by workspace and model."""
 

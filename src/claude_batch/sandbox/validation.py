@@ -4,11 +4,7 @@ Only an error in the envelope rejects a whole batch. An error in one request's p
 errored line after the batch has ended. Both use the API's message style, `path.to.field: what is
 wrong`.
 
-Params are checked by their model's limits and ways of thinking. A model is known by the shape of
-its name, so that tests with the models of tomorrow work: `claude-`, then a family and a version
-(`claude-haiku-4-5`) or, as in older names, a version and a family (`claude-3-5-haiku`), and
-optionally a date or `latest`. A name of another shape is an unknown model, as a typing mistake is
-for the API (`claude-haiku-4.5`, `gpt-5`).
+Params are checked by the limits and capabilities of their model (`.model_profiles`).
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -24,116 +19,8 @@ from msgspec import UNSET, Raw
 
 from .api_errors import ApiError
 from .instances import SchemaError, instance
-from .token_usage import media_tokens, written_size
-
-# Models -------------------------------------------------------------------------------------------
-
-# Sources: https://platform.claude.com/docs/en/about-claude/models, the names in the SDK's type
-# `Model`, and the model profiles of pydantic-ai 2.68 and langchain-anthropic 1.7.
-
-LISTED = (
-    *("claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"),
-    "claude-haiku-4-5-20251001",
-)
-"""Models that `GET /v1/models` lists; every other known name is answered too."""
-
-_SHAPE = re.compile(
-    r"claude-(?:[a-z]+(?:-\d{1,2}){1,2}|[a-z]+-preview|\d(?:-\d)?-[a-z]+"  # opus-4-5, 3-5-haiku
-    r"|[12](?:\.\d)?|instant-1(?:\.\d)?)"
-    r"(?:-latest|-100k|-\d{8})?"
-)
-
-_ID_OF = {
-    "claude-haiku-4-5": "claude-haiku-4-5-20251001",
-    "claude-sonnet-4-5": "claude-sonnet-4-5-20250929",
-    "claude-opus-4-5": "claude-opus-4-5-20251101",
-    "claude-opus-4-1": "claude-opus-4-1-20250805",
-    "claude-opus-4-0": "claude-opus-4-20250514",
-    "claude-sonnet-4-0": "claude-sonnet-4-20250514",
-    "claude-3-7-sonnet-latest": "claude-3-7-sonnet-20250219",
-    "claude-3-5-sonnet-latest": "claude-3-5-sonnet-20241022",
-    "claude-3-5-haiku-latest": "claude-3-5-haiku-20241022",
-    "claude-3-opus-latest": "claude-3-opus-20240229",
-}
-"""Ids of aliases. Since version 4.6, ids have no date, and a name is its own id."""
-
-# All others are prefixes of ids.
-
-_MAX_TOKENS = {
-    "claude-1": 4_096,
-    "claude-2": 4_096,
-    "claude-instant": 4_096,
-    "claude-3-7": 64_000,
-    "claude-3-5": 8_192,
-    "claude-3": 4_096,
-    "claude-opus-4-1": 32_000,
-    "claude-opus-4-2025": 32_000,
-    "claude-opus-4-5": 64_000,
-    "claude-sonnet-4-2025": 64_000,
-    "claude-sonnet-4-5": 64_000,
-    "claude-haiku-4-5": 64_000,
-}
-_NEWER_MAX_TOKENS = 128_000
-_LONG_MAX_TOKENS = 300_000
-
-_OLDER = (
-    *("claude-1", "claude-2", "claude-3", "claude-instant", "claude-haiku-4"),
-    *("claude-sonnet-4-2025", "claude-sonnet-4-5"),
-    *("claude-opus-4-1", "claude-opus-4-2025", "claude-opus-4-5"),
-)
-"""Models from before adaptive thinking, with a context of 200,000 tokens."""
-
-_BUDGETED = ("claude-opus-4-6", "claude-sonnet-4-6", "claude-mythos-preview")
-"""Newer models that still take a budget of thinking tokens."""
-
-_THINKS_IF_ASKED = ("claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-sonnet-4-6")
-_THINKS_ALWAYS = ("claude-fable-", "claude-mythos-", "claude-opus-5-5")
-_TAKES_NO_DISABLED = (*_THINKS_ALWAYS, "claude-sonnet-5-5")
-_LONG_OUTPUT = ("claude-opus-", "claude-sonnet-", "claude-haiku-5-5")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """One model."""
-
-    id: str
-    """Dated id for an alias; answers name it."""
-    max_tokens: int
-    """Highest `max_tokens` without a beta."""
-    max_long_tokens: int
-    """The same with the beta for long output, in a batch."""
-    max_input_tokens: int
-    newer: bool
-    """Whether it knows adaptive thinking, and reports how many of its tokens were thoughts."""
-    takes_budget: bool
-    """Whether `thinking` may be `enabled`."""
-    takes_disabled: bool
-    """Whether `thinking` may be `disabled`."""
-    thinks_unasked: bool
-    """Whether it thinks if `thinking` is not given."""
-
-
-@lru_cache(maxsize=1000)
-def model_named(name: str) -> Model | None:
-    """Return the model of an id or alias, or `None` for a name of unknown shape."""
-    if _SHAPE.fullmatch(name) is None:
-        return None
-    known = _ID_OF.get(name, name)
-    newer = not known.startswith(_OLDER)
-    limits = (most for start, most in _MAX_TOKENS.items() if known.startswith(start))
-    max_tokens = next(limits, _NEWER_MAX_TOKENS)
-    long_output = newer and known.startswith(_LONG_OUTPUT)
-    return Model(
-        id=known,
-        max_tokens=max_tokens,
-        max_long_tokens=_LONG_MAX_TOKENS if long_output else max_tokens,
-        max_input_tokens=1_000_000 if newer else 200_000,
-        newer=newer,
-        takes_budget=not newer or known.startswith(_BUDGETED),
-        takes_disabled=not known.startswith(_TAKES_NO_DISABLED),
-        thinks_unasked=newer and not known.startswith(_THINKS_IF_ASKED),
-    )
-
+from .model_profiles import LONG_CONTEXT_BETA, LONG_OUTPUT_BETA, Model, model_named
+from .token_usage import CACHE_MARK, cache_points, media_tokens, written_size
 
 # Requests -----------------------------------------------------------------------------------------
 
@@ -145,8 +32,6 @@ VERSIONS = ("2023-01-01", "2023-06-01", SAMPLING_FREE_VERSION)
 
 FILES_VERSION = "2026-10-21"
 """The `anthropic-version` from which files need no beta: the SDK 2.11 sends none with it."""
-
-LONG_OUTPUT_BETA = "output-300k-2026-03-24"
 
 TOO_DEEP = "The request body is nested too deeply"
 """Error message for a body that exceeds the decoder's nesting limit."""
@@ -182,7 +67,15 @@ class Block(msgspec.Struct, gc=False):
     content: Any = None
     citations: Any = None
     tool_use_id: Any = None
+    id: Any = None
     name: Any = None
+
+
+class SystemBlock(msgspec.Struct, gc=False):
+    """A block of a system prompt."""
+
+    type: str
+    text: str
 
 
 class MessageParam(msgspec.Struct, gc=False):
@@ -197,46 +90,66 @@ def blocks_of(message: MessageParam) -> list[Block]:
     return [] if isinstance(message.content, str) else message.content
 
 
-class Params(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """Messages parameters, of the Messages API and its beta (from the SDK's 2.11 types)."""
+def inner_blocks(block: Block) -> list[tuple[str, dict[str, Any]]]:
+    """Return the blocks inside a tool's result or a document, each after its path in the block."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    source: Any = block.source
+    held = cast(dict[str, Any], source).get("content") if isinstance(source, dict) else None
+    for path, content in (("content", block.content), ("source.content", held)):
+        if isinstance(content, list):
+            for number, inner in enumerate(cast(list[Any], content)):
+                if isinstance(inner, dict):
+                    found.append((f"{path}.{number}", cast(dict[str, Any], inner)))
+    return found
+
+
+def sources_of(block: Block) -> list[Any]:
+    """Return the sources of the block and of the blocks inside it."""
+    if block.source is None and block.content is None:
+        return []
+    sources: list[Any] = [block.source, *(inner.get("source") for _, inner in inner_blocks(block))]
+    return [each for each in sources if each is not None]
+
+
+class CountedParams(msgspec.Struct, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """Parameters of `count_tokens`, of the API and its beta (from the SDK's 2.11 types)."""
 
     model: str
-    max_tokens: int
     messages: Raw
     system: Raw = Raw()
     tools: Raw = Raw()
     tool_choice: Any = None
     output_config: Any = None
-    stop_sequences: list[str] | None = None
-    stream: Any = None
-    temperature: Any = UNSET
-    top_p: Any = UNSET
-    top_k: Any = UNSET
     speed: Any = UNSET
-    store: Any = UNSET
-    cache_hint: Any = UNSET
-    context_hint: Any = UNSET
     billing_policy: Any = None
     cache_control: Any = None
     compaction: Any = None
-    container: Any = None
     context_management: Any = None
-    diagnostics: Any = None
-    fallback_credit_token: Any = None
-    fallbacks: Any = None
-    inference_geo: Any = None
     mcp_servers: Any = None
-    metadata: Any = None
-    service_tier: Any = None
     thinking: Any = None
     thread: Any = None
     user_profile_id: Any = None
 
 
-class CountParams(Params, gc=False, forbid_unknown_fields=True, kw_only=True):
-    """The parameters of `count_tokens`: the same, but `max_tokens` may be missing."""
+class Params(CountedParams, gc=False, forbid_unknown_fields=True, kw_only=True):
+    """Messages parameters, of the Messages API and its beta (from the SDK's 2.11 types)."""
 
-    max_tokens: int = 1
+    max_tokens: int
+    stop_sequences: list[str] | None = None
+    stream: Any = None
+    temperature: Any = UNSET
+    top_p: Any = UNSET
+    top_k: Any = UNSET
+    store: Any = UNSET
+    cache_hint: Any = UNSET
+    context_hint: Any = UNSET
+    container: Any = None
+    diagnostics: Any = None
+    fallback_credit_token: Any = None
+    fallbacks: Any = None
+    inference_geo: Any = None
+    metadata: Any = None
+    service_tier: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,26 +175,35 @@ class Request:
 
         Images and PDFs count by their pixels and pages instead, at any position.
         """
+        media = sum(
+            media_tokens(source)
+            for message in self.messages
+            for block in blocks_of(message)
+            for source in sources_of(block)
+        )
+        return self.text_tokens + media
+
+    @property
+    def text_tokens(self) -> int:
+        """Return the same without images and PDFs."""
         params = self.params
         size = len(memoryview(params.messages))
         if params.system:
             size += len(memoryview(params.system))
         if params.tools:
             size += len(memoryview(params.tools))
-        media = 0
         for message in self.messages:
             for block in blocks_of(message):
-                if block.source is not None:
-                    size -= written_size(block.source)
-                    media += media_tokens(block.source)
-        return (size + 3) // 4 + media
+                size -= sum(written_size(source) for source in sources_of(block))
+        return (size + 3) // 4
 
 
 _T = TypeVar("_T")
 
 _decode_body = msgspec.json.Decoder(CreateBody).decode
 _decode_params = msgspec.json.Decoder(Params).decode
-_decode_count = msgspec.json.Decoder(CountParams).decode
+_decode_counted = msgspec.json.Decoder(CountedParams).decode
+_decode_system = msgspec.json.Decoder(str | list[SystemBlock] | None).decode
 _decode_messages = msgspec.json.Decoder(list[MessageParam]).decode
 
 _MISSING = re.compile(r"Object missing required field `(.+?)`")
@@ -295,6 +217,7 @@ _KINDS = {
     "object": "dictionary",
     "str | array": "string or list",
     "array | null": "list",
+    "str | array | null": "string or list",
 }
 
 
@@ -367,16 +290,30 @@ def check_create(body: bytes, *, max_requests: int) -> list[Entry]:
 
 def check_params(raw: Raw | bytes, context: CallContext, *, counting: bool = False) -> Request:
     """Return the decoded request, or raise the `ApiError` for an errored line or live answer."""
-    params: Params = decoded(_decode_count if counting else _decode_params, raw)
+    if counting:
+        counted = decoded(_decode_counted, raw)
+        fields = {name: getattr(counted, name) for name in counted.__struct_fields__}
+        params = Params(max_tokens=_model(counted).max_tokens, **fields)
+    else:
+        params = decoded(_decode_params, raw)
     messages = decoded(_decode_messages, params.messages, "messages")
     model = _model(params)
     _check_fields(params, model, context)
-    if params.system and memoryview(params.system)[0] not in b'"[n':
-        raise _invalid("system: Input should be a valid string or list")
+    if params.system:
+        _check_system(params.system)
     _check_messages(messages, context)
+    thread: Any = params.thread
+    if not (isinstance(thread, dict) and cast(dict[str, Any], thread).get("type") == "continue"):
+        # The messages of the thread are not repeated.
+        _check_tool_results(messages)
     if params.output_config is not None or params.tools or params.tool_choice is not None:
-        _check_output(params, messages)
-    return Request(params, messages, model)
+        _check_output(params, messages, model)
+    if CACHE_MARK in bytes(raw):
+        _check_cache_points(decoded(msgspec.json.decode, raw))
+    request = Request(params, messages, model)
+    if not counting:
+        _check_length(request, context)
+    return request
 
 
 def passed_params(raw: Raw | bytes) -> Request:
@@ -385,7 +322,7 @@ def passed_params(raw: Raw | bytes) -> Request:
     return Request(params, _decode_messages(params.messages), _model(params))
 
 
-def _model(params: Params) -> Model:
+def _model(params: CountedParams) -> Model:
     model = model_named(params.model)
     if model is None:
         raise ApiError("not_found_error", f"model: {params.model}")
@@ -411,7 +348,7 @@ def _check_fields(params: Params, model: Model, context: CallContext) -> None:
                 f"of output tokens for {model.id}"
             )
     if params.thinking is not None:
-        _check_thinking(params.thinking, model)
+        _check_thinking(params.thinking, params.max_tokens, model, context)
     for name, most in (("temperature", 1), ("top_p", 1), ("top_k", None)):
         value = getattr(params, name)
         if value is UNSET:
@@ -422,12 +359,26 @@ def _check_fields(params: Params, model: Model, context: CallContext) -> None:
             raise _invalid(f"{name}: Input should be a valid number")
         if value < 0 or (most is not None and value > most):
             raise _invalid(f"{name}: Input is out of range")
+        if not model.takes_sampling:
+            raise _invalid(f"`{name}` is not supported for {model.id}")
 
 
-def _check_thinking(thinking: Any, model: Model) -> None:
-    kind = cast(dict[str, Any], thinking).get("type") if isinstance(thinking, dict) else None
+LEAST_BUDGET = 1024
+"""Lowest `budget_tokens` of thinking."""
+
+_THINKING = ("enabled", "disabled", "adaptive", "between_tools")
+
+
+def _check_thinking(thinking: Any, max_tokens: int, model: Model, context: CallContext) -> None:
+    fields = cast(dict[str, Any], thinking) if isinstance(thinking, dict) else {}
+    kind = fields.get("type")
     if not isinstance(kind, str):
         raise _invalid("thinking: Input should be a valid dictionary with a type")
+    if kind not in _THINKING:
+        raise _invalid(
+            f"thinking: Input tag '{kind}' found using 'type' does not match any of the expected "
+            f"tags: {', '.join(repr(each) for each in _THINKING)}"
+        )
     if (kind == "enabled" and not model.takes_budget) or (
         kind == "disabled" and not model.takes_disabled
     ):
@@ -435,6 +386,26 @@ def _check_thinking(thinking: Any, model: Model) -> None:
             f'"thinking.type.{kind}" is not supported for this model. Use "thinking.type.adaptive" '
             'and "output_config.effort" to control thinking behavior.'
         )
+    if kind == "enabled":
+        where, budget = "thinking.enabled.budget_tokens", fields.get("budget_tokens")
+        if budget is None:
+            raise _invalid(f"{where}: Field required")
+        if isinstance(budget, bool) or not isinstance(budget, int):
+            raise _invalid(f"{where}: Input should be a valid integer")
+        if budget < LEAST_BUDGET:
+            raise _invalid(f"{where}: Input should be greater than or equal to {LEAST_BUDGET}")
+        # With this beta the budget is that of all thoughts between the calls of tools.
+        interleaved = any(beta.startswith("interleaved-thinking") for beta in context.betas)
+        if budget >= max_tokens and not interleaved:
+            raise _invalid("`max_tokens` must be greater than `thinking.budget_tokens`")
+
+
+def _check_system(system: Raw) -> None:
+    if memoryview(system)[0] not in b'"[n':
+        raise _invalid("system: Input should be a valid string or list")
+    prompt: str | list[SystemBlock] | None = decoded(_decode_system, system, "system")
+    if isinstance(prompt, list) and not all(block.text for block in prompt):
+        raise _invalid("system: text content blocks must be non-empty")
 
 
 def _check_messages(messages: list[MessageParam], context: CallContext) -> None:
@@ -448,16 +419,117 @@ def _check_messages(messages: list[MessageParam], context: CallContext) -> None:
             raise _invalid(f"messages.{position}.role: Input should be 'user' or 'assistant'")
         if not content:
             raise _invalid(f"messages.{position}.content: must not be empty")
-        if role == "assistant" and context.version >= SAMPLING_FREE_VERSION:
-            for number, block in enumerate(blocks_of(message)):
-                if block.type == "document":
+        for number, block in enumerate(blocks_of(message)):
+            where = f"messages.{position}.content.{number}"
+            if (
+                block.type == "document"
+                and role == "assistant"
+                and context.version >= SAMPLING_FREE_VERSION
+            ):
+                raise _invalid(f"{where}: document blocks are not permitted in assistant messages")
+            _check_block(block, where)
+
+
+def _check_block(block: Block, where: str) -> None:
+    where = f"{where}.{block.type}"
+    if block.type == "text":
+        _check_text(block.text, where)
+    elif block.type in ("document", "image"):
+        if not isinstance(block.citations, dict | None):
+            raise _invalid(f"{where}.citations: Input should be a valid dictionary")
+        if block.source is None:
+            raise _invalid(f"{where}.source: Field required")
+        _check_source(block.source, f"{where}.source")
+    elif block.type == "tool_result":
+        _check_inner(block.content, f"{where}.content")
+
+
+def _check_text(text: Any, where: str) -> None:
+    if text is None:
+        raise _invalid(f"{where}.text: Field required")
+    if not isinstance(text, str):
+        raise _invalid(f"{where}.text: Input should be a valid string")
+    if not text:
+        raise _invalid("messages: text content blocks must be non-empty")
+
+
+def _check_source(source: Any, where: str) -> None:
+    fields = cast(dict[str, Any], source) if isinstance(source, dict) else {}
+    kind = fields.get("type")
+    if not isinstance(kind, str):
+        raise _invalid(f"{where}: Input should be a valid dictionary with a type")
+    if kind == "content":
+        if not fields.get("content"):
+            raise _invalid(f"{where}.content.content: Field required")
+        _check_inner(fields["content"], f"{where}.content.content")
+
+
+def _check_inner(content: Any, where: str) -> None:
+    """Check the content of a tool's result or of a document, which may be blocks too."""
+    try:
+        inner = cast(
+            str | list[Block] | None, msgspec.convert(content, type=str | list[Block] | None)
+        )
+    except msgspec.ValidationError as error:
+        raise _invalid(api_message(str(error), where)) from None
+    if isinstance(inner, list):
+        for number, block in enumerate(inner):
+            _check_block(block, f"{where}.{number}")
+
+
+def _check_tool_results(messages: list[MessageParam]) -> None:
+    """Check that each tool's result follows its call, and that each call has one result.
+
+    Messages of one role in a row are one turn.
+    """
+    calls: dict[str, int] = {}
+    answered: set[str] = set()
+    role = "user"
+    for position, message in enumerate(messages):
+        if message.role == "system":
+            continue
+        if (message.role, role) == ("assistant", "user"):
+            _check_answered(calls, answered)
+            calls, answered = {}, set()
+        role = message.role
+        for number, block in enumerate(blocks_of(message)):
+            where = f"messages.{position}.content.{number}"
+            if block.type == "tool_use":
+                calls[_call_id(block.id, f"{where}.tool_use.id")] = position
+            elif block.type == "tool_result":
+                call_id = _call_id(block.tool_use_id, f"{where}.tool_result.tool_use_id")
+                if call_id in answered:
                     raise _invalid(
-                        f"messages.{position}.content.{number}: document blocks are not "
-                        "permitted in assistant messages"
+                        f"{where}: each tool_use must have a single result. Found multiple "
+                        f"`tool_result` blocks with id: {call_id}"
                     )
+                if role != "user" or call_id not in calls:
+                    raise _invalid(
+                        f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: "
+                        f"{call_id}. Each `tool_result` block must have a corresponding `tool_use` "
+                        "block in the previous message."
+                    )
+                answered.add(call_id)
+    if role == "user":
+        _check_answered(calls, answered)
 
 
-def _check_output(params: Params, messages: list[MessageParam]) -> None:
+def _call_id(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise _invalid(f"{where}: Input should be a valid string")
+    return value
+
+
+def _check_answered(calls: dict[str, int], answered: set[str]) -> None:
+    if missing := [call_id for call_id in calls if call_id not in answered]:
+        raise _invalid(
+            f"messages.{calls[missing[0]]}: `tool_use` ids were found without `tool_result` blocks "
+            f"immediately after: {', '.join(missing)}. Each `tool_use` block must have a "
+            "corresponding `tool_result` block in the next message."
+        )
+
+
+def _check_output(params: Params, messages: list[MessageParam], model: Model) -> None:
     output = params.output_config
     if output is not None:
         if not isinstance(output, dict):
@@ -473,7 +545,8 @@ def _check_output(params: Params, messages: list[MessageParam]) -> None:
                 raise _invalid(
                     "output_config.format: cannot be combined with citations: disable one of them"
                 )
-    names = _tool_names(params)
+    tools = tools_of(params)
+    names = _tool_names(tools, params.model)
     choice = params.tool_choice
     if choice is not None:
         if not isinstance(choice, dict):
@@ -482,11 +555,38 @@ def _check_output(params: Params, messages: list[MessageParam]) -> None:
         kind = choice.get("type")
         if kind not in ("auto", "any", "tool", "none"):
             raise _invalid("tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'")
-        if not names and kind in ("any", "tool"):
+        if kind not in ("any", "tool"):
+            return
+        if not tools:
             raise _invalid("tool_choice: tool_choice may only be specified while providing tools")
+        if not model.takes_forced_tool:
+            raise _invalid(f"tool_choice.type: '{kind}' is not supported for {model.id}")
         name = choice.get("name")
-        if kind == "tool" and not (isinstance(name, str) and name in names):
+        known = isinstance(name, str) and (name in names or len(names) < len(tools))
+        if kind == "tool" and not known:
             raise _invalid(f"tool_choice.name: tool {name!r} not found in tools")
+
+
+MAX_CACHE_POINTS = 4
+"""Most blocks of a request with `cache_control`."""
+
+
+def _check_cache_points(params: dict[str, Any]) -> None:
+    marks = cache_points(params)
+    if marks > MAX_CACHE_POINTS:
+        raise _invalid(
+            f"A maximum of {MAX_CACHE_POINTS} blocks with cache_control may be provided. Found "
+            f"{marks}."
+        )
+
+
+def _check_length(request: Request, context: CallContext) -> None:
+    """Check the prompt's length, without images and PDFs, which take long to count."""
+    model, tokens = request.model, request.text_tokens
+    long_context = LONG_CONTEXT_BETA in context.betas
+    most = model.max_long_input_tokens if long_context else model.max_input_tokens
+    if tokens > most:
+        raise _invalid(f"prompt is too long: {tokens} tokens > {most} maximum")
 
 
 def _check_format(wanted: Any) -> None:
@@ -505,21 +605,31 @@ def _check_schema(schema: Any, path: str) -> None:
         raise _invalid(f"{path}: {error}") from None
 
 
-def _tool_names(params: Params) -> set[str]:
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+
+
+def _tool_names(tools: list[dict[str, Any]], model: str) -> set[str]:
+    """Return the names of the tools; those of a server's toolset have their own."""
     names: set[str] = set()
-    for position, tool in enumerate(tools_of(params)):
-        name = tool.get("name")
-        if tool.get("type") == "mcp_toolset":
-            continue  # its server defines its content
+    for position, tool in enumerate(tools):
+        name, kind = tool.get("name"), tool.get("type")
+        if name is None and kind not in (None, "custom"):
+            continue
         if not isinstance(name, str) or not name:
             raise _invalid(f"tools.{position}.name: Field required")
+        if _TOOL_NAME.fullmatch(name) is None:
+            raise _invalid(
+                f"tools.{position}.custom.name: String should match pattern "
+                f"'^{_TOOL_NAME.pattern}$'"
+            )
         if name in names:
             raise _invalid(f"tools: Tool names must be unique, and {name!r} came before")
-        if tool.get("strict") is True and _NO_SCHEMAS.match(params.model):
-            raise _invalid(
-                f"tools.{position}.strict: '{params.model}' does not support strict tools."
-            )
-        _check_schema(tool.get("input_schema", {}), f"tools.{position}.input_schema")
+        if tool.get("strict") is True and _NO_SCHEMAS.match(model):
+            raise _invalid(f"tools.{position}.strict: '{model}' does not support strict tools.")
+        schema: Any = tool.get("input_schema", {})
+        _check_schema(schema, f"tools.{position}.input_schema")
+        if schema.get("type", "object") != "object":
+            raise _invalid(f"tools.{position}.custom.input_schema.type: Input should be 'object'")
         names.add(name)
     return names
 
