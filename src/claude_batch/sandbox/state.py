@@ -312,6 +312,7 @@ def answer_and_usage(request: Request, ending: Ending | None, seed: int) -> tupl
 _log = logging.getLogger(__name__)
 
 OUTCOMES = ("succeeded", "errored", "canceled", "expired")
+_NAMES_JSON = re.compile(rb"json", re.IGNORECASE)
 _SLICE = 250
 """Requests processed before other calls get their turn."""
 
@@ -484,7 +485,7 @@ class Batches:
             entries=entries,
             looked_at=self.endings.looks_at(body),
             cites=b'"citations"' in body,
-            names_json=b"JSON" in body or b"json" in body,
+            names_json=_NAMES_JSON.search(body) is not None,
             created_at=now,
             natural_end=natural_end,
             expires_at=expires_at,
