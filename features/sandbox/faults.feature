@@ -30,6 +30,9 @@ Feature: The sandbox goes wrong on demand
       | {"requests": [{"outcome": "lost"}]}                                                         | the outcomes are errored, expired   |
       | {"requests": [{"outcome": "expired", "error": {}}]}                                         | error is only for the outcome errored |
       | {"requests": [{"outcome": "errored", "error": {"type": "bad_luck"}}]}                       | no error type 'bad_luck'            |
+      | {"rate_limits": {"requests": 1e-300}}                                                       | rate_limits must be from 0.01 to    |
+      | {"rate_limits": {"requests": 1e300}}                                                        | rate_limits must be from 0.01 to    |
+      | {"rate_limits": {"requests": 1, "requests_left": -1e300}}                                   | rate_limits: requests_left must not be negative |
 
   Scenario: A plan is shown, counted and cleared while the sandbox runs
     Given a sandbox
@@ -85,6 +88,59 @@ Feature: The sandbox goes wrong on demand
       | 6    | 2     |
       | 4    | 0     |
       | 1    | 1     |
+
+  Scenario: A rule that left the decision to an earlier one has not fired
+    Given a sandbox with the fault plan
+      """
+      {"rules": [
+        {"route": "list", "nth": 1, "action": {"type": "error", "status": 500}},
+        {"route": "any", "times": 1, "action": {"type": "error", "status": 529}}],
+       "requests": [
+        {"contains": "x", "nth": 1, "outcome": "errored"},
+        {"times": 1, "outcome": "expired"}]}
+      """
+    When the sandbox is called with GET "/v1/messages/batches"
+    And the sandbox is called with GET "/v1/messages/batches"
+    And the sandbox is called with GET "/v1/messages/batches"
+    Then the sandbox's log has the calls
+      | route | status | fault |
+      | list  | 500    | error |
+      | list  | 529    | error |
+      | list  | 200    | None  |
+    And the sandbox's rules have fired
+      | seen | fired |
+      | 3    | 1     |
+      | 3    | 1     |
+    When the sandbox is sent a batch of the prompts
+      | custom_id | prompt |
+      | a         | x      |
+      | b         | x      |
+      | c         | x      |
+    Then the sandbox's results end as
+      | custom_id | ending    |
+      | a         | api_error |
+      | b         | expired   |
+      | c         | succeeded |
+
+  Scenario Outline: A plan that is set or removed leaves the requests that were due before it as they were
+    Given a sandbox with the fault plan
+      """
+      {"requests": [{"outcome": "expired"}]}
+      """
+    And the sandbox has a batch of 1 requests
+    And the sandbox's batches have had their time
+    When the sandbox is called with <method> "/sandbox/faults"
+      """
+      {}
+      """
+    Then the sandbox's results end as
+      | custom_id | ending  |
+      | r0        | expired |
+
+    Examples:
+      | method |
+      | POST   |
+      | DELETE |
 
   Scenario: A key can be spared
     Given a sandbox with the fault plan
@@ -367,7 +423,24 @@ Feature: The sandbox goes wrong on demand
       | usage.sandbox_unknown_field.values    | [1, null] |
       | content.0.sandbox_unknown_field.values | [1, null] |
       | content.0.input                       | {"n": 1}  |
+    And the sandbox streams events as follows
+      | params | text                           | events         |
+      | {}     | …"delta":{…sandbox_unknown_field… | … message_stop |
     And the official SDK lives through a batch in the sandbox
+
+  Scenario: An answer with unknown fields has its own headers
+    Given a sandbox with the fault plan
+      """
+      {"rules": [{"route": "any", "action": {"type": "unknown_fields"}}], "rate_limits": {"requests": 1}}
+      """
+    When the sandbox is sent a batch of 1 requests
+    Then the sandbox's headers are as follows
+      | call                                     | header         | value |
+      | GET /v1/messages/batches/{batch}         | retry-after    | 10    |
+      | GET /v1/messages/batches/{batch}/results | x-should-retry | false |
+    When the sandbox is sent a live prompt "Hello"
+    And the sandbox is sent a live prompt "Hello"
+    Then the sandbox's header "retry-after" is "5….…"
 
   Scenario Outline: A results stream is cut inside a line
     Given a sandbox with the fault

@@ -75,3 +75,4 @@ Feature: The sandbox keeps uploaded files, and answers requests that name them
       | call                  | ids | status | says                    |
       | GET /v1/files         | 101 | 400    | …invalid_request_error… |
       | GET /v1/files?limit=0 | 0   | 400    | …invalid_request_error… |
+      | GET /v1/files?page=xy | 0   | 400    | …page: Input should be… |

@@ -182,13 +182,13 @@ Feature: The sandbox answers live messages
     Given a sandbox
     When the sandbox is given the fault plan
       """
-      {"rate_limits": {"requests": 60, "input_tokens": 60000, "output_tokens": 60, "requests_left": 3, "output_tokens_left": 2}}
+      {"rate_limits": {"requests": 60, "input_tokens": 6000000, "output_tokens": 60, "requests_left": 3, "output_tokens_left": 2}}
       """
     And the sandbox is sent the live params
       """
       {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "Tell me something long"}]}
       """
-    Then the sandbox tells that of 60 requests 2 remain, of 60000 input-tokens some, of 60 output-tokens 0
+    Then the sandbox tells that of 60 requests 2 remain, of 6000000 input-tokens some, of 60 output-tokens 0
     When the sandbox is sent the live params
       """
       {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "x"}]}
@@ -200,4 +200,4 @@ Feature: The sandbox answers live messages
       """
       {"model": "claude-haiku-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": "x"}]}
       """
-    Then the sandbox tells that of 60 requests 21 remain, of 60000 input-tokens some, of 60 output-tokens 0
+    Then the sandbox tells that of 60 requests 21 remain, of 6000000 input-tokens some, of 60 output-tokens 0

@@ -219,11 +219,16 @@ def admin_routes(sandbox: Sandbox) -> list[Route]:
             sandbox.log.clear()
         return json_response(list(sandbox.log))
 
+    async def set_plan(plan: FaultPlan) -> None:
+        # The plan before decides the requests that were due before.
+        await sandbox.batches.settle()
+        sandbox.set_plan(plan)
+
     async def faults(http: HttpRequest) -> Response:
         if http.method == "POST":
-            sandbox.set_plan(load_plan(await _body(http)))
+            await set_plan(load_plan(await _body(http)))
         elif http.method == "DELETE":
-            sandbox.set_plan(FaultPlan())
+            await set_plan(FaultPlan())
         return json_response(sandbox.plan.as_written())
 
     async def counters(_: HttpRequest) -> Response:

@@ -59,6 +59,16 @@ BATCH_CALLS = RateLimits(requests=4_000)
 """Calls per minute of all batch routes of a workspace: the highest tier's. It is not enforced."""
 
 
+LEAST_LIMIT = 0.01
+MOST_LIMIT = 1e12
+"""Bounds of a limit: a bucket is full within years, and its time has a date."""
+
+
+def _number(limit: float) -> str:
+    """Return the limit without an exponent, which no client reads as an integer."""
+    return f"{limit:.3f}".rstrip("0").rstrip(".")
+
+
 class _Bucket:
     def __init__(self, limit: float, left: float | None, now: float) -> None:
         self.limit = limit
@@ -92,7 +102,7 @@ class Meter:
                 raise ApiError(
                     "rate_limit_error",
                     f"This request would exceed your organization's rate limit of "
-                    f"{bucket.limit:g} {name.replace('-', ' ')} per minute.",
+                    f"{_number(bucket.limit)} {name.replace('-', ' ')} per minute.",
                     headers={"retry-after": f"{wait:.3f}", **self.headers(now)},
                 )
         for name in ("requests", "input-tokens"):
@@ -118,7 +128,7 @@ class Meter:
         for name, bucket in self._buckets.items():
             full = now + (bucket.limit - bucket.left) * 60 / bucket.limit
             reset = datetime.fromtimestamp(math.ceil(full), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            headers[f"anthropic-ratelimit-{name}-limit"] = f"{bucket.limit:g}"
+            headers[f"anthropic-ratelimit-{name}-limit"] = _number(bucket.limit)
             headers[f"anthropic-ratelimit-{name}-remaining"] = str(max(0, math.floor(bucket.left)))
             headers[f"anthropic-ratelimit-{name}-reset"] = reset
         return headers
@@ -371,21 +381,18 @@ class Match:
         self.fired: int = 0
         self._random = random.Random(seed)
 
-    def fires(self) -> bool:
+    def selects(self) -> bool:
         """Count one more call, and return whether the rule applies to it."""
         selector = self.selector
         self.seen += 1
         drawn = selector.probability is None or self._random.random() < selector.probability
         nth = selector.nth
-        if (
+        return not (
             not drawn
             or (nth is not None and self.seen not in (nth if isinstance(nth, list) else [nth]))
             or (selector.every is not None and self.seen % selector.every)
             or (selector.times is not None and self.fired >= selector.times)
-        ):
-            return False
-        self.fired += 1
-        return True
+        )
 
 
 class FaultPlan:
@@ -424,7 +431,8 @@ class FaultPlan:
             return None
         chosen: AnyAction | None = None
         for rule, match in self._calls:
-            if rule.route in (route, "any") and match.fires() and chosen is None:
+            if rule.route in (route, "any") and match.selects() and chosen is None:
+                match.fired += 1
                 chosen = rule.action
         return chosen
 
@@ -440,7 +448,8 @@ class FaultPlan:
                 continue
             if rule.once and (position, identity) in self._once:
                 continue
-            if match.fires() and chosen is None:
+            if match.selects() and chosen is None:
+                match.fired += 1
                 self._once.add((position, identity))
                 chosen = rule
         return chosen
@@ -503,10 +512,14 @@ _NOT_NEGATIVE = (
 def _check(plan: Plan) -> None:
     limits = plan.rate_limits
     if limits is not None and any(
-        each is not None and each <= 0
+        each is not None and not LEAST_LIMIT <= each <= MOST_LIMIT
         for each in (limits.requests, limits.input_tokens, limits.output_tokens)
     ):
-        raise PlanError("fault plan: rate_limits must be more than 0")
+        raise PlanError(f"fault plan: rate_limits must be from {LEAST_LIMIT} to {MOST_LIMIT:.0f}")
+    for name in ("requests_left", "input_tokens_left", "output_tokens_left"):
+        left = getattr(limits, name, None)
+        if left is not None and not left >= 0:
+            raise PlanError(f"fault plan: rate_limits: {name} must not be negative")
     for position, rule in enumerate(plan.rules):
         where = f"fault plan: rules[{position}]"
         _check_selector(rule, where)

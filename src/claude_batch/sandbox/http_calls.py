@@ -46,14 +46,19 @@ PIECE = 24
 """Characters of text or JSON in one delta."""
 
 
-def event(name: str, fields: dict[str, Any]) -> bytes:
-    """Return one event, whose data repeats its name as `type`."""
-    data = msgspec.json.encode({"type": name, **fields})
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+_Event = tuple[str, dict[str, Any]]
 
 
-def events(message: dict[str, Any]) -> Iterator[bytes]:
-    """Yield all events of a finished message object."""
+def events(message: dict[str, Any], *, unknown_fields: bool = False) -> Iterator[bytes]:
+    """Yield all events of a finished message object; their data repeat the name as `type`."""
+    for name, fields in _events(message):
+        data: Any = {"type": name, **fields}
+        if unknown_fields:
+            data = with_unknown_fields(data)
+        yield b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
+
+
+def _events(message: dict[str, Any]) -> Iterator[_Event]:
     usage = message["usage"]
     opening: dict[str, Any] = {
         **message,
@@ -64,7 +69,7 @@ def events(message: dict[str, Any]) -> Iterator[bytes]:
         "usage": {**usage, "output_tokens": 1},
     }
     opening["usage"].pop("output_tokens_details", None)
-    yield event("message_start", {"message": opening})
+    yield ("message_start", {"message": opening})
     for index, block in enumerate(message["content"]):
         yield from _block(index, block)
     delta = {name: message[name] for name in ("stop_reason", "stop_sequence", "stop_details")}
@@ -73,11 +78,11 @@ def events(message: dict[str, Any]) -> Iterator[bytes]:
         "output_tokens_details",
     )  # fmt: skip
     final = {name: usage[name] for name in counted if name in usage}
-    yield event("message_delta", {"delta": delta, "usage": final})
-    yield event("message_stop", {})
+    yield ("message_delta", {"delta": delta, "usage": final})
+    yield ("message_stop", {})
 
 
-def _block(index: int, block: dict[str, Any]) -> Iterator[bytes]:
+def _block(index: int, block: dict[str, Any]) -> Iterator[_Event]:
     kind = block["type"]
     deltas: list[dict[str, Any]] = []
     opening = dict(block)
@@ -102,12 +107,12 @@ def _block(index: int, block: dict[str, Any]) -> Iterator[bytes]:
             for piece in _pieces(block.get("thinking", ""))
         ]
         deltas.append({"type": "signature_delta", "signature": block.get("signature", "")})
-    yield event("content_block_start", {"index": index, "content_block": opening})
+    yield ("content_block_start", {"index": index, "content_block": opening})
     if index == 0:
-        yield event("ping", {})
+        yield ("ping", {})
     for delta in deltas:
-        yield event("content_block_delta", {"index": index, "delta": delta})
-    yield event("content_block_stop", {"index": index})
+        yield ("content_block_delta", {"index": index, "delta": delta})
+    yield ("content_block_stop", {"index": index})
 
 
 def _pieces(text: str) -> list[str]:
@@ -248,7 +253,12 @@ class Call:
         """Send a response, modified by the fault plan."""
         if isinstance(self.action, UnknownFields) and response.media_type == "application/json":
             extended = with_unknown_fields(msgspec.json.decode(response.body))
-            response = json_response(extended, response.status_code)
+            kept = {
+                name: value
+                for name, value in response.headers.items()
+                if name not in ("content-length", "content-type")
+            }
+            response = json_response(extended, response.status_code, kept)
         if isinstance(self.action, CutInsideLine) and isinstance(response, StreamingResponse):
             await self._cut_short(response)
         elif (

@@ -224,7 +224,8 @@ class Sandbox:
             meter.answered(self.clock.now(), message["usage"])
             call.limit_headers = meter.headers(self.clock.now())
         if request.params.stream:
-            return StreamingResponse(stream(events(message)), media_type="text/event-stream")
+            sent = events(message, unknown_fields=isinstance(call.action, UnknownFields))
+            return StreamingResponse(stream(sent), media_type="text/event-stream")
         return json_response(message)
 
     def _bill(
@@ -324,14 +325,16 @@ class FileCalls:
             if len(set(asked)) > 100:
                 raise ApiError("invalid_request_error", "ids: at most 100 ids")
             return _page([each for each in known if each.id in asked], None)
-        limit, page = query.get("limit", "20"), query.get("page", "page_0")[5:]
-        # Short ones only: Python refuses to parse a number of thousands of digits.
-        if self._sandbox.settings.any_id and not page:
-            page = "0"
-        numbers = all(each.isdecimal() and len(each) <= 9 for each in (limit, page))
-        if not (numbers and 1 <= int(limit) <= 1000):
+        limit, page = _whole(query.get("limit", "20")), query.get("page", "page_0")
+        start = _whole(page[5:]) if page.startswith("page_") else None
+        if start is None and self._sandbox.settings.any_id:
+            start = 0
+        if limit is None or not 1 <= limit <= 1000:
             raise ApiError("invalid_request_error", "limit: Input should be from 1 to 1000")
-        start, limit = int(page), int(limit)
+        if start is None:
+            raise ApiError(
+                "invalid_request_error", "page: Input should be the `next_page` of another page"
+            )
         more = f"page_{start + limit}" if len(known) > start + limit else None
         return _page(known[start : start + limit], more)
 
@@ -356,6 +359,11 @@ class FileCalls:
         need_beta(self._sandbox.context(call), "anthropic-beta")
         file_id = unquote(call.http.path_params["file_id"])
         return self._sandbox.files.find(file_id, _workspace(call))
+
+
+def _whole(text: str) -> int | None:
+    # Short ones only: Python refuses to parse a number of thousands of digits.
+    return int(text) if text.isdecimal() and len(text) <= 9 else None
 
 
 def _page(shown: list[StoredFile], more: str | None) -> Response:
