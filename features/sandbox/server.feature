@@ -114,10 +114,18 @@ Feature: The sandbox is a server, a command and a thread
       | 1    | 1     |
     And the sandbox that is stopped drops that client at once
 
-  Scenario: It can listen on another address
+  Scenario Outline: It can listen on another address
     Given a sandbox with the settings
       """
-      {"host": "::1"}
+      <settings>
       """
-    When the sandbox is called with GET "/sandbox/healthz"
+    When the sandbox's clock moves on by 60 seconds
+    And the sandbox is called with GET "/v1/messages/batches"
     Then the sandbox answers 200
+
+    Examples:
+      | settings                                        |
+      | {"host": "::1"}                                 |
+      | {"host": "0.0.0.0"}                             |
+      | {"host": "::"}                                  |
+      | {"host": "0.0.0.0", "admin_token": "the-token"} |

@@ -33,7 +33,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .admin import admin_routes
+from .admin import TOKEN_HEADER, admin_routes
 from .api_errors import ApiError, error_json, failure
 from .fault_plan import Delay, DropAfter, Error, Hang, Html200
 from .http_calls import TRANSPORT, Call
@@ -206,8 +206,14 @@ def _listen(settings: SandboxSettings) -> socket.socket:
     return listener
 
 
-def _url(listener: socket.socket) -> str:
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Loopback addresses of servers that listen on every address."""
+
+
+def _url(listener: socket.socket, *, loopback: bool = False) -> str:
     host, port = listener.getsockname()[:2]
+    if loopback and host in _EVERY_ADDRESS:
+        host = _EVERY_ADDRESS[host]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -317,6 +323,7 @@ class SandboxServer:
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
         self._url: str | None = None
+        self._control_url = ""
 
     @property
     def url(self) -> str:
@@ -330,6 +337,7 @@ class SandboxServer:
         app = create_app(self.settings)
         listener = _listen(self.settings)
         self._url = _url(listener)
+        self._control_url = _url(listener, loopback=True)
         self._server = server = _server(app)
 
         def run() -> None:
@@ -339,7 +347,11 @@ class SandboxServer:
         self._thread = threading.Thread(target=run, name="claude-batch-sandbox", daemon=True)
         self._thread.start()
         # The socket already listens: this call waits until the server accepts it.
-        self._call("GET", "/sandbox/healthz")
+        try:
+            self._call("GET", "/sandbox/healthz")
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def stop(self) -> None:
@@ -394,7 +406,10 @@ class SandboxServer:
 
     def _call(self, method: str, path: str, value: Any = None) -> Any:
         data = None if value is None else json.dumps(value).encode()
-        request = urllib.request.Request(self.url + path, data, method=method)
+        # By a name of the loopback, because the routes answer to no other without the token.
+        request = urllib.request.Request(self._control_url + path, data, method=method)
+        if self.settings.admin_token is not None:
+            request.add_header(TOKEN_HEADER, self.settings.admin_token)
         # Bypass the environment's proxies for a process's own loopback.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
