@@ -362,6 +362,9 @@ Feature: The sandbox goes wrong on demand
       {"requests": []}
       """
     Then the sandbox answers 400 invalid_request_error saying "at least 1 item"
+    And the sandbox's rules have fired
+      | seen | fired |
+      | 1    | 0     |
 
   Scenario: The SDK tells a dropped connection as its own error
     Given a sandbox with the fault

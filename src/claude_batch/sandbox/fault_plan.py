@@ -436,6 +436,12 @@ class FaultPlan:
                 chosen = rule.action
         return chosen
 
+    def take_back(self, action: AnyAction) -> None:
+        """Do not count an action as fired: the call was refused before it could follow."""
+        for rule, match in self._calls:
+            if rule.action is action:
+                match.fired -= 1
+
     def ending(self, custom_id: str | None, text: str, identity: str) -> RequestRule | None:
         """Return the rule for a request's ending; `identity` is the SHA-256 of its params."""
         chosen: RequestRule | None = None

@@ -97,6 +97,9 @@ class Endpoint:
             return
         except ApiError as error:
             if not late:
+                if isinstance(action, (DropAfter, Hang, Html200, Error)):
+                    self.sandbox.plan.take_back(action)
+                    call.action = None
                 await call.refuse(error)
             return
         except ConnectionError:
