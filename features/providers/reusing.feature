@@ -26,7 +26,7 @@ Feature: What was answered before is not paid for again, where that is asked for
 
   Scenario: Large requests that were answered are looked at a few at a time
     Given a command's API
-    And a command's file "asks.jsonl" of 60 prompts of 1000000 bytes, and one of 100
+    And a command's file "asks.jsonl" of 60 prompts of 750000 bytes, and one of 100
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then the command line exits with 0
     And the ledger's answers are indexed for 61 requests in no more than 25 MB

@@ -161,8 +161,8 @@ def _(context: Context, count: int) -> None:
 
 @when("a run of large prompts of {size:d} MB is stored without driving")
 def _(context: Context, size: int) -> None:
-    text = "x" * 1_000_000
-    prompts = (f"{n} {text}" for n in range(size))
+    text = "x" * 500_000  # a megabyte would not fit into the model's context
+    prompts = (f"{n} {text}" for n in range(2 * size))
     context.run = context.provider.store(context.actor.configuration, prompts)
 
 
