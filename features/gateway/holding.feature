@@ -85,6 +85,30 @@ Feature: The gateway keeps a call alive until its batch has ended
       | F    | 400    | whole   | invalid_request_error | none  | true                | 3       |
     And the gateway's ledger holds 3 requests
 
+  Scenario Outline: A late failure that the ledger does not repeat is repeated to each aborted call: <failure>
+    Given a gateway over the sandbox with {"latency": <latency>, "max_wait": "<max_wait>", "on_timeout": "<on_timeout>", "max_attempts": 1}
+    When the gateway is called as follows
+      | call | prompt   | stream | after | headers |
+      | A    | <prompt> | no     |       | <first> |
+      | B    | <prompt> | no     |       | <first> |
+      | C    | <prompt> | no     | A, B  | <again> |
+      | D    | <prompt> | no     | A, B  | <again> |
+    Then the calls have ended with
+      | call | status   | end     | error   | signs |
+      | A    | 200      | aborted |         | some  |
+      | B    | 200      | aborted |         | some  |
+      | C    | <status> | whole   | <error> | none  |
+      | D    | <status> | whole   | <error> | none  |
+    And the gateway's ledger holds <count> requests
+
+    Examples:
+      | failure                             | latency | max_wait | on_timeout | prompt                                    | first                                                            | again                                                            | status | error                 | count |
+      | a time-out that cancels             | 60      | 2s       | cancel     | one                                       | {"x-stainless-retry-count": "0"}                                 | {"x-stainless-retry-count": "1"}                                 | 504    | timeout_error         | 2     |
+      | a time-out that keeps the request   | 60      | 2s       | park       | one                                       | {"x-stainless-retry-count": "0"}                                 | {"x-stainless-retry-count": "1"}                                 | 504    | timeout_error         | 2     |
+      | a time-out of calls with a key      | 60      | 2s       | park       | one                                       | {"idempotency-key": "k"}                                         | {"idempotency-key": "k"}                                         | 504    | timeout_error         | 1     |
+      | a time-out of an unnumbered call    | 60      | 2s       | cancel     | one                                       | {}                                                               | {}                                                               | 504    | timeout_error         | 2     |
+      | one that is asked not to be repeated | 1      | 60s      | park       | [[sandbox:errored:invalid_request_error]] | {"claude-batch-failure-ttl": "0", "x-stainless-retry-count": "0"} | {"claude-batch-failure-ttl": "0", "x-stainless-retry-count": "1"} | 400    | invalid_request_error | 2     |
+
   Scenario: The gateway ends while calls wait, and loses nothing
     Given a gateway over the sandbox with {"latency": 4, "hold": 1.5}
     When the gateway ends once 3 of these calls wait

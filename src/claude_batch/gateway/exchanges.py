@@ -15,11 +15,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from starlette.types import Receive, Send
 
 from claude_batch.gateway.access import Caller, Refusal
+from claude_batch.gateway.gateway_options import GatewayOptions
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import CallFuture, Departure
 from claude_batch.wire.encoding import EncodedRequest
@@ -183,6 +184,12 @@ _LOOKS: Final = 10
 _LOOK: Final = 0.01
 """How often, and for how many seconds each, a call waits for an equal one to leave."""
 
+_MOST_FAILURES: Final = 1000
+"""Late failures that are remembered until the aborted calls are repeated."""
+
+_PAUSE: Final = 60.0
+"""Seconds within which a client repeats an aborted call; the SDKs wait 8 s at most."""
+
 
 class Exchange:
     """One request, and the calls that wait for its answer. Belongs to the server's event loop."""
@@ -294,9 +301,41 @@ class Exchange:
             self._was_taken = True
             self._on_taken(answer, True)
 
+    def repeated(self, retries: int) -> Exchange:
+        """Return an exchange with the same outcome, for the repetition of an aborted call."""
+        outcome: Answer | Exception
+        try:
+            outcome = self.future.result()._replace(reused=1)
+        except Exception as error:
+            outcome = error
+        future = CallFuture()
+        future.seq, future.joined = self.future.seq, "failure"
+        future.settle(outcome)
+        # The answer is acknowledged already.
+        return Exchange(future, self.digest, "keep", lambda _answer, _taken: None, retries)
+
     def _wake_calls(self) -> None:
         for call in self._calls:
             call.wake()
+
+
+class _LateFailure(NamedTuple):
+    """An exchange whose call was aborted, because its failure came after the status 200."""
+
+    exchange: Exchange
+    options: GatewayOptions
+    at: float
+    """On the monotonic clock."""
+
+    def serves(self, options: GatewayOptions) -> bool:
+        """Return whether a call that begins now may be the repetition of the aborted call."""
+        age = time.monotonic() - self.at
+        if options.key != self.options.key or age > _PAUSE:
+            return False
+        if options.retries:
+            return self.exchange.retries < options.retries
+        # A client that numbers its tries repeats the call under another number.
+        return not (options.new or self.options.numbers_tries) and age < options.failure_ttl
 
 
 class Exchanges:
@@ -305,6 +344,8 @@ class Exchanges:
     def __init__(self) -> None:
         """Begin without any."""
         self._by_digest: dict[bytes, list[Exchange]] = {}
+        # The oldest first.
+        self._failures: list[_LateFailure] = []
 
     def __len__(self) -> int:
         """Return for how many requests calls are waiting."""
@@ -337,6 +378,29 @@ class Exchanges:
     def add(self, exchange: Exchange) -> None:
         """Let retries find an exchange."""
         self._by_digest.setdefault(exchange.digest, []).append(exchange)
+
+    def note_failure(self, exchange: Exchange, options: GatewayOptions) -> None:
+        """Keep a failure whose call is being aborted, for the repetition of that call.
+
+        The ledger repeats only failures that have a result, and none if the call asks for that. The
+        repetition would then make a new request, or wait once more for as long as the first try.
+        """
+        if all(each.exchange is not exchange for each in self._failures):
+            self._failures.append(_LateFailure(exchange, options, time.monotonic()))
+            del self._failures[:-_MOST_FAILURES]
+
+    def failure(self, digest: bytes, options: GatewayOptions) -> Exchange | None:
+        """Return the failure that a call gets because it repeats an aborted one; once for each."""
+        served = [
+            each
+            for each in reversed(self._failures)
+            if each.exchange.digest == digest and each.serves(options)
+        ]
+        found = max(served, key=lambda each: each.exchange.retries, default=None)
+        if found is None:
+            return None
+        self._failures.remove(found)
+        return found.exchange.repeated(options.retries)
 
     def remove(self, exchange: Exchange) -> None:
         """Forget an exchange without calls."""

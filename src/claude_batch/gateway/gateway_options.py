@@ -30,6 +30,8 @@ _SETTINGS: Final = {
 }
 _OTHERS: Final = (f"{_OURS}label", f"{_OURS}new", f"{_OURS}failure-ttl")
 
+_RETRIES: Final = "x-stainless-retry-count"
+
 _MOST_MODES: Final = 1000
 """Combinations of settings that are remembered."""
 
@@ -49,6 +51,8 @@ class GatewayOptions(NamedTuple):
     """Age in seconds up to which it gets the failure of an equal call."""
     retries: int
     """Number of this retry, if an SDK repeats a call after a failure; 0 for a first try."""
+    numbers_tries: bool
+    """Whether its client sends that number, as the SDKs do with the first try, too."""
     respond_async: bool
     """Whether it wants a 202 instead of waiting for the answer."""
     wait: float
@@ -118,7 +122,8 @@ class OptionReader:
             new=new,
             has_budget=f"{_OURS}budget-usd" in headers,
             failure_ttl=read_failure_ttl(headers, mode.failure_ttl),
-            retries=_retries_of(headers.get("x-stainless-retry-count", "")),
+            retries=_retries_of(headers.get(_RETRIES, "")),
+            numbers_tries=_RETRIES in headers,
             respond_async=bool({"respond-async", "wait"} & prefer.keys()),
             wait=_wait_of(prefer),
         )

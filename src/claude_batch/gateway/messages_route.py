@@ -81,7 +81,7 @@ class MessagesRoute:
             if options.respond_async:
                 await self._accept(call, exchange, stream, options)
             else:
-                await self._hold(call, exchange, stream, headers)
+                await self._hold(call, exchange, stream, headers, options)
 
     async def _enter(
         self, caller: Caller, headers: dict[str, str], options: GatewayOptions, receive: Receive
@@ -94,6 +94,9 @@ class MessagesRoute:
             asked = await asyncio.to_thread(read) if len(body) > _LARGE else read()
             del body, read
         digest = digest_of(caller, asked.encoded)
+        failed = gateway.exchanges.failure(digest, options)
+        if failed is not None:
+            return failed, asked.stream
         if options.key is None and not options.new and not options.retries:
             await gateway.exchanges.departure(digest)
         if gateway.is_ending:
@@ -156,7 +159,12 @@ class MessagesRoute:
         return found
 
     async def _hold(
-        self, call: HeldCall, exchange: Exchange, stream: bool, headers: dict[str, str]
+        self,
+        call: HeldCall,
+        exchange: Exchange,
+        stream: bool,
+        headers: dict[str, str],
+        options: GatewayOptions,
     ) -> None:
         gateway = self._gateway
         gateway.hold(call)
@@ -171,7 +179,7 @@ class MessagesRoute:
             if call.is_gone:
                 return
             if exchange.is_done:
-                await self._answer(call, exchange, stream)
+                await self._answer(call, exchange, stream, options)
             elif call.has_begun:
                 raise Aborted
             else:
@@ -195,7 +203,7 @@ class MessagesRoute:
                 return
             answers = exchange.is_done
             if answers:
-                await self._answer(call, exchange, stream)
+                await self._answer(call, exchange, stream, options)
             else:
                 await send_accepted(call, request_id, "queued", gateway.poll_interval)
         finally:
@@ -238,7 +246,9 @@ class MessagesRoute:
             return max(settings.ping, settings.claude_code_ping)
         return settings.ping
 
-    async def _answer(self, call: HeldCall, exchange: Exchange, stream: bool) -> None:
+    async def _answer(
+        self, call: HeldCall, exchange: Exchange, stream: bool, options: GatewayOptions
+    ) -> None:
         answer = exchange.answer
         if stream and answer is not None and answer.state is RequestState.SUCCEEDED:
             pieces = _events(answer)
@@ -257,8 +267,9 @@ class MessagesRoute:
         elif stream:
             await call.finish([b"event: error\ndata: %b\n\n" % response.content])
         else:
-            # The client repeats the call, and the ledger then answers with this failure.
+            # The client repeats the call, and then gets this failure.
             exchange.taken()
+            self._gateway.exchanges.note_failure(exchange, options)
             raise Aborted
 
     async def _response(self, exchange: Exchange) -> httpx2.Response:
