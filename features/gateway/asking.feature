@@ -19,6 +19,23 @@ Feature: What a call can ask for beside the Messages API
       | E    | 200    | yes      | batch            | 1                    |                  |
     And in the ledger the labels of the runs are ["bounded", "hasty", "nightly"]
 
+  Scenario: The user profile of a call, or else the provider's, is billed
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05, "default_options": {"user_profile_id": "prof_A"}}
+    Then the gateway's responses to callers are as follows
+      | path                 | headers                                 | status | words       |
+      | /v1/messages         | {}                                      | 200    |             |
+      | /v1/messages         | {"anthropic-user-profile-id": "prof_B"} | 200    |             |
+      | /v1/messages/batches | {"anthropic-user-profile-id": "prof_C"} | 400    | …requests…  |
+    And the gateway's responses to a field of a body are as follows
+      | field           | value    | status |
+      | user_profile_id | "prof_D" | 200    |
+    And the batched client's batches were created with
+      | anthropic-user-profile-id |
+      |                           |
+      | prof_A                    |
+      | prof_B                    |
+      | prof_C                    |
+
   Scenario: A call that does not wait gets the address of its request
     Given a gateway over the sandbox with {"latency": 1.5}
     When the gateway is called as follows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -116,6 +116,10 @@ class Gateway:
         self.exchanges: Exchanges = Exchanges()
         self.calls: set[HeldCall] = set()
         """The calls that wait."""
+        self.defaults: dict[str, Any] = dict(provider.default_options)
+        """Parameters for a body without them."""
+        # A header of the API's, not a part of the body.
+        self.user_profile: str | None = self.defaults.pop("user_profile_id", None)
         mode = resolve_mode(True, provider.overrides)
         self.failure_ttl: float = mode.failure_ttl
         self.poll_interval: float = mode.poll_interval

@@ -89,7 +89,13 @@ class MessagesRoute:
         """Store a call or join it to an earlier one; return where it waits, and if as a stream."""
         gateway = self._gateway
         async with gateway.bodies.read(headers, receive) as body:
-            read = partial(read_call, body, headers, defaults=gateway.provider.default_options)
+            read = partial(
+                read_call,
+                body,
+                headers,
+                defaults=gateway.defaults,
+                user_profile=gateway.user_profile,
+            )
             asked: MessagesCall
             asked = await asyncio.to_thread(read) if len(body) > _LARGE else read()
             del body, read

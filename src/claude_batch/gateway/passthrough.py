@@ -54,6 +54,7 @@ _SEGMENT: Final = re.compile(r"(?!\.+$)[\w.:@-]+", re.ASCII)
 _SENT: Final = (
     "accept",
     "anthropic-beta",
+    "anthropic-user-profile-id",
     "anthropic-version",
     "content-length",
     "content-type",

@@ -74,7 +74,8 @@ def read_call(
 ) -> MessagesCall:
     """Encode the params of a call's body. Raises `InvalidRequestError`.
 
-    The names of ``headers`` are lower case. ``defaults`` are parameters for a body without them.
+    The names of ``headers`` are lower case. ``defaults`` are parameters for a body without them,
+    and ``user_profile`` is for a call that names none.
     """
     try:
         params = _BODY.decode(body)
@@ -95,6 +96,8 @@ def read_call(
     if not isinstance(stream, bool | None):
         # A client cannot read an answer of the other form, which is paid for.
         raise InvalidRequestError("`stream` is neither true nor false")
+    if params.get("user_profile_id") is not None:
+        user_profile = None
     betas = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",")]
     encoded = encode_params(
         params,
