@@ -26,6 +26,9 @@ Feature: Who may call the gateway, and how much
       | /v1/messages         | {"x-api-key": "sk-ant-somebody-elses"}            | 401    | …pays with its own API key…set ANTHROPIC_API… |               |
       | /v1/messages         | {"authorization": "Bearer sk-ant-somebody-elses"} | 401    | …pays with its own API key…                   |               |
       | /v1/messages         | {"x-api-key": "<own key>"}                        | 200    |                                               |               |
+      | /v1/messages         | {"anthropic-workspace-id": "wrkspc_other"}        | 400    | …another anthropic-workspace-id than the ga… |               |
+      | /v1/messages/count_tokens | {"anthropic-workspace-id": "wrkspc_other"}   | 400    | …another anthropic-workspace-id than the ga… |               |
+      | /v1/messages         | {"anthropic-workspace-id": "wrkspc_01SandboxDefault"} | 200    |                                               |               |
       | /v1/chat/completions | {}                                                | 404    | …speaks Anthropic's Messages API, not OpenAI… |               |
       | /messages            | {}                                                | 200    |                                               |               |
       | /v2/messages         | {}                                                | 404    | there is nothing at '/v2/messages'            |               |

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ _REAL_KEY = "sk-ant-"
 
 _OTHER_SITES = frozenset({"cross-site", "same-site"})
 """Values of ``Sec-Fetch-Site`` for the call of a page that has another origin."""
+
+_WORKSPACE = "anthropic-workspace-id"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -179,9 +181,15 @@ def ending() -> Refusal:
 class Access:
     """Decides about each call by its headers."""
 
-    def __init__(self, settings: GatewaySettings, own_key: str | None) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        own_key: str | None,
+        workspace: Callable[[], str | None],
+    ) -> None:
         """``own_key``: the gateway's key, which callers of this machine may send as well.
 
+        ``workspace`` returns the API's id of that key's workspace, or None while it is unknown.
         Raises `ActorConfigurationError` for an address that other machines reach without tokens.
         """
         if settings.tokens is None and not is_loopback(settings.host):
@@ -192,6 +200,7 @@ class Access:
             )
         self._tokens = None if settings.tokens is None else TokenFile(settings.tokens)
         self._own_key = own_key
+        self._workspace = workspace
         self._hosts = HostCheck(settings.host, settings.allowed_hosts)
         self._origins = {origin.rstrip("/").lower() for origin in settings.allowed_origins}
 
@@ -224,6 +233,19 @@ class Access:
 
     def admit(self, headers: Mapping[str, str]) -> Caller:
         """Return who calls. Raises `Refusal`."""
+        caller = self._caller(headers)
+        given, own = headers.get(_WORKSPACE), self._workspace()
+        if given not in (None, own):
+            raise Refusal(
+                400,
+                "invalid_request_error",
+                f"this call has another {_WORKSPACE} than the gateway's key ({own or 'unknown'}), "
+                "whose workspace would pay for it; leave the header out, or call a gateway with a "
+                "key of that workspace",
+            )
+        return caller
+
+    def _caller(self, headers: Mapping[str, str]) -> Caller:
         given = _credentials(headers)
         if self._tokens is None:
             if not any(self._is_foreign(each) for each in given):

@@ -236,10 +236,11 @@ def _prepare(
 ) -> tuple[Gateway, LocalServer, socket.socket]:
     entered = provider.opening().result()
     provider.warn_of_other_addresses()
-    gateway = Gateway(provider, settings, entered.session.client.credential)
+    client = entered.session.client
+    gateway = Gateway(provider, settings, client.credential, lambda: client.workspace)
     listener = listen(settings.host, settings.port)
     try:
-        _refuse_own_address(entered.session.client.base_url, listener)
+        _refuse_own_address(client.base_url, listener)
     except ActorConfigurationError:
         listener.close()
         raise

@@ -102,15 +102,20 @@ class Gateway:
     """The state that the routes share. Belongs to the server's event loop."""
 
     def __init__(
-        self, provider: ClaudeBatchProvider, settings: GatewaySettings, own_key: str | None
+        self,
+        provider: ClaudeBatchProvider,
+        settings: GatewaySettings,
+        own_key: str | None,
+        workspace: Callable[[], str | None] = lambda: None,
     ) -> None:
         """``provider`` answers the calls; ``own_key`` is its API key, if that is known.
 
-        Raises `ActorConfigurationError` for settings that are not safe.
+        ``workspace`` returns the API's id of that key's workspace, or None if it is unknown. Raises
+        `ActorConfigurationError` for settings that are not safe.
         """
         self.provider: ClaudeBatchProvider = provider
         self.settings: GatewaySettings = settings
-        self.access: Access = Access(settings, own_key)
+        self.access: Access = Access(settings, own_key, workspace)
         self.bodies: Bodies = Bodies(settings.largest_body, settings.largest_bodies)
         self.option_reader: OptionReader = OptionReader(provider.overrides)
         self.exchanges: Exchanges = Exchanges()
