@@ -221,3 +221,47 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       parked 0
       finished
       """
+
+  Scenario: What a process sends is kept while another one learns that its key belongs to a workspace with another row
+    Given an API
+    When this program runs
+      """
+      import os, subprocess, sys, time
+      import httpx
+      from claude_batch.core.settings import default_ledger
+      from claude_batch.ledger import live_calls, queries
+      from claude_batch.ledger.store import Ledger
+
+      def set_api(**plan):
+          httpx.post(f"{os.environ['ANTHROPIC_BASE_URL']}/sandbox/faults", json=plan)
+
+      def advance():
+          env = os.environ | {"ANTHROPIC_API_KEY": "sk-rotated"}
+          command = [sys.executable, "-m", "claude_batch", "advance"]
+          print(subprocess.run(command, env=env, capture_output=True).returncode)
+          print("row", ledger.query(lambda tx: queries.run_row(tx, run.id)).workspace_id)
+
+      with cb.ClaudeBatchProvider(api_key="sk-former", **settings) as former:
+          cb.Actor(asker, former).respond_sync("one")
+      slow = {"route": "messages", "action": {"type": "delay", "seconds": 4}}
+      set_api(rules=[slow], workspace_header=False)
+      ledger = Ledger(default_ledger(None))
+      with cb.ClaudeBatchProvider(api_key="sk-rotated", **settings) as rotated:
+          run = cb.Actor(asker, rotated).submit_sync(["two"], mode="live")
+          while not ledger.query(live_calls.under_way):
+              time.sleep(0.05)
+          set_api(rules=[slow], workspace_header=True)
+          advance()
+          run.wait_sync()
+          print([answer.text is not None for answer in run.results_sync()])
+      advance()
+      ledger.close()
+      """
+    Then the program has printed
+      """
+      0
+      row 2
+      [True]
+      0
+      row 1
+      """

@@ -108,8 +108,8 @@ class Collected:
             leader = Leader(workspace, submissions.begin_epoch(tx, workspace))
         [batch_id], _ = pack_due(self._ledger, leader, now)
         with self._ledger.write(leader) as tx:
-            submissions.intend(tx, batch_id, snapshot=[], server_time=now, now=now)
-            submissions.mark_armed(tx, batch_id, now)
+            posts = submissions.intend(tx, batch_id, snapshot=[], server_time=now, now=now)
+            submissions.mark_armed(tx, batch_id, posts, now)
             assert submissions.mark_submitted(
                 tx, batch_id, f"msgbatch_{batch_id}_{os.getpid()}", now=now, next_check=now
             )

@@ -80,6 +80,8 @@ Feature: The ledger is opened with care
     Then in the ledger the workspaces of the runs are [1, 1, 1]
     And in the ledger the lanes of the requests are [1, 1, 3]
     And in the ledger the workspaces of the lanes are [1, 1]
+    # A driver of the emptied row that was stopped meanwhile is deposed with this.
+    And in the ledger the epochs of the workspaces are [0, 1]
 
   Scenario: A key that changes its workspace leaves what was sent where it is
     Given an open ledger

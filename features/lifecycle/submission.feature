@@ -352,3 +352,57 @@ Feature: Submission sends nothing twice, and knows what it does not know
     Then the run's state becomes halted
     And the status says "9999 times"
     And the API has processed 0 requests, none twice
+
+  Scenario: A sending that was taken back, and has begun anew, is neither armed nor recorded under its former number
+    Given an API
+    When this program runs
+      """
+      from claude_batch.core.settings import default_ledger
+      from claude_batch.ledger import submissions
+      from claude_batch.ledger.store import Deposed, Ledger, Leader
+      from claude_batch.lifecycle.packer import pack_due
+
+      with cb.ClaudeBatchProvider(drive=False, **settings) as provider:
+          provider.store(asker, ["one"])
+      ledger = Ledger(default_ledger(None))
+
+      def step(work):
+          try:
+              with ledger.write(leader) as tx:
+                  print(work(tx))
+          except Deposed:
+              print("deposed")
+
+      with ledger.write() as tx:
+          leader = Leader(1, submissions.begin_epoch(tx, 1))
+      [batch], _ = pack_due(ledger, leader, ledger.now() + 1)
+
+      def intend(tx):
+          return submissions.intend(tx, batch, snapshot=[], server_time=1.0, now=1.0)
+
+      def record(remote):
+          step(lambda tx: submissions.mark_submitted(tx, batch, remote, now=1.0, next_check=1.0))
+
+      step(intend)
+      step(lambda tx: submissions.settle_interrupted(tx, 1, now=1.0))
+      step(lambda tx: submissions.mark_armed(tx, batch, 1, 1.0))
+      step(intend)
+      step(lambda tx: submissions.mark_armed(tx, batch, 1, 1.0))
+      step(lambda tx: submissions.mark_armed(tx, batch, 2, 1.0))
+      record("msgbatch_2")
+      record("msgbatch_2")
+      record("msgbatch_1")
+      ledger.close()
+      """
+    Then the program has printed
+      """
+      1
+      []
+      deposed
+      2
+      deposed
+      None
+      True
+      True
+      deposed
+      """

@@ -78,8 +78,10 @@ def _(context: Context, count: int) -> None:
         leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
     [batch_id], _later = pack_due(ledger, leader, time.time())
     with ledger.write(leader) as tx:
-        submissions.intend(tx, batch_id, snapshot=[], server_time=time.time(), now=time.time())
-        submissions.mark_armed(tx, batch_id, time.time())
+        posts = submissions.intend(
+            tx, batch_id, snapshot=[], server_time=time.time(), now=time.time()
+        )
+        submissions.mark_armed(tx, batch_id, posts, time.time())
     ledger.close()
 
 

@@ -13,7 +13,7 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import batch, part_off, recount
 from claude_batch.ledger.schema import batches, lanes, params, requests, results, workspaces
-from claude_batch.ledger.store import Ledger, Record, plain_rows
+from claude_batch.ledger.store import Deposed, Ledger, Record, plain_rows
 
 EPOCH_STEP = 1 << 31
 """Least rise of an epoch: 63 bits have room for more than a billion drivers."""
@@ -75,13 +75,23 @@ def intend(
     return posts
 
 
-def mark_armed(tx: Connection, batch_id: int, now: float) -> None:
-    """Mark the POST as armed: from here on the API may accept it."""
-    tx.execute(
+def mark_armed(tx: Connection, batch_id: int, posts: int, now: float) -> None:
+    """Mark a sending of a batch as armed: from here on the API may accept it.
+
+    ``posts`` is its number, as `intend` returned it. Raises `Deposed` if that sending is not under
+    way any more.
+    """
+    armed = tx.execute(
         update(batches)
-        .where(batches.c.id == batch_id, batches.c.state == BatchState.SUBMITTING)
+        .where(
+            batches.c.id == batch_id,
+            batches.c.state == BatchState.SUBMITTING,
+            batches.c.posts == posts,
+        )
         .values(armed=now)
     )
+    if not armed.rowcount:
+        raise Deposed
 
 
 _other, _mine = batches.alias("other"), batches.alias("mine")
@@ -107,11 +117,12 @@ def mark_submitted(
     """Record the id under which the API accepted a batch.
 
     Returns False, and changes nothing, if another batch of the workspace has that id already. If
-    the batch has it, an earlier try was stored, and the batch may have been collected since.
+    the batch has it, an earlier try was stored, and the batch may have been collected since. If the
+    batch has another id, another process has sent it: raises `Deposed`.
     """
     if tx.scalar(_TAKEN, {"batch": batch_id, "remote": remote_id}) is not None:
         return False
-    tx.execute(
+    stored = tx.execute(
         update(batches)
         .where(batches.c.id == batch_id, batches.c.remote_id.is_(None))
         .values(
@@ -127,6 +138,8 @@ def mark_submitted(
             note=None,
         )
     )
+    if not stored.rowcount and batch(tx, batch_id).remote_id != remote_id:
+        raise Deposed
     return True
 
 

@@ -154,11 +154,19 @@ def _add_workspace(tx: Connection, **values: str) -> int:
     return int(result.inserted_primary_key[0])
 
 
-def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: str) -> int:
+def name_workspace(
+    tx: Connection,
+    workspace_id: int,
+    fingerprint: str,
+    name: str,
+    is_driven: IsDriven = lambda _: False,
+) -> int:
     """Store the API's name of a credential's workspace; return the workspace id from now on.
 
     If the workspace already has another row (after a key rotation), the credential joins that row
-    with everything that waits in its present row.
+    with everything that waits in its present row. If ``is_driven`` reports that a process drives
+    the present row, nothing is changed: the next driver of the other row would take what that
+    process sends for the work of a dead one.
     """
     row = workspace_row(tx, workspace_id)
     if row.name == name:
@@ -166,6 +174,8 @@ def name_workspace(tx: Connection, workspace_id: int, fingerprint: str, name: st
     other = _named(tx, row.base_url, name)
     if other is None and row.name is None:
         tx.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(name=name))
+        return workspace_id
+    if other is not None and row.name is None and is_driven(workspace_id):
         return workspace_id
     if other is None:
         # The same credential now belongs to another workspace. Its earlier batches stay in the old
@@ -228,8 +238,7 @@ def join_workspaces(tx: Connection, *, source: int, target: int, name: str | Non
     tx.execute(
         update(credentials).where(credentials.c.workspace_id == source).values(workspace_id=target)
     )
-    both = workspaces.c.id.in_((source, target))
-    tx.execute(update(workspaces).where(both).values(epoch=workspaces.c.epoch + 1))
+    _depose(tx, target)
     if name is not None:
         # The emptied row loses its name first, because a name must lead to one row.
         tx.execute(update(workspaces).where(workspaces.c.id == source).values(name=None))
@@ -241,6 +250,12 @@ def _merge(tx: Connection, source: int, target: int) -> None:
     _move_lanes(tx, source, target)
     drop_meta(tx, _merged(target))  # so that no two rows lead to each other
     put_meta(tx, _merged(source), target)
+    _depose(tx, source)
+
+
+def _depose(tx: Connection, workspace_id: int) -> None:
+    raised = update(workspaces).values(epoch=workspaces.c.epoch + 1)
+    tx.execute(raised.where(workspaces.c.id == workspace_id))
 
 
 def _move_lanes(tx: Connection, source: int, target: int) -> None:

@@ -252,6 +252,7 @@ def contact_faults(client: BatchesClient, kept: str, again: str) -> Generator[No
 # Key confirmation ---------------------------------------------------------------------------------
 
 _KEPT = "Nothing was confirmed"
+_JOINING = "its batches are about to join another workspace"
 
 
 async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> bool:
@@ -264,11 +265,11 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
     again = f"{_KEPT}; try `claude-batch ledger confirm-key {run_id}` again"
     with contact_faults(client, _KEPT, again):
         await client.list_page(limit=1)
-    fingerprint = ledger.fingerprint(client.credential)
+    fingerprint, name = ledger.fingerprint(client.credential), client.workspace
     with ledger.write() as tx:
         ours = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
-        if client.workspace is not None:
-            ours = workspaces.name_workspace(tx, ours, fingerprint, client.workspace)
+        if name is not None:
+            ours = workspaces.name_workspace(tx, ours, fingerprint, name, ledger.has_leader)
         theirs = queries.run_row(tx, run_id).workspace_id
         here, there = workspaces.workspace_row(tx, ours), workspaces.workspace_row(tx, theirs)
     if ours == theirs:
@@ -278,13 +279,18 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
             f"{run_id} was sent to {there.base_url}, but this key is for {here.base_url}; "
             f"name the run's server with --base-url. {_KEPT}"
         )
+    if name is not None and here.name is None:
+        # A process drove this key's row, which belongs to the row with the API's name.
+        with ledger.every_leader_lock((ours,), _JOINING), ledger.write() as tx:
+            workspaces.name_workspace(tx, ours, fingerprint, name)
+        return await confirm_key(ledger, client, run_id)
     if there.name is not None and here.name is not None:
         raise ActorConfigurationError(
             f"the API reports that this key belongs to the workspace {here.name}, but "
             f"{run_id} waits in {there.name}; use a key of that workspace. {_KEPT}"
         )
     with (
-        ledger.every_leader_lock((ours, theirs), "its batches are about to join another workspace"),
+        ledger.every_leader_lock((ours, theirs), _JOINING),
         ledger.write() as tx,
     ):
         workspaces.join_workspaces(tx, source=ours, target=theirs, name=here.name)

@@ -90,7 +90,7 @@ class Contact(DriverPart):
         with self._ledger.write() as tx:
             if self._client.workspace is not None:
                 here = workspaces.name_workspace(
-                    tx, here, self._fingerprint, self._client.workspace
+                    tx, here, self._fingerprint, self._client.workspace, self._ledger.has_leader
                 )
             if is_known(mark, self._ledger.incarnations, posts_of(tx)):
                 workspaces.adopt_refused(tx, here)
@@ -123,12 +123,18 @@ class Contact(DriverPart):
             row = workspaces.workspace_row(tx, self.workspace_id)
         return workspaces.halt_stands(row, self._ledger.now())
 
-    def has_moved(self) -> bool:
-        """Return whether the key's row was merged into another; follow it then."""
-        with self._ledger.read() as tx:
-            here = workspaces.present_workspace(tx, self.workspace_id)
-        was, self.workspace_id = self.workspace_id, here
-        return was != here
+    def row_to_drive(self, tx: Transaction) -> int:
+        """Return the row of the key's workspace, with the leader lock of `workspace_id` held.
+
+        It is another row than `workspace_id` if that one was merged since, or is merged now,
+        because a process drove it when `make` learned its name.
+        """
+        here = workspaces.present_workspace(tx, self.workspace_id)
+        name = self._client.workspace
+        is_held = here == self.workspace_id
+        if is_held and name is not None and workspaces.workspace_row(tx, here).name is None:
+            here = workspaces.name_workspace(tx, here, self._fingerprint, name)
+        return here
 
     def _halt(self, error: ApiError) -> float:
         """Halt because of a refused key; return the seconds until the next attempt."""

@@ -375,16 +375,21 @@ class Driver:
             yield None
             return
         try:
-            if self.contact.has_moved():
-                yield None
-                return
             at = self._client.server_now()
             mark = self._high_water.look(at)
+            leader, unknown = None, []
             with self._ledger.write() as tx:
-                compare(tx, self._ledger, self._settings, mark, self.workspace_id, at)
-                leader = Leader(self.workspace_id, submissions.begin_epoch(tx, self.workspace_id))
-                self._live.return_unsent(tx, leader)
-                unknown = note_interrupted(tx, self.workspace_id)
+                # Asked in this transaction, because another process may merge the row until then.
+                here = self.contact.row_to_drive(tx)
+                if here == self.workspace_id:
+                    compare(tx, self._ledger, self._settings, mark, here, at)
+                    leader = Leader(here, submissions.begin_epoch(tx, here))
+                    self._live.return_unsent(tx, leader)
+                    unknown = note_interrupted(tx, here)
+            if leader is None:
+                self.contact.workspace_id = here
+                yield None
+                return
             self._live.forget_unsent()
             for row in unknown:
                 self.reporter.unknown(row, submissions.INTERRUPTED)

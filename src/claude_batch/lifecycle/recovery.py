@@ -160,7 +160,9 @@ async def recover(
             fingerprint = ledger.fingerprint(client.credential)
             here = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
             if client.workspace is not None:
-                here = workspaces.name_workspace(tx, here, fingerprint, client.workspace)
+                here = workspaces.name_workspace(
+                    tx, here, fingerprint, client.workspace, ledger.has_leader
+                )
         mark = HighWater(ledger).read()
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)

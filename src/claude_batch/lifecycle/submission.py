@@ -418,7 +418,7 @@ class Submission(DriverPart):
             if unknown_batches.has_earlier_answers(tx, upload.batch_id):
                 # These results arrived during the upload: the rest is sent without them.
                 raise _NotArmed("an earlier sending has been answered meanwhile")
-            submissions.mark_armed(tx, upload.batch_id, self._ledger.now())
+            submissions.mark_armed(tx, upload.batch_id, upload.posts, self._ledger.now())
             number = count_post(tx)
         reach(CrashPoint.BEFORE_HIGH_WATER)
         at = self._client.server_now()
