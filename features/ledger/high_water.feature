@@ -657,6 +657,48 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     When a command runs: run actor.yaml asks.jsonl more.jsonl
     Then the command line exits with 0
 
+  Scenario: What waited for a key without a known workspace is not sent again if another key has recovered that workspace
+    When a command runs: run actor.yaml asks.jsonl
+    And the API has the faults
+      """
+      {"workspace_header": false, "rules": [{"route": "messages", "action": {"type": "error", "status": 529}}]}
+      """
+    And a command's environment has ANTHROPIC_API_KEY = sk-ant-other-key
+    And a command runs: run actor.yaml more.jsonl -o more.out --mode live --max-wait 1
+    Then the command line exits with 3
+    When a command runs: ledger backup copy.db
+    And the API has the faults
+      """
+      {"workspace_header": true}
+      """
+    And a command runs: resume
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command's environment has ANTHROPIC_API_KEY = sk-ant-marked-for-the-search-0123456789
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      the workspaces of other keys still have to be recovered, at
+      """
+    When a command's environment has ANTHROPIC_API_KEY = sk-ant-other-key
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      1 request may have been sent live since the copy was made
+      """
+    When a command runs: resume
+    Then the command line says
+      """
+      1 lost
+      """
+    And the API has been paid 4 times, never twice for the same
+    When a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      there is nothing to recover
+      """
+
   Scenario: Without a mark that shows when the last batch was sent, a recovery waits until it must be listed
     Given a command's environment has CLAUDE_BATCH_SETTLING = 15m
     When a command runs: run actor.yaml asks.jsonl

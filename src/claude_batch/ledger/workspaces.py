@@ -123,11 +123,7 @@ def _unite_credentials(tx: Connection, base_url: str, is_driven: IsDriven) -> No
 
 
 def _join_spelling(tx: Connection, source: Record, target: int) -> None:
-    """Move a row into another one of the same workspace, with a halt that only the user lifts."""
-    if source.halt_reason in UNPROBED and workspace_row(tx, target).halt_reason not in UNPROBED:
-        kept = ("halt_reason", "halt_type", "halt_message", "halted", "probes", "next_probe")
-        values = {name: getattr(source, name) for name in (*kept, "explained_until", "behind")}
-        tx.execute(update(workspaces).where(workspaces.c.id == target).values(**values))
+    """Move a row into another one of the same workspace."""
     join_workspaces(tx, source=source.id, target=target, name=source.name)
 
 
@@ -248,9 +244,25 @@ def join_workspaces(tx: Connection, *, source: int, target: int, name: str | Non
 def _merge(tx: Connection, source: int, target: int) -> None:
     """Move everything out of a row that no credential has from now on."""
     _move_lanes(tx, source, target)
+    _move_block(tx, source, target)
     drop_meta(tx, _merged(target))  # so that no two rows lead to each other
     put_meta(tx, _merged(source), target)
     _depose(tx, source)
+
+
+def _move_block(tx: Connection, source: int, target: int) -> None:
+    """Move what only the user lifts: no key leads to the emptied row any more."""
+    left, here = workspace_row(tx, source), workspace_row(tx, target)
+    values: dict[str, Any] = {}
+    if left.halt_reason in UNPROBED and here.halt_reason not in UNPROBED:
+        kept = ("halt_reason", "halt_type", "halt_message", "halted", "probes", "next_probe")
+        values = {name: getattr(left, name) for name in (*kept, "explained_until")}
+    # The other row may have been recovered, but not what comes from this one.
+    behind = [each.behind for each in (left, here) if each.behind is not None]
+    values["behind"] = max(behind, default=None)
+    tx.execute(update(workspaces).where(workspaces.c.id == target).values(values))
+    tx.execute(update(workspaces).where(workspaces.c.id == source).values(behind=None))
+    clear_halt(tx, source)
 
 
 def _depose(tx: Connection, workspace_id: int) -> None:
