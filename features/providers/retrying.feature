@@ -245,6 +245,27 @@ Feature: What failed in a run is asked again on order, and nothing else
     And the output "out.jsonl" has the states missing_result, succeeded, succeeded, succeeded, succeeded
     And the API was asked for 5 and then 3 requests, and paid once for each of 5
 
+  Scenario Outline: A failure that may hide a success is lost, and not asked again: <line>
+    Given the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "contradicting_lines", "replace": true, <line>}}]}
+      """
+    And a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
+    And a command's file "asks.jsonl" of 3 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: retry RUN
+    Then the command line exits with 1
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 1
+    And in the ledger the sorted states of all requests are ["lost", "succeeded", "succeeded"]
+    And the API was asked for 3 requests, and paid once for each of 3
+
+    Examples:
+      | line                                                      |
+      | "outcome": "canceled"                                     |
+      | "outcome": "expired"                                      |
+      | "outcome": "errored", "error": "invalid_request_error"    |
+
   Scenario: An answer to another sending is returned, and not paid for again
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And an answer of another sending of the run's second request has come late

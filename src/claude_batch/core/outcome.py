@@ -86,8 +86,6 @@ class Next(NamedTuple):
 
 
 _LOST: Final = Next(RequestState.LOST)
-RETRIED: Final = (Disposition.RETRY, Disposition.ACCOUNT)
-"""Failures that do not concern the request itself, so that sending it again may succeed."""
 _NOT_RUN: Final = (Outcome.CANCELED, Outcome.EXPIRED)
 
 
@@ -105,8 +103,9 @@ def next_step(outcome: Outcome, disposition: Disposition, standing: Standing) ->
             return Next(RequestState.QUEUED, retried="missing")
         return _LOST
     if at.contradicted:
-        # The failure may hide a success that was billed, so it is not sent again.
-        return _LOST if disposition in RETRIED else Next(RequestState(outcome))
+        # The failure may hide a success that was billed. Every other final state can be sent again
+        # by a retry, which takes it as not billed.
+        return _LOST
     if outcome in _NOT_RUN and at.past_margin and at.may_retry:
         return Next(RequestState.QUEUED, counts=False, retried="passing")
     if disposition is Disposition.ACCOUNT and at.may_retry:

@@ -21,6 +21,7 @@ from sqlalchemy import (
     case,
     delete,
     exists,
+    false,
     func,
     literal_column,
     or_,
@@ -29,7 +30,6 @@ from sqlalchemy import (
     update,
 )
 
-from claude_batch.core.outcome import RETRIED
 from claude_batch.core.states import FAILED, BatchState, CandidateState, RequestState
 from claude_batch.ledger import charges, run_deadlines, transitions
 from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelled
@@ -74,7 +74,7 @@ def give_answers(tx: Connection, batch_id: int, *, contradicted: bool = False) -
 
     Only requests that have no answer and are not sent end this way. For the others, the line is
     kept and its cost counted. ``contradicted``: some line hides a success. Then a lost request
-    stays lost instead of a failure that would allow it to be sent, and paid for, again.
+    stays lost instead of a failure, which may be sent, and paid for, again.
     """
     if not any_former(tx):
         return 0
@@ -89,7 +89,7 @@ def give_answers(tx: Connection, batch_id: int, *, contradicted: bool = False) -
     # A request that is queued again takes only a usable answer; instead of a failure it is sent
     # again.
     was_lost = requests.c.state == RequestState.LOST
-    certain = results.c.disposition.not_in(RETRIED) if contradicted else true()
+    certain = results.c.outcome == RequestState.SUCCEEDED if contradicted else true()
     queued = and_(requests.c.state == RequestState.QUEUED, is_usable())
     answered = and_(line, or_(and_(was_lost, certain), queued), of_this_turn())
     # A lost request has counted this attempt already.
@@ -200,7 +200,7 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
     """Apply late lines to requests that were lost in a collected batch, or left it undecided.
 
     A success also replaces a failure from another line of the same sending. ``contradicted``: some
-    line still hides a success, so failures that would be retried stay lost.
+    line still hides a success, so no lost request becomes a failure.
     """
     former = requests.c.seq.in_(
         select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
@@ -212,9 +212,7 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
     waits = and_(former, requests.c.state == RequestState.QUEUED, is_usable())
     is_lost = requests.c.state == RequestState.LOST
     answered = and_(success, of_this_turn(), or_(and_(or_(here, former), is_lost), waits, belied))
-    failed = and_(here, is_lost, ~success)
-    if contradicted:
-        failed = and_(failed, results.c.disposition.not_in(RETRIED))
+    failed = false() if contradicted else and_(here, is_lost, ~success)
     concerned = list(
         tx.scalars(select(requests.c.run_id).distinct().where(line, or_(answered, failed)))
     )

@@ -266,11 +266,12 @@ class _Failure:
                 f"{self._command('unknown', '--resubmit')}"
             )
         return MissingResultError(
-            f"{self._sent} has no result: the batch ended without a readable line for it, or the "
-            "API no longer keeps its results. It may have been billed, so it is not sent again "
-            "automatically. To fetch the results again, free of charge: "
-            f"{self._command('results', '--refetch')}. To fetch them and send the request again if "
-            f"its result is still missing: {self._command('retry', '--only missing')}",
+            f"{self._sent} has no result: the batch ended without a readable line for it, or with "
+            "a failure where the API counts one more success, or the API no longer keeps its "
+            "results. It may have been billed, so it is not sent again automatically. To fetch "
+            f"the results again, free of charge: {self._command('results', '--refetch')}. To fetch "
+            "them and send the request again if its result is still missing: "
+            f"{self._command('retry', '--only missing')}",
             batch_id=self._answer.batch_id,
         )
 

@@ -287,6 +287,12 @@ class ContradictingLines(
     count: int = 1
     first: bool = False
     """Whether the false line comes before the true one."""
+    replace: bool = False
+    """Whether it replaces the true one."""
+    outcome: Literal["errored", "canceled", "expired"] = "errored"
+    """Outcome of a false line for a success. A false line for a failure is a success."""
+    error: str = "api_error"
+    """Error type of the outcome `errored`."""
 
 
 class GarbageLine(LineAction, tag="garbage_line", forbid_unknown_fields=True, kw_only=True):

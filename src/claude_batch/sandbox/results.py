@@ -180,8 +180,11 @@ def _replaced(part: bytes, number: int, action: AnyAction) -> Iterator[bytes]:
         yield part
         yield part
     elif isinstance(action, ContradictingLines):
-        false = contradiction(part)
-        yield from (false, part) if action.first else (part, false)
+        false = contradiction(part, action)
+        if action.replace:
+            yield false
+        else:
+            yield from (false, part) if action.first else (part, false)
     elif isinstance(action, GarbageLine):
         yield part[: len(part) // 2] + b"\x00 this is not JSON\n"
         if not action.replace:
@@ -192,12 +195,15 @@ def _replaced(part: bytes, number: int, action: AnyAction) -> Iterator[bytes]:
         yield part
 
 
-def contradiction(part: bytes) -> bytes:
+def contradiction(part: bytes, action: ContradictingLines) -> bytes:
     """Return a line for the same `custom_id` with another outcome."""
     line = msgspec.json.decode(part)
     if line["result"]["type"] == "succeeded":
-        error = error_body("api_error", "Internal server error", "req_sandbox_contradiction")
-        line["result"] = {"type": "errored", "error": error}
+        line["result"] = {"type": action.outcome}
+        if action.outcome == "errored":
+            words = "An error that contradicts another line."
+            error = error_body(action.error, words, "req_sandbox_contradiction")
+            line["result"]["error"] = error
     else:
         text = {"type": "text", "text": "A line that contradicts another."}
         line["result"] = {
