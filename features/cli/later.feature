@@ -359,6 +359,23 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 0
     And the command line has written 2 answers in order to "out.jsonl"
 
+  Scenario: Answers that come after requests were given up are delivered, also to their doubles
+    Given a command's API with {"latency": 0.5}
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a command's file "asks.jsonl" of the bytes b'{"id": "ask-1", "prompt": "same"}\n{"id": "ask-2", "prompt": "same"}\n{"id": "ask-3", "prompt": "other"}\n'
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --dedupe
+    And a command runs: unknown RUN --give-up
+    And a command runs: resume RUN
+    Then the command line exits with 1
+    And the command line has noted that the run is delivered
+    When a command waits 0.6 seconds
+    And a command runs: advance
+    Then the file "out.jsonl" has 3 answers
+    And the command line has caused 1 batches of 2 requests
+
   Scenario: Unknown requests that the deadline would end unsent are not sent again before they are given up
     Given a command's API with {"listed_after": 3600}
     And the API has the faults

@@ -92,11 +92,28 @@ def give_answers(tx: Connection, batch_id: int, *, contradicted: bool = False) -
     certain = results.c.outcome == RequestState.SUCCEEDED if contradicted else true()
     queued = and_(requests.c.state == RequestState.QUEUED, is_usable())
     answered = and_(line, or_(and_(was_lost, certain), queued), of_this_turn())
-    # A lost request has counted this attempt already.
-    counted = case((was_lost, 0), else_=1)
-    return transitions.conclude(
-        tx, answered, may_retry=False, reopens=True, attempts=counted
-    ).total()
+    return _conclude_late(tx, batch_id, answered)
+
+
+def _conclude_late(tx: Connection, batch_id: int, answered: ColumnElement[bool]) -> int:
+    """End lost or waiting requests with late lines of a batch; return their number.
+
+    ``answered`` joins them to their lines. Lost doubles of them end too.
+    """
+    concerned = list(tx.scalars(select(requests.c.run_id).distinct().where(answered)))
+    if not concerned:
+        return 0
+    ended = [run_id for run_id in concerned if not unfinished(tx, run_id)]
+    # Only a queued request has not counted this attempt yet.
+    counted = case((requests.c.state == RequestState.QUEUED, 1), else_=0)
+    moved = transitions.conclude(tx, answered, may_retry=False, reopens=True, attempts=counted)
+    answer_lost_doubles(tx, batch_id)
+    # The delivered output shows "lost"; the new answers require another delivery.
+    tx.execute(update(runs).where(runs.c.id.in_(concerned)).values(delivered=None))
+    for run_id in ended:
+        if continuing_counts(tx, run_id).all:
+            run_deadlines.forget(tx, run_id)
+    return moved.total()
 
 
 def give_known_answers(tx: Connection, ended: Any) -> int:
@@ -213,21 +230,7 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
     is_lost = requests.c.state == RequestState.LOST
     answered = and_(success, of_this_turn(), or_(and_(or_(here, former), is_lost), waits, belied))
     failed = false() if contradicted else and_(here, is_lost, ~success)
-    concerned = list(
-        tx.scalars(select(requests.c.run_id).distinct().where(line, or_(answered, failed)))
-    )
-    if not concerned:
-        return
-    ended = [run_id for run_id in concerned if not unfinished(tx, run_id)]
-    counted = case((waits, 1), else_=0)
-    transitions.conclude(tx, and_(line, answered), may_retry=False, reopens=True, attempts=counted)
-    transitions.conclude(tx, and_(line, failed), may_retry=False, reopens=True, attempts=0)
-    answer_lost_doubles(tx, batch_id)
-    # The delivered output shows "lost"; the new answers require another delivery.
-    tx.execute(update(runs).where(runs.c.id.in_(concerned)).values(delivered=None))
-    for run_id in ended:
-        if continuing_counts(tx, run_id).all:
-            run_deadlines.forget(tx, run_id)
+    _conclude_late(tx, batch_id, and_(line, or_(answered, failed)))
 
 
 def _answered_earlier(tx: Connection, batch_id: int) -> ColumnElement[bool] | None:
