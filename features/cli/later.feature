@@ -376,6 +376,26 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the file "out.jsonl" has 3 answers
     And the command line has caused 1 batches of 2 requests
 
+  Scenario: A run that is retried after its output was read is not marked as delivered
+    Given a command's API with {"latency": 0.5}
+    And the API has the faults
+      """
+      {"requests": [{"contains": "prompt 2", "outcome": "errored", "once": true,
+                     "error": {"type": "invalid_request_error", "message": "no"}}]}
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And at the point after_rename_before_delivered a command runs: retry RUN --max-wait 100ms
+    And a command runs: resume RUN
+    Then the command line says
+      """
+      RUN was retried while it was written, so that new answers may be missing from what was written; continue with: claude-batch resume RUN
+      """
+    And the command line has noted that the run is not delivered
+    When a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "out.jsonl"
+
   Scenario: Unknown requests that the deadline would end unsent are not sent again before they are given up
     Given a command's API with {"listed_after": 3600}
     And the API has the faults

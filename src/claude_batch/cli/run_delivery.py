@@ -366,6 +366,7 @@ def deliver(
     ledger. ``printed`` counts the lines on standard output.
     """
     reach(CrashPoint.BEFORE_DELIVERY)
+    seen = run.last_ending()
     form, folder = run.forms() if forms is None else forms
     if form == "none":
         again = options.command("results", run.id)
@@ -395,10 +396,15 @@ def deliver(
     if not whole:
         return
     reach(CrashPoint.AFTER_RENAME_BEFORE_DELIVERED)
-    run.mark_delivered()
+    is_delivered = run.mark_delivered(seen=seen)
     for written in (output, folder):
         if written is not None:
             say(f"wrote {written}")
+    if not is_delivered:
+        say(
+            f"{run.id} was retried while it was written, so that new answers may be missing from "
+            f"what was written; {options.how_to_go_on(run.id)}"
+        )
 
 
 def _check_own_places(run: Run, *places: str | None) -> None:

@@ -192,6 +192,7 @@ class ClaudeBatchOperator(BaseOperator):
             "counts": {str(state): count for state, count in status.counts.items()},
             "cost_usd": str(run.cost(status=status).total.cost_usd),
         }
+        seen = run.last_ending()
         if self.output_file is not None:
             run.export_sync(self.output_file)
             value["output_file"] = self.output_file
@@ -199,7 +200,7 @@ class ClaudeBatchOperator(BaseOperator):
             engine, _ = provider.opening().result()
             lines = b"".join(chunks(final_outputs(engine.ledger, run.id), "jsonl"))
             value["results"] = [json.loads(line) for line in lines.splitlines()]
-        run.mark_delivered()
+        run.mark_delivered(seen=seen)
         return value
 
 

@@ -21,6 +21,7 @@ from claude_batch.ledger.budgets import forget_run
 from claude_batch.ledger.charges import keep_run
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.portable_sql import count_rows, put_meta
+from claude_batch.ledger.queries import last_endings, unfinished
 from claude_batch.ledger.schema import (
     OF_REQUESTS,
     batch_runs,
@@ -126,12 +127,19 @@ def _of_row(tx: Connection, row: Any) -> Outstanding:
     return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, written)
 
 
-def mark_delivered(tx: Connection, run_id: str, now: float) -> None:
-    """Mark a run as delivered.
+def mark_delivered(tx: Connection, run_id: str, now: float, *, seen: int | None = None) -> bool:
+    """Mark a run as delivered; return False if it has to be delivered again instead.
 
-    Its output was renamed into place and flushed, or read by its caller.
+    Its output was renamed into place and flushed, or read by its caller. ``seen`` is the run's
+    `last_endings` before its answers were read. If another process has retried requests since, the
+    output lacks their new answers.
     """
-    tx.execute(update(runs).where(runs.c.id == run_id).values(delivered=now, written=now))
+    ended = not unfinished(tx, run_id)
+    is_whole = ended and seen in (None, last_endings(tx, [run_id])[run_id])
+    # The other process may have written all answers before this output replaced them.
+    values = {"written": now, "delivered": now if is_whole else None}
+    tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
+    return is_whole
 
 
 def note_rewritten(tx: Connection, run_id: str, output: str, now: float) -> None:

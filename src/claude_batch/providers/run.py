@@ -522,13 +522,21 @@ class Run(Closing):
         """Return the id of a later run that writes this output path or folder instead, or None."""
         return self._engine.ledger.query(lambda tx: deliveries.taker_of(tx, self.id, place))
 
-    def mark_delivered(self) -> None:
+    def mark_delivered(self, *, seen: int | None = None) -> bool:
         """Mark the run as delivered, so that `status` shows nothing outstanding.
 
-        The same input submitted later is answered from the ledger in either case.
+        Returns False, and marks nothing, if a request has no final state, or has become final since
+        `last_ending` returned ``seen``. The same input submitted later is answered from the ledger
+        in either case.
         """
         ledger = self._engine.ledger
-        ledger.apply(lambda tx: deliveries.mark_delivered(tx, self.id, ledger.now()))
+        return ledger.apply(
+            lambda tx: deliveries.mark_delivered(tx, self.id, ledger.now(), seen=seen)
+        )
+
+    def last_ending(self) -> int:
+        """Return a number that grows whenever requests of the run become final."""
+        return self._engine.ledger.query(lambda tx: queries.last_endings(tx, [self.id])[self.id])
 
     def note_rewritten(self, output: str) -> None:
         """Note that results so far replaced an output, so that the run may replace it again."""
@@ -581,12 +589,13 @@ class Run(Closing):
                 taker,
             )
             return
+        seen = self.last_ending()
         answers = final_answers(self._engine.ledger, self.id)
         status = self.status()
         summary = run_summary(status, self.cost(status=status))
         write_folder(answers, self.results_dir, summary, self.output)
         if self._row.output is None:
-            self.mark_delivered()
+            self.mark_delivered(seen=seen)
 
     def _sent(self) -> Generator[Pause | Any, Any, None]:
         """Yield None once the API has every batch of the run that its queue admits."""
