@@ -341,7 +341,7 @@ def _(context: Context, how: str) -> None:
         if "turn" in how:
             turn = NextTurn(1, 1, b"{}", rejected=False)
             assert conversations.next_turns(tx, [turn], due=3.0) == 1
-            budgets.put_reserves(tx, [(1, 150)])
+            budgets.put_reserves(tx, [budgets.Reserve(1, 2, 150)])
         if "comes" in how:
             cost_sums.put_costs(tx, [(1, 1, "m", 7, 7, 7)])
         if "sent again" in how:

@@ -337,17 +337,42 @@ def unreserved(
     return _page(tx, _SOURCES[source], {"of": identifier, "after": after})
 
 
+class Reserve(NamedTuple):
+    """What one request can cost at most."""
+
+    seq: int
+    size: int
+    """Bytes of the params that it was computed from. A later turn of a conversation has more."""
+    amount: int
+    """In nano-dollars; -1 if there is no bound."""
+
+
+_OF_PARAMS = and_(
+    requests.c.seq == bindparam("of_seq"),
+    # A driver may have queued the next turn while this one was bounded.
+    requests.c.size == bindparam("of_size"),
+)
 _PUT = (
     update(requests)
-    .where(requests.c.seq == bindparam("of_seq"), requests.c.reserve.is_(None))
+    .where(_OF_PARAMS, requests.c.reserve.is_(None))
     .values(reserve=bindparam("of_reserve"))
 )
 
 
-def put_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
-    """Store reservations of requests by row number (nano-dollars; -1 if there is no bound)."""
+def put_reserves(tx: Connection, reserves: Sequence[Reserve]) -> None:
+    """Store the reservations of requests that have none yet and whose params are the same."""
+    _put(tx, _PUT, reserves)
+
+
+def _put(tx: Connection, statement: Any, reserves: Sequence[Reserve]) -> None:
     if reserves:
-        tx.execute(_PUT, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
+        tx.execute(
+            statement,
+            [
+                {"of_seq": each.seq, "of_size": each.size, "of_reserve": each.amount}
+                for each in reserves
+            ],
+        )
 
 
 _WAITING_CALLS = _ALL_BODIES.join(runs, runs.c.id == requests.c.run_id).where(
@@ -371,15 +396,14 @@ def waiting_calls(
 
 _PUT_ANEW = (
     update(requests)
-    .where(requests.c.seq == bindparam("of_seq"), requests.c.state == RequestState.QUEUED)
+    .where(_OF_PARAMS, requests.c.state == RequestState.QUEUED)
     .values(reserve=bindparam("of_reserve"))
 )
 
 
-def put_call_reserves(tx: Connection, reserves: Sequence[tuple[int, int]]) -> None:
+def put_call_reserves(tx: Connection, reserves: Sequence[Reserve]) -> None:
     """Store reservations of waiting calls, replacing what they reserved for a batch."""
-    if reserves:
-        tx.execute(_PUT_ANEW, [{"of_seq": seq, "of_reserve": amount} for seq, amount in reserves])
+    _put(tx, _PUT_ANEW, reserves)
 
 
 # The prices of reservations -----------------------------------------------------------------------

@@ -153,17 +153,18 @@ def _most_costs(
     now: float,
     *,
     batch: bool,
-) -> list[tuple[int, int]]:
-    """Return the highest cost of each request of a page (row number, params) by row number.
+) -> list[budgets.Reserve]:
+    """Return the highest cost of each request of a page (row number, params).
 
     Raises `LedgerError` if the ledger is closed meanwhile.
     """
     known = tokens_of_files(ledger)
-    found: list[tuple[int, int]] = []
+    found: list[budgets.Reserve] = []
     for seq, body in page:
         if ledger.closed:
             raise LedgerError(f"the ledger {ledger.location} was closed")
-        found.append((seq, _cost_or_none(prices, bound_of(body, known), now, batch=batch)))
+        most = _cost_or_none(prices, bound_of(body, known), now, batch=batch)
+        found.append(budgets.Reserve(seq, len(body), most))
     return found
 
 
@@ -220,7 +221,8 @@ def live_costs(
             page = budgets.queued_bodies(tx, lane_id, alone, after)
         if not page:
             return found
-        found.update(_most_costs(ledger, prices, page, now, batch=False))
+        costs = _most_costs(ledger, prices, page, now, batch=False)
+        found.update((each.seq, each.amount) for each in costs)
         after = page[-1][0]
 
 
