@@ -524,7 +524,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
     And a command runs: submit actor.yaml more.jsonl
     And the API's clock goes 2 hours on
     And at the point before_delivery a command runs: cancel run-1b00000000
-    And a command repeats every advance until it exits with 0
+    And a command repeats every advance until it exits with 1
     Then the command line says
       """
       /out.jsonl
@@ -892,6 +892,22 @@ Feature: Later commands show, wait for, cancel and deliver a run
       interrupted; everything stored before is kept
       """
     And in the ledger the states of the requests are ["succeeded", "succeeded"]
+
+  Scenario Outline: Live calls whose process died are found by <verb>, and reported as lost
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command's process dies at after_live_claim: submit actor.yaml asks.jsonl --mode live --live-concurrency 2
+    And a command runs: <verb>
+    Then the command line exits with 1 and says
+      """
+      <says> 2 lost of 2
+      """
+    And the command line does not say: nothing is due
+
+    Examples:
+      | verb    | says              |
+      | resume  | finished:         |
+      | advance | is finished:      |
 
   Scenario: A run in live calls is sent, and submit waits until they are answered
     Given a command's API with {"live_latency": 0.5}

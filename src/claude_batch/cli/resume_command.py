@@ -253,8 +253,9 @@ def advance_command(options: ProviderOptions) -> None:
     """Make one pass over all work that is due; for cron.
 
     The output of each run that is then complete is written to the file that it was started with.
-    If nothing is due, or there is no ledger yet, the command reports it and exits with 0. If a run
-    is still in progress, it exits with 3.
+    A run without an output that ends in the pass is reported in one line. If nothing is due, or
+    there is no ledger yet, the command reports it and exits with 0. If a run is still in progress,
+    it exits with 3.
     """
     from claude_batch.cli.run_delivery import awaited, parkable
 
@@ -263,6 +264,7 @@ def advance_command(options: ProviderOptions) -> None:
         return
     code = Exit.OK
     with parkable(), open_provider(options, drive=False) as provider:
+        open_before = [left for left in provider.outstanding() if not left.finished]
         try:
             drove = provider.advance_sync()
         except KeyboardInterrupt:
@@ -275,6 +277,10 @@ def advance_command(options: ProviderOptions) -> None:
             say("nothing is due")  # so nothing needs a key
             return
         found = provider.outstanding()
+        # A run without an output is not outstanding once it has ended.
+        named = {left.id for left in found}
+        ended = [left for left in open_before if left.id not in named]
+        found += [provider.open_run(left.id).outstanding() for left in ended]
         if not drove:
             say("another process drives this ledger; it sends batches and collects results")
         elif not provider.contact.made and provider.contact.failures:
@@ -311,11 +317,11 @@ def _report_advance(
         )
         return Exit.PARKED
     if status.finished:
-        if status.output is None and run.forms().results_dir is None:
-            # It has ended after the outstanding runs were read. Nobody reads its answers here.
-            say(f"{status.run_id} is finished: {counts_line(status)}")
-            return Exit.OK
         code = Exit.FAILED if status.failed else Exit.OK
+        if status.output is None and run.forms().results_dir is None:
+            # It has ended in this pass, or just after it. Nobody reads its answers here.
+            say(f"{status.run_id} is finished: {counts_line(status)}")
+            return code
         try:
             check_unchanged(left)
             deliver(provider, run, status.output, options)

@@ -75,14 +75,16 @@ _RUNS = select(
 
 def _outstanding() -> Any:
     # Runs that may have open requests are found through indexes: queued requests, requests between
-    # two turns, and open batches. Finished requests cost nothing.
+    # two turns, and open batches. Finished requests of batches cost nothing. A row of live calls
+    # never closes, so the finished requests of its runs are counted from their index: that is
+    # cheaper than a look for calls under way among all that the row has grouped.
     queued = select(requests.c.run_id).where(requests.c.state == RequestState.QUEUED)
     turning = select(requests.c.run_id).where(requests.c.state == RequestState.CONTINUING)
     held = select(requests.c.run_id).where(is_held())
     carried = (
         select(batch_runs.c.run_id)
         .join(batches, batches.c.id == batch_runs.c.batch_id)
-        .where(batches.c.state.in_(UNDER_WAY))
+        .where(batches.c.state.in_((*UNDER_WAY, BatchState.LIVE)))
     )
     at_work = union(queued, held, turning, carried).scalar_subquery()
     unfinished = and_(runs.c.id.in_(at_work), _finished < runs.c.request_count)
