@@ -18,6 +18,7 @@ Feature: A signal that comes while a command begins ends it with one line, and n
       | SIGINT  | click                           | --help                               |
       | SIGINT  | click                           | run actor.yaml asks.jsonl            |
       | SIGTERM | click                           | run actor.yaml asks.jsonl            |
+      | SIGHUP  | click                           | run actor.yaml asks.jsonl            |
       | SIGINT  | claude_batch.cli.status_command | status                               |
       | SIGTERM | claude_batch.cli.run_delivery        | submit actor.yaml asks.jsonl         |
       | SIGINT  | pydantic                        | submit actor.yaml asks.jsonl         |

@@ -881,6 +881,16 @@ Feature: Later commands show, wait for, cancel and deliver a run
       | run    |
       | submit |
 
+  Scenario: A closed terminal parks a run, whose live calls are answered first
+    Given a command's API with {"live_latency": 2}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command's terminal is closed once its live calls are under way: run actor.yaml asks.jsonl -o out.jsonl --mode live
+    Then the command line exits with 3
+    When a command runs: resume
+    Then the command line exits with 0
+    And the command line has written 2 answers in order to "out.jsonl"
+    And the API has been paid 2 times, never twice for the same
+
   Scenario: An interrupt of advance waits for live calls, and stores their answers
     Given a command's API with {"live_latency": 1}
     And a command's file "asks.jsonl" of 2 prompts

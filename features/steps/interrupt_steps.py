@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import termios
+from types import SimpleNamespace
 
 from behave import when
 from behave.runner import Context
-from cli_steps import SOURCES
+from cli_steps import SOURCES, all_runs
+from staging import until
+
+from claude_batch.core.states import RequestState
 
 SENDS_A_SIGNAL = """
 import importlib.abc, os, signal, sys
@@ -54,6 +61,25 @@ def _run(context: Context, name: str, module: str, words: str, *, ignored: bool 
     context.ended, context.code, context.errors = done, done.returncode, done.stderr
     if found := re.search(r"run-\w{10}", done.stdout):
         context.run_id = found[0]
+
+
+@when("a command's terminal is closed once its live calls are under way: {words}")
+def _(context: Context, words: str) -> None:
+    """As when a connection by ssh breaks: the process gets SIGHUP, and cannot write any more."""
+    ours, theirs = pty.openpty()
+
+    def prepare() -> None:
+        os.setsid()
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    env = {**os.environ, "PYTHONPATH": SOURCES, "TERM": "xterm"}
+    process = subprocess.Popen(_command(words), env=env, stderr=theirs, preexec_fn=prepare)
+    context.add_cleanup(process.kill)
+    os.close(theirs)
+    until(lambda: [state for run in all_runs() for state in [*run.counts]] == [RequestState.PACKED])
+    os.close(ours)
+    context.ended = SimpleNamespace(exit_code=process.wait(60), output="")
 
 
 @when("{who} gets {name} as it imports {module}: {words}")

@@ -1,4 +1,4 @@
-"""Handle Ctrl-C and SIGTERM at startup: one line and exit code 3, never a traceback.
+"""Handle Ctrl-C, SIGTERM and SIGHUP at startup: one line and exit code 3, never a traceback.
 
 Python raises `KeyboardInterrupt` anywhere, for example inside an import. There it causes a
 traceback, or is lost: Python ignores exceptions in a callback of a weak reference, and imports use
@@ -15,7 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""SIGHUP comes when the terminal is closed, or its connection breaks."""
 
 PARKED = 3
 """`claude_batch.cli.user_messages.Exit.PARKED`, which is not imported yet."""

@@ -98,8 +98,9 @@ or in the callback of a weak reference).
 
 @contextmanager
 def parkable() -> Generator[None]:
-    """Raise `KeyboardInterrupt` on the first Ctrl-C or SIGTERM; exit at once on the second.
+    """Raise `KeyboardInterrupt` on the first Ctrl-C, SIGTERM or SIGHUP; exit at once on the second.
 
+    A later SIGHUP is ignored: a closed terminal sends several, and nobody asks to lose live calls.
     A signal that the parent ignores stays ignored, as in `interrupts.begin`.
     """
     first = 0.0
@@ -108,7 +109,7 @@ def parkable() -> Generator[None]:
         nonlocal first
         first = time.monotonic()
         for number, _handler in before:
-            signal.signal(number, leave)
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else leave)
         _asked_to_park.set()
         raise KeyboardInterrupt
 

@@ -382,9 +382,9 @@ def worker_command(
 ) -> None:
     """Send and collect the requests that other programs store.
 
-    A worker ends at Ctrl-C or SIGTERM. Start as many as you like, on as many machines as reach the
-    ledger: one of them drives each workspace, and another takes over within 15 seconds of its
-    death. Workers on more than one machine need a ledger on PostgreSQL.
+    A worker ends at Ctrl-C, SIGTERM or SIGHUP. Start as many as you like, on as many machines as
+    reach the ledger: one of them drives each workspace, and another takes over within 15 seconds of
+    its death. Workers on more than one machine need a ledger on PostgreSQL.
     """
     from claude_batch.actor.tools import offer_tools
     from claude_batch.cli.run_delivery import parkable

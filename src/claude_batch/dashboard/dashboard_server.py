@@ -463,7 +463,7 @@ class ChangeStreams:
 
 
 def serve(ledger: str, settings: DashboardSettings, *, on_start: Callable[[str], None]) -> None:
-    """Serve a ledger's pages until SIGINT or SIGTERM; ``on_start`` gets the URL.
+    """Serve a ledger's pages until SIGINT, SIGTERM or SIGHUP; ``on_start`` gets the URL.
 
     Raises ``OSError`` if the port is taken, `ActorConfigurationError` for unusable settings and
     `LedgerError`.

@@ -183,7 +183,7 @@ def serve(
     *,
     on_start: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; call ``on_start`` with the URL once the port is open.
+    """Serve until SIGINT, SIGTERM or SIGHUP; call ``on_start`` with the URL once the port is open.
 
     The caller closes ``provider`` afterwards. By default one line, ``gateway listening on
     http://127.0.0.1:8788``, goes to standard output. Raises ``OSError`` if the port is taken,

@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from claude_batch.core.errors import ActorConfigurationError, error_type
 from claude_batch.core.quantities import (
@@ -509,7 +509,9 @@ def display(*, keep: bool = False) -> Generator[Display]:
         return
     from rich.console import Console
 
-    console = Console(stderr=True)
+    stream = cast("IO[str]", sys.stderr)
+    unbreakable = cast("IO[str]", _Unbreakable(stream)) if is_terminal else None
+    console = Console(stderr=True, file=unbreakable)
     if console.is_jupyter:
         yield _Cell()
     elif not is_terminal or console.is_dumb_terminal:  # it has no cursor, so nothing is redrawn
@@ -519,6 +521,25 @@ def display(*, keep: bool = False) -> Generator[Display]:
 
         with Live(console=console, refresh_per_second=4, transient=not keep) as live:
             yield _Table(live)
+
+
+class _Unbreakable:
+    """A terminal that may be closed while it is drawn on: the work continues without it."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class _Lines:

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 import uvicorn
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -104,7 +104,10 @@ class LocalServer(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
+        handled = list(_SIGNALS)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as `nohup` wants it
+            handled.remove(signal.SIGHUP)
+        before = {each: signal.signal(each, self.handle_exit) for each in handled}
         try:
             yield
         finally:
