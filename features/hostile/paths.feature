@@ -41,6 +41,19 @@ Feature: Paths and neighbours that mean harm reach no other file
       | state/*.json.lock      | 600  |
       | copy.db                | 600  |
 
+  Scenario: An output that its owner has made private stays private when it is written again
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl --results-dir kept
+    And the files "out.jsonl" get the mode 600
+    And the files "kept/*.json" get the mode 600
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl --results-dir kept
+    Then the command line exits with 0
+    And files have the mode as follows
+      | files       | mode |
+      | out.jsonl   | 600  |
+      | kept/*.json | 600  |
+
   Scenario: The next process removes the files that a killed one has left beside its output, and nothing else
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts

@@ -10,6 +10,7 @@ import io
 import logging
 import os
 import re
+import stat
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -329,11 +330,20 @@ def is_special(output: str) -> bool:
 def replacing(output: str) -> Generator[IO[bytes]]:
     """Yield a stream that replaces OUT, whole and flushed, when the block succeeds.
 
-    A link stays a link: its target is replaced.
+    A link stays a link: its target is replaced. A file keeps its mode.
     """
     path = Path(os.path.realpath(output))
-    with temporary_files.replacing(path, mode=usual_mode(), sweep=True) as stream:
+    with temporary_files.replacing(path, mode=_mode_for(path), sweep=True) as stream:
         yield stream
+
+
+def _mode_for(path: Path) -> int:
+    """Return the mode of the file that is replaced, which its owner may have made private."""
+    with suppress(FileNotFoundError):
+        there = path.lstat()
+        if stat.S_ISREG(there.st_mode):
+            return stat.S_IMODE(there.st_mode) & 0o777
+    return usual_mode()
 
 
 @cache
@@ -387,9 +397,10 @@ def write_folder(
     written = 0
     last = root / "summary.json"
     (root / "raw").mkdir(parents=True, exist_ok=True)
+    mode = _mode_for(last)
     last.unlink(missing_ok=True)
     raw_lines = root / "raw" / "results.jsonl"
-    with temporary_files.replacing(raw_lines, mode=usual_mode(), sweep=True) as raw:
+    with temporary_files.replacing(raw_lines, mode=_mode_for(raw_lines), sweep=True) as raw:
         for answer in answers:
             _write(root / _name(answer), pretty(_parsed_line(answer, output)))
             written += 1
@@ -398,7 +409,7 @@ def write_folder(
     # One sync for all files: a flush for each would take longer than the writing.
     os.sync()
     if summary is not None:
-        with temporary_files.replacing(last, mode=usual_mode(), sweep=True) as stream:
+        with temporary_files.replacing(last, mode=mode, sweep=True) as stream:
             stream.write(pretty(msgspec.json.encode(summary)))
     with os.scandir(root) as entries:
         others = sum(_RESULT.fullmatch(entry.name) is not None for entry in entries) - written
@@ -470,7 +481,7 @@ def _safe(key: str) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with temporary_files.replacing(path, mode=usual_mode(), durable=False) as stream:
+    with temporary_files.replacing(path, mode=_mode_for(path), durable=False) as stream:
         stream.write(content)
 
 
