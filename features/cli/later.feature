@@ -58,6 +58,22 @@ Feature: Later commands show, wait for, cancel and deliver a run
       RUN has the same requests and is finished
       """
     And the command line has caused 1 batches of 3 requests
+    When a command runs: submit actor.yaml asks.jsonl -o second.jsonl
+    Then the command line exits with 0 and says
+      """
+      RUN has the same requests and is finished: 3 answers from the ledger
+      every request has ended. The next `advance` will write
+      second.jsonl. Write it now: claude-batch resume RUN
+      """
+    When a command runs: advance
+    Then the command line exits with 0
+    And the command line has written 3 answers in order to "second.jsonl"
+    When a command runs: submit actor.yaml asks.jsonl --results-dir kept
+    And a command runs: resume
+    Then the file "kept/summary.json" of JSON has
+      | field | value |
+      | total | 3     |
+    And the command line has caused 1 batches of 3 requests
 
   Scenario: An output named without its folder is found from any folder
     Given a command's API
@@ -926,7 +942,8 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 0 and says
       """
       live calls are answered only while their process waits: waiting for the answers
-      every request has ended. Write the answers with: claude-batch resume RUN
+      every request has ended. The next `advance` will write
+      out.jsonl. Write it now: claude-batch resume RUN
       """
     And the command line does not say: not everything was sent
     When a command runs: status RUN

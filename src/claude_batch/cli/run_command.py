@@ -669,6 +669,13 @@ def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -
     if held := status.counts.get(RequestState.HELD):
         words = count_of(held, "request is", "requests are")
         say(f"{words} held until other requests of the run have ended")
-    what = "every request has ended. Write" if status.finished else "sent. Wait for"
-    say(f"{what} the answers with: {options.command('resume', run.id)}")
+    wait = options.command("resume", run.id)
+    if not status.finished:
+        say(f"sent. Wait for the answers with: {wait}")
+        return Exit.OK
+    place = status.output or run.forms().results_dir
+    if place is not None and status.delivered is None:
+        say(f"every request has ended. The next `advance` will write {place}. Write it now: {wait}")
+    else:
+        say(f"every request has ended. Write the answers with: {wait}")
     return Exit.OK

@@ -174,7 +174,7 @@ def ask_output(tx: Connection, run_id: str, output: str | None, forms: Forms, no
     """Store what a repeated command names of a run's output; the rest stays as it was.
 
     A new output without a format has that of its name. An output that is named again may be
-    replaced as it is now.
+    replaced as it is now. A run that was delivered has to be delivered again, to what is named.
     """
     before = forms_of(tx, run_id)
     values: dict[str, Any] = {}
@@ -185,6 +185,8 @@ def ask_output(tx: Connection, run_id: str, output: str | None, forms: Forms, no
         values["output_format"] = forms.output_format
     if forms.results_dir is not None:
         values["results_dir"] = forms.results_dir
+    if output is not None or forms.results_dir is not None:
+        values["delivered"] = None
     if values:
         tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
 
