@@ -62,6 +62,23 @@ Feature: Single requests can be told how to end
     Then the sandbox answers 500 api_error saying "Internal server error: the sandbox failed with LookupError"
     And the sandbox's error tells the request id of its header
 
+  Scenario: An answer that the sandbox cannot make is an errored line among the others
+    Given a sandbox
+    And the sandbox has a bug in its answers in JSON
+    When the sandbox is sent a batch of the prompts
+      | custom_id | prompt          |
+      | bad       | Respond in JSON |
+      | good      | Hello           |
+    Then the sandbox's results end as
+      | custom_id | ending    |
+      | bad       | api_error |
+      | good      | succeeded |
+    And the sandbox's bill sums up as
+      | what    | count |
+      | paid    | 1     |
+      | errored | 1     |
+    And the sandbox's bill agrees with the usage of its results
+
   Scenario Outline: A batch ends if the clock was set back before the end that was due
     Given a sandbox with the settings
       """

@@ -22,7 +22,6 @@ from behave.runner import Context
 from tables import equals, rule
 
 from claude_batch.sandbox import SandboxServer
-from claude_batch.sandbox.token_usage import PromptCache
 
 MODEL = "claude-haiku-4-5"
 VERSION = "2026-10-21"
@@ -171,9 +170,15 @@ def _(context: Context) -> None:
     start(context, faults={"rules": [json.loads(context.text)]})
 
 
-@given("the sandbox has a bug in its prompt cache")
-def _(context: Context) -> None:
-    patch = mock.patch.object(PromptCache, "use", side_effect=LookupError("a bug"))
+BUGS = {
+    "prompt cache": "claude_batch.sandbox.token_usage.PromptCache.use",
+    "answers in JSON": "claude_batch.sandbox.answers.last_schema",
+}
+
+
+@given("the sandbox has a bug in its {part}")
+def _(context: Context, part: str) -> None:
+    patch = mock.patch(BUGS[part], side_effect=LookupError("a bug"))
     patch.start()
     context.add_cleanup(patch.stop)
 

@@ -129,6 +129,7 @@ def billed(sandbox: Sandbox, batch_id: str | None) -> Iterator[dict[str, Any]]:
             continue
         hashes = hashes_of(batch)
         for position, entry in enumerate(batch.entries):
+            usage = usage_of(batch, position, sandbox.settings.seed, sandbox.files)
             ending = batch.ending(position)
             yield {
                 "route": "batch",
@@ -138,7 +139,7 @@ def billed(sandbox: Sandbox, batch_id: str | None) -> Iterator[dict[str, Any]]:
                 "outcome": "succeeded" if ending is None else ending.outcome,
                 "error_type": ending.error.type if ending is not None and ending.error else None,
                 "model": model_of(bytes(entry.params)),
-                "usage": usage_of(batch, position, sandbox.settings.seed, sandbox.files),
+                "usage": usage,
                 "params_sha256": hashes[position],
                 "accepted_at": batch.created_at,
                 "processed_at": batch.ended_at,

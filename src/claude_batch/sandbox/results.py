@@ -86,25 +86,37 @@ def _passed(batch: Batch, position: int, files: Files) -> Request:
 
 def line(batch: Batch, position: int, seed: int, files: Files) -> bytes:
     """Return the result line of one request of an ended batch, newline included."""
+    ending = batch.ending(position)
+    if ending is None or ending.outcome == "succeeded":
+        try:
+            return _succeeded(batch, position, seed, files)
+        except Exception as error:  # the other lines can be read all the same
+            batch.fail(position, error)
+            ending = batch.ending(position)
+            assert ending is not None
+    result: dict[str, Any] = {"type": ending.outcome}
+    if ending.error is not None:
+        result["error"] = line_error(ending.error, f"{batch.id[9:]}{position:06d}")
+    return _encode({"custom_id": batch.entries[position].custom_id, "result": result}) + b"\n"
+
+
+def _succeeded(batch: Batch, position: int, seed: int, files: Files) -> bytes:
     entry = batch.entries[position]
     ending = batch.ending(position)
-    if ending is None:
-        request = _passed(batch, position, files)
-        if not batch.cites and is_plain(request) and not (batch.names_json and asks_json(request)):
-            text, reason, tokens = plain_answer(request, seed)
-            model = request.model
-            return _PLAIN % (
-                entry.custom_id.encode(), model.id.encode(), batch.id[9:].encode(), position,
-                _encode(text), reason.encode(), request.input_tokens, tokens,
-                _PLAIN_USAGE[model.newer],
-            )  # fmt: skip
-    elif ending.outcome == "succeeded":
-        request = _passed(batch, position, files)
-    else:
-        result: dict[str, Any] = {"type": ending.outcome}
-        if ending.error is not None:
-            result["error"] = line_error(ending.error, f"{batch.id[9:]}{position:06d}")
-        return _encode({"custom_id": entry.custom_id, "result": result}) + b"\n"
+    request = _passed(batch, position, files)
+    if (
+        ending is None
+        and not batch.cites
+        and is_plain(request)
+        and not (batch.names_json and asks_json(request))
+    ):
+        text, reason, tokens = plain_answer(request, seed)
+        model = request.model
+        return _PLAIN % (
+            entry.custom_id.encode(), model.id.encode(), batch.id[9:].encode(), position,
+            _encode(text), reason.encode(), request.input_tokens, tokens,
+            _PLAIN_USAGE[model.newer],
+        )  # fmt: skip
     given, usage = answer_and_usage(request, ending, seed)
     message = message_json(f"msg_{batch.id[9:]}{position:06d}", request, given, usage, "batch")
     result = {"type": "succeeded", "message": message}
@@ -116,8 +128,12 @@ def usage_of(batch: Batch, position: int, seed: int, files: Files) -> dict[str, 
     ending = batch.ending(position)
     if ending is not None and ending.outcome != "succeeded":
         return None
-    request = _passed(batch, position, files)
-    given, usage = answer_and_usage(request, ending, seed)
+    try:
+        request = _passed(batch, position, files)
+        given, usage = answer_and_usage(request, ending, seed)
+    except Exception as error:
+        batch.fail(position, error)
+        return None
     return usage_json(request, given, usage, "batch")
 
 

@@ -398,6 +398,13 @@ class Batch:
             return EXPIRED if self.cancel_at is None else CANCELED
         return self.endings.get(position)
 
+    def fail(self, position: int, error: Exception) -> None:
+        """End a request as errored that had succeeded, because no answer can be made for it."""
+        _log.error("request %d of batch %s failed", position, self.id, exc_info=error)
+        self.endings[position] = Ending("errored", error=failure(error))
+        self.counts.subtract(["succeeded"])
+        self.counts.update(["errored"])
+
     def outcomes(self) -> Counter[str]:
         """Return the outcomes of the requests that were processed so far."""
         counts = Counter(ending.outcome for ending in self.endings.values())

@@ -496,6 +496,11 @@ def _check_tool_results(messages: list[MessageParam]) -> None:
         for number, block in enumerate(blocks_of(message)):
             where = f"messages.{position}.content.{number}"
             if block.type == "tool_use":
+                if role != "assistant":
+                    raise _invalid(
+                        f"messages.{position}: `tool_use` blocks can only be in `assistant` "
+                        "messages"
+                    )
                 calls[_call_id(block.id, f"{where}.tool_use.id")] = position
             elif block.type == "tool_result":
                 call_id = _call_id(block.tool_use_id, f"{where}.tool_result.tool_use_id")
