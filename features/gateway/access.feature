@@ -167,6 +167,7 @@ Feature: Who may call the gateway, and how much
       | 1900000 | yes       | 0       | 200    |                   |
       | 2100000 | yes       | 0       | 413    | request_too_large |
       | 2100000 | no        | 0       | 413    | request_too_large |
+      | 9000000 | yes       | 0       | 413    | request_too_large |
       | 1900000 | yes       | 2000000 | 503    | overloaded_error  |
       | 1900000 | no        | 2000000 | 503    | overloaded_error  |
     And no call waits at the gateway

@@ -34,6 +34,7 @@ from claude_batch.dashboard import SHORTEST_TOKEN
 from claude_batch.gateway import LARGEST_BODIES, LARGEST_BODY
 from claude_batch.gateway.asgi import PATIENCE
 from claude_batch.gateway.http_protocol import (
+    BODY_LINGER,
     LARGEST_HEAD,
     LARGEST_URL,
     MOST_LINES,
@@ -314,6 +315,9 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
         "body of a call to the gateway": (LARGEST_BODY // 2**20, LARGEST_BODIES // 2**20),
         "headers of a call to the gateway": (MOST_LINES, LARGEST_HEAD // 2**10),
         "URL of a call to the gateway": (LARGEST_URL // 2**10,),
+        "body that still comes when the gateway has refused its call, and closes the connection": (
+            int(BODY_LINGER),
+        ),
         "time until the headers of a call to the gateway are complete": (int(PATIENCE),),
         "time until a call to `worker --health` is complete": (int(server_commands._TIMEOUT),),
         "calls to `worker --health` at the same time": (server_commands._MOST_CALLERS,),

@@ -106,6 +106,6 @@ class Bodies:
             413,
             "request_too_large",
             f"the body has more than {self._largest // 2**20} MB; nothing of it was stored",
-            # The rest of the body is not read.
+            # The rest of the body may be endless.
             {"connection": "close"},
         )

@@ -44,6 +44,10 @@ _LINGER: Final = 2.0
 """Seconds for which a refused caller's bytes are dropped. If they stayed unread, the system would
 reset the connection, and the caller could lose the response."""
 
+BODY_LINGER: Final = 30.0
+"""The same for a caller that still sends its body when it has the response. Most send all of it
+before they read."""
+
 _ENDED: Final = getattr(select, "POLLRDHUP", 0)
 """Event of a socket whose other end was closed. Elsewhere than on Linux, the system reports only
 errors and resets."""
@@ -66,6 +70,30 @@ class _Unbounded(int):
     def __sub__(self, other: object) -> Self:
         """Return the same: what is left is unknown, and at the end nothing is missing."""
         return self
+
+
+class _ResponseTransport(asyncio.Transport):
+    """The transport of one call, whose end of a response closes the connection with care."""
+
+    def __init__(self, protocol: HttpProtocol, cycle: RequestResponseCycle) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._cycle = cycle
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        """Write bytes of the response."""
+        self._protocol.transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is being closed."""
+        return self._protocol.is_closing()
+
+    def close(self) -> None:
+        """Close the connection. A response that is not complete must look broken to the caller."""
+        if self._cycle.response_complete:
+            self._protocol.close_after_response()
+        else:
+            self._protocol.transport.close()
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -145,6 +173,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """uvicorn's callback for the end of a response; a part of the next head may be there."""
+        if self._is_refused:
+            return
         super().on_response_complete()
         if self._has_begun:
             self._wait_for_head(asgi.PATIENCE)
@@ -187,6 +217,8 @@ class HttpProtocol(HttpToolsProtocol):
         with the connection, so that only a reset shows that a response was aborted.
         """
         super().on_headers_complete()
+        # Its task has not begun.
+        self.cycle.transport = _ResponseTransport(self, self.cycle)
         # Not earlier: an URL that cannot be parsed is a fault of the head.
         self._is_head, self._pending_bytes, self._has_begun = False, 0, False
         self._stop_head_timer()
@@ -222,6 +254,22 @@ class HttpProtocol(HttpToolsProtocol):
     def is_closing(self) -> bool:
         """Return whether the connection is being closed, as after a failed write."""
         return self.transport.is_closing()
+
+    def close_after_response(self) -> None:
+        """Close the connection; bytes of a body that still come are dropped for a while."""
+        if self._is_head:
+            self.transport.close()
+        else:
+            self._linger(BODY_LINGER)
+
+    def _linger(self, seconds: float) -> None:
+        """End the responses, and close the connection when the caller does, or after a while."""
+        self._is_refused = True
+        self._stop_head_timer()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(seconds, self.transport.close)
 
     # Time -----------------------------------------------------------------------------------------
 
@@ -290,9 +338,7 @@ class HttpProtocol(HttpToolsProtocol):
             b"content-length: %d\r\n\r\n" % len(body),
         )
         self.transport.write(b"".join((STATUS_LINE[refusal.status], *lines, body)))
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        self.loop.call_later(_LINGER, self.transport.close)
+        self._linger(_LINGER)
 
     def _reset(self) -> None:
         """Let the end of the connection be a reset."""
