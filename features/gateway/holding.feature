@@ -58,12 +58,18 @@ Feature: The gateway keeps a call alive until its batch has ended
 
   Scenario: A later failure ends a stream with the API's error
     Given a gateway over the sandbox with {"latency": 1, "max_attempts": 1}
+    And the API has the faults
+      """
+      {"requests": [{"contains": "zz", "outcome": "errored", "error": {"type": "invalid_request_error", "message": "the text 'a\u2028b'"}}]}
+      """
     When the gateway is called as follows
       | call | prompt                                    | stream |
       | A    | [[sandbox:errored:invalid_request_error]] | yes    |
+      | B    | zz                                        | yes    |
     Then the calls have ended with
-      | call | status | end   | error                 | answered |
-      | A    | 200    | whole | invalid_request_error | no       |
+      | call | status | end   | error                 | answered | events     |
+      | A    | 200    | whole | invalid_request_error | no       | ping error |
+      | B    | 200    | whole | invalid_request_error | no       | ping error |
 
   Scenario: A later failure without streaming aborts the call, and the next one gets the true status
     Given a gateway over the sandbox with {"latency": 1, "max_attempts": 1}

@@ -42,6 +42,7 @@ from claude_batch.integrations.http_messages import (
     MessagesCall,
     events_of,
     failure,
+    in_one_line,
     origin_headers,
     read_call,
     response_of,
@@ -271,7 +272,7 @@ class MessagesRoute:
         elif response.status_code == 200:
             await call.finish(in_chunks(response.content))
         elif stream:
-            await call.finish([b"event: error\ndata: %b\n\n" % response.content])
+            await call.finish([b"event: error\ndata: %b\n\n" % in_one_line(response.content)])
         else:
             # The client repeats the call, and then gets this failure.
             exchange.taken()

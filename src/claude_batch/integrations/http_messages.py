@@ -339,15 +339,20 @@ Not with possessive quantifiers: Python before 3.11.5 matches half of an alterna
 """
 
 
+def in_one_line(value: bytes) -> bytes:
+    """Return the same JSON value without a line break, as the data of an event."""
+    for line_break, instead in _LINE_BREAKS:
+        value = value.replace(line_break, instead)
+    return value
+
+
 def events_of(message: bytes) -> Iterator[bytes]:
     """Return the events of a Message object's JSON, ``message_start`` to ``message_stop``.
 
     Each item is one whole event, so a large answer needs no second copy. Raises
     `msgspec.DecodeError` at once if the bytes are not a Message.
     """
-    for line_break, instead in _LINE_BREAKS:
-        message = message.replace(line_break, instead)
-    fields = _fields.decode(message)
+    fields = _fields.decode(in_one_line(message))
     blocks = _blocks.decode(fields.get("content", _EMPTY_LIST))
     usage = _fields.decode(fields.get("usage", _NULL))
     kinds = [_word.decode(block.get("type", _NULL)) for block in blocks]
