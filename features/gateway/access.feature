@@ -216,7 +216,8 @@ Feature: Who may call the gateway, and how much
       | /v1/messages                  | {"anthropic-version": "2023 06"}     | 400    | …not a word of printable ASCII…        |
       | /v1/messages                  | {"anthropic-user-profile-id": "é"}   | 400    | …not a word of printable ASCII…        |
       | /v1/messages/count_tokens     | {"anthropic-beta": "café"}           | 400    | …other than ASCII characters           |
-      | /v1/messages                  | {}                                   | 200    |                                        |
+      | /v1/messages                  | {"content-encoding": "gzip"}         | 400    | …'gzip'; send it uncompressed          |
+      | /v1/messages                  | {"content-encoding": "identity"}     | 200    |                                        |
     And the gateway's responses to nested bodies are as follows
       | levels | bytes  | status |
       | 90     | 0      | 200    |

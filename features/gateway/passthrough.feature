@@ -92,6 +92,7 @@ Feature: What the gateway passes to the API
     Then the second half of an upload is sent when the API has the first, with the headers
       | header             | value                              |
       | content-type       | multipart/form-data; boundary=edge |
+      | content-encoding   | identity                           |
       | anthropic-beta     | files-api-2025-04-14               |
       | authorization      | Bearer <own key>                   |
       | x-api-key          | (none)                             |

@@ -175,6 +175,7 @@ def _(context: Context) -> None:
     upload = whole + b"\r\n--edge--\r\n"
     headers = {
         "content-type": "multipart/form-data; boundary=edge",
+        "content-encoding": "identity",
         "content-length": str(len(upload)),
     }
     with _client(context) as http:

@@ -56,13 +56,14 @@ _SENT: Final = (
     "anthropic-beta",
     "anthropic-user-profile-id",
     "anthropic-version",
+    "content-encoding",
     "content-length",
     "content-type",
     "idempotency-key",
 )
 """Headers of a call that are passed to the API."""
 
-_OF_BODY: Final = ("content-length", "content-type")
+_OF_BODY: Final = ("content-encoding", "content-length", "content-type")
 
 _RETURNED: Final = (
     "cache-control",

@@ -77,6 +77,11 @@ def read_call(
     The names of ``headers`` are lower case. ``defaults`` are parameters for a body without them,
     and ``user_profile`` is for a call that names none.
     """
+    encoding = headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise InvalidRequestError(
+            f"the body has the content-encoding {encoding[:100]!r}; send it uncompressed"
+        )
     try:
         params = _BODY.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
