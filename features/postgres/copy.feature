@@ -160,6 +160,21 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
       the ledger copy.db is behind its high-water mark and cannot move; nothing was changed
       """
 
+  Scenario: A moved ledger that is restored as it was before its first driver sends nothing before it is recovered
+    When a command's process dies at after_stored: run actor.yaml more.jsonl -o out.jsonl
+    And the ledger's URL is that of the server
+    And a command runs: ledger copy ledger.db
+    And the ledger's schema is dumped, and restored after a command runs: resume
+    Then the command line exits with 0
+    # As in a new container.
+    When a command's environment has CLAUDE_BATCH_STATE_DIR = elsewhere
+    And a command runs: resume
+    Then the command line exits with 4 and says
+      """
+      is on another server than before, or on a standby that was promoted, or was restored
+      """
+    And the API has processed each of 3 requests once
+
   Scenario: A process that drives the file is named, and nothing is moved
     Given a process that drives "ledger.db"
     When the ledger's URL is that of the server

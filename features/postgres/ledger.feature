@@ -376,6 +376,23 @@ Feature: A ledger on PostgreSQL
     Then the command line exits with 0
     And the API has processed each of 3 requests once
 
+  Scenario: A schema that is restored as it was before its first driver sends nothing before it is recovered
+    When this program runs
+      """
+      with cb.ClaudeBatchProvider(drive=False) as provider:
+          provider.store(asker, ["one"])
+      """
+    And the ledger's schema is dumped, and restored after a command runs: resume
+    Then the command line exits with 0
+    # As in a new container.
+    When a command's environment has CLAUDE_BATCH_STATE_DIR = elsewhere
+    And a command runs: resume
+    Then the command line exits with 4 and says
+      """
+      is on another server than before, or on a standby that was promoted, or was restored
+      """
+    And the API has processed each of 1 requests once
+
   Scenario: A promoted standby is recovered, although no process has noticed the promotion before
     Given a command's file "prompts.jsonl" of 3 prompts
     When a command runs: run actor.yaml prompts.jsonl -o first.jsonl

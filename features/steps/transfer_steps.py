@@ -24,7 +24,7 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.schema import metadata, requests
 from claude_batch.ledger.store import Ledger
 
-ITS_OWN = ("incarnation", "former_incarnations", "moved_to", "moved_as")
+ITS_OWN = ("incarnation", "former_incarnations", "moved_to", "moved_as", "server")
 """Metadata in which a ledger and the file that it came from differ."""
 
 

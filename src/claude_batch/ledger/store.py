@@ -158,6 +158,8 @@ class Ledger:
                             {"name": "stamp", "value": "0"},
                         ],
                     )
+                    # Now, because a copy from before the first driver may be restored, too.
+                    self.has_moved(tx)
         version = self._read_facts()
         if version < SCHEMA_VERSION:
             self.backend.migrate(self._writing, version)

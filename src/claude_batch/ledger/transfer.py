@@ -197,6 +197,8 @@ def _fill(server: Backend, source: Connection, ledger: Ledger) -> str:
             "incarnation": incarnation,
             "former_incarnations": " ".join(sorted(ledger.incarnations)),
             ARRIVING_FROM: ledger.backend.address,
+            # Now, because a copy from before the first driver may be restored, too.
+            "server": server.server(tx),
         }
         tx.execute(insert(meta), [{"name": k, "value": v} for k, v in facts.items()])
     return incarnation
