@@ -107,6 +107,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
       | during_arrival:20 | 0    | 0      |
       | after_arriving    | 0    | 2      |
       | after_moved       | 2    | 2      |
+      | after_arrived     | 2    | 0      |
 
   Scenario: A file that was used after its move was killed is copied again
     When the ledger's URL is that of the server
@@ -174,6 +175,40 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
       is on another server than before, or on a standby that was promoted, or was restored
       """
     And the API has processed each of 3 requests once
+
+  Scenario: A backup of a file sends nothing, although its move was killed just when another machine could use the ledger
+    When a command runs: ledger backup copy.db
+    And the ledger's URL is that of the server
+    And a command's process dies at after_arrived: ledger copy ledger.db
+    And a command runs: run actor.yaml more.jsonl -o out.jsonl --ledger copy.db
+    Then the command line exits with 4 and says
+      """
+      it was restored, or copied without its -wal file
+      """
+
+  Scenario: A move that is repeated while a worker sends does not hold up the worker
+    When the ledger's URL is that of the server
+    And a command runs: ledger copy ledger.db
+    And this program runs
+      """
+      import os
+      from claude_batch.ledger.high_water import HighWater, count_post
+      from claude_batch.ledger.store import Ledger
+      from claude_batch.ledger.transfer import move_ledger
+
+      url = os.environ["CLAUDE_BATCH_LEDGER"]
+      worker = Ledger(url)
+      with worker.write() as tx:
+          number = count_post(tx)
+      print(move_ledger("ledger.db", url).was_moved)
+      print(HighWater(worker).raise_to(number, sending=True))
+      worker.close()
+      """
+    Then the program has printed
+      """
+      True
+      True
+      """
 
   Scenario: A process that drives the file is named, and nothing is moved
     Given a process that drives "ledger.db"

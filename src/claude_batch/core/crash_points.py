@@ -64,6 +64,7 @@ class CrashPoint(StrEnum):
     DURING_ARRIVAL = "during_arrival"  # a table was copied to a server, nothing is committed
     AFTER_ARRIVING = "after_arriving"  # all is on the server, the file is not marked as moved
     AFTER_MOVED = "after_moved"  # the file is marked, the ledger on the server still as arriving
+    AFTER_ARRIVED = "after_arrived"  # the ledger on the server can be used
     BEFORE_HIGH_WATER = "before_high_water"  # the ledger is ahead of its high-water mark
 
 

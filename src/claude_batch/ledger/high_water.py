@@ -104,6 +104,24 @@ def _unusable(
     )
 
 
+def note_move(
+    identity: str, known: frozenset[str], incarnation: str, posts: int, location: str
+) -> None:
+    """Give the mark of a file that has moved to a server the incarnation that it has there.
+
+    ``known`` are the incarnations of the file, and ``posts`` is its count. From then on, a backup
+    of the file is behind the mark. A mark of another incarnation stays: the ledger has sent from
+    the server since, or a copy has sent what it lacks. Raises `LedgerError`.
+    """
+    path = mark_file(identity)
+    with _changing(path):
+        mark = read_mark(path)
+        if is_known(mark, known, posts):
+            # The mark has the time of the last sending by the API's clock.
+            at = None if mark is None or mark.posts != posts else mark.at
+            _write(path, incarnation, posts, at, location)
+
+
 class HighWater:
     """The mark of one ledger, independent of the ledger's path."""
 
@@ -137,21 +155,16 @@ class HighWater:
         uses. ``at`` is the API's time, if it is known. Raises `LedgerError` if the mark cannot be
         written.
         """
-        folder = self.path.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Two processes may drive two workspaces of one ledger.
-            with self._locked():
-                mark = self.read()
-                with self._ledger.read() as tx:
-                    known = is_known(mark, self._ledger.incarnations, posts_of(tx))
-                mine = mark is None or mark.incarnation == self._ledger.incarnation
-                if not known or (sending and mark is not None and mine and mark.posts == posts):
-                    return False
-                if mark is None or not mine or mark.posts < posts:
-                    self._write(posts, at)
-        except OSError as error:
-            raise _unusable(self.path, "written", error) from None
+        # Two processes may drive two workspaces of one ledger.
+        with _changing(self.path):
+            mark = self.read()
+            with self._ledger.read() as tx:
+                known = is_known(mark, self._ledger.incarnations, posts_of(tx))
+            mine = mark is None or mark.incarnation == self._ledger.incarnation
+            if not known or (sending and mark is not None and mine and mark.posts == posts):
+                return False
+            if mark is None or not mine or mark.posts < posts:
+                self._write(posts, at)
         return True
 
     def renew(self, posts: int, at: float | None = None) -> None:
@@ -160,32 +173,36 @@ class HighWater:
         The ledger's own count is right again. Raises `LedgerError`; the ledger is then ahead of its
         mark, which is harmless.
         """
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._locked():
-                self._write(posts, at)
-        except OSError as error:
-            raise _unusable(self.path, "written", error) from None
+        with _changing(self.path):
+            self._write(posts, at)
 
-    @contextmanager
-    def _locked(self) -> Generator[None]:
-        lock = file_lock(self.path.with_name(f"{self.path.name}.lock"))
-        if not take(lock, self.path.parent, timeout=_LOCK_SECONDS):
-            raise _unusable(
-                self.path, "written", TimeoutError(11, "another process holds its lock")
-            )
+    def _write(self, posts: int, at: float | None) -> None:
+        _write(self.path, self._ledger.incarnation, posts, at, self._ledger.location)
+
+
+@contextmanager
+def _changing(path: Path) -> Generator[None]:
+    """Hold the lock of a mark inside the block. Raises `LedgerError`, also for the block."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = file_lock(path.with_name(f"{path.name}.lock"))
+        if not take(lock, path.parent, timeout=_LOCK_SECONDS):
+            raise TimeoutError(11, "another process holds its lock")
         try:
             yield
         finally:
             lock.release()
+    except OSError as error:
+        raise _unusable(path, "written", error) from None
 
-    def _write(self, posts: int, at: float | None) -> None:
-        value = {
-            "incarnation": self._ledger.incarnation,
-            "posts": posts,
-            "written": time.time(),
-            "at": at,
-            "ledger": self._ledger.location,  # for people
-        }
-        with replacing(self.path) as stream:
-            stream.write(json.dumps(value).encode())
+
+def _write(path: Path, incarnation: str, posts: int, at: float | None, location: str) -> None:
+    value = {
+        "incarnation": incarnation,
+        "posts": posts,
+        "written": time.time(),
+        "at": at,
+        "ledger": location,  # for people
+    }
+    with replacing(path) as stream:
+        stream.write(json.dumps(value).encode())

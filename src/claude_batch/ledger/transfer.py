@@ -2,12 +2,14 @@
 
 One transaction on the server creates the tables and fills them. It marks them as *arriving*: no
 command uses such a ledger. A transaction on the file has excluded every writer since before the
-first row was read, and commits second: the file is *moved*, and no command uses it any more. Last,
-the arriving mark is removed. Whatever ends the process, the same call finishes:
+first row was read, and commits second: the file is *moved*, and no command uses it any more. The
+high-water mark follows, and last, the arriving mark is removed. Whatever ends the process, the same
+call finishes:
 
 - before the first commit, nothing has happened;
 - between the two, the file is still in use, and what arrived is replaced by a new copy;
-- after the second, only the arriving mark has to be removed.
+- after the second, only the marks have to be changed. A backup of the file that is put in its place
+  is in use until the high-water mark has changed, and behind it from then on.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from claude_batch.core.states import BatchState
 from claude_batch.ledger import live_calls, queries, submissions
 from claude_batch.ledger.backends.backend import Backend
 from claude_batch.ledger.backends.postgres import copy_table
-from claude_batch.ledger.high_water import HighWater, is_known, posts_of
+from claude_batch.ledger.high_water import HighWater, is_known, note_move, posts_of
 from claude_batch.ledger.portable_sql import drop_meta
 from claude_batch.ledger.schema import call_keys, meta, metadata, requests
 from claude_batch.ledger.store import (
@@ -35,6 +37,7 @@ from claude_batch.ledger.store import (
     MOVED_AS,
     MOVED_TO,
     Ledger,
+    identity_of,
     now_in,
     open_backend,
 )
@@ -77,21 +80,16 @@ def move_ledger(file: str, url: str) -> Moved:
             lost_calls = _depart(file, server)
             reach(CrashPoint.AFTER_MOVED)
             facts = _facts_of(file)
+        # First, because other machines may send as soon as the ledger has arrived.
+        _raise_mark(facts)
         _arrive(server, file, facts)
+        reach(CrashPoint.AFTER_ARRIVED)
     finally:
         server.close()
     ledger = Ledger(url)
     try:
         with ledger.read() as tx:
-            posts = posts_of(tx)
             by_state, batches_by_state = queries.counts_by_state(tx)
-        # A backup of the file that is put in its place is behind this mark from now on, and its
-        # recovery counts from the last sending. The former mark has that time by the API's clock,
-        # unless another machine has sent since.
-        high_water = HighWater(ledger)
-        former = high_water.read()
-        at = None if former is None or former.posts != posts else former.at
-        high_water.raise_to(posts, at=at)
         return Moved(
             location=ledger.location,
             requests=sum(by_state.values()),
@@ -236,6 +234,17 @@ def _make_room(server: Backend, tx: Connection, salt: str, origin: str) -> None:
             "?schema=NAME in the URL"
         )
     metadata.drop_all(tx)
+
+
+def _raise_mark(facts: Mapping[str, str]) -> None:
+    """Raise the high-water mark of a file that has moved; ``facts`` are those of the file.
+
+    A backup of the file that is put in its place is behind this mark from then on, and its recovery
+    counts from the last sending.
+    """
+    known = frozenset((facts["incarnation"], *facts.get("former_incarnations", "").split()))
+    posts = int(facts.get("posts", "0"))
+    note_move(identity_of(facts["salt"]), known, facts[MOVED_AS], posts, facts[MOVED_TO])
 
 
 def _arrive(server: Backend, file: str, facts: Mapping[str, str]) -> None:
