@@ -184,6 +184,28 @@ Feature: Runs that nobody needs any more leave the ledger
       deleted 1 uploaded file at the API
       """
 
+  Scenario: A file that two keys have uploaded, before both were known to be of one workspace, leaves no copy at the API
+    When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl
+    And the API has the faults
+      """
+      {"workspace_header": false}
+      """
+    And a command's key is changed to "sk-rotated"
+    And a command runs: run actor.yaml asks.jsonl --document long.txt -o again.jsonl --new
+    And the API has the faults
+      """
+      {"workspace_header": true}
+      """
+    And a command runs: advance
+    And a command runs: ledger prune --older-than 0s
+    Then the command line exits with 0 and says
+      """
+      removed 2 runs with 6 requests
+      deleted 2 uploaded files at the API
+      """
+    And the ledger holds 0 runs, 0 requests, 0 params, 0 results and 0 files
+    And the API has no files
+
   Scenario: from Python, a run counts as delivered once that is said
     Given a batch provider
     When 3 requests about "long.txt" are asked, cited

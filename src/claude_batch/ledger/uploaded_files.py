@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, exists, insert, select, update
+from sqlalchemy import Connection, delete, exists, insert, literal, select, update
 
 from claude_batch.ledger.portable_sql import count_rows, upsert
 from claude_batch.ledger.schema import files, leaving_files, run_files, runs
@@ -109,7 +110,7 @@ def drop_run_files(tx: Connection, run_id: str) -> None:
 def move_files(tx: Connection, source: int, target: int) -> None:
     """Move files between two rows that turned out to be one workspace.
 
-    Files whose content the target already has stay behind.
+    Files whose content the target already has stay behind; `dismiss_unused` finds them there.
     """
     there = select(files.c.digest).where(files.c.workspace_id == target)
     tx.execute(
@@ -130,11 +131,13 @@ def count_unused(tx: Connection) -> int:
     return count_rows(tx, files, ~_used) + count_rows(tx, leaving_files)
 
 
-def dismiss_unused(tx: Connection, workspace_id: int) -> int:
-    """Mark the files of a workspace that no run uses for deletion; return their number."""
-    unused = (files.c.workspace_id == workspace_id, ~_used)
-    columns = [files.c.workspace_id, files.c.file_id]
-    found = select(*columns).where(*unused)
+def dismiss_unused(tx: Connection, workspace_id: int, merged: Collection[int] = ()) -> int:
+    """Mark the files of a workspace that no run uses for deletion; return their number.
+
+    ``merged`` are the rows that were merged into the workspace, to which no key leads any more.
+    """
+    unused = (files.c.workspace_id.in_((workspace_id, *merged)), ~_used)
+    found = select(literal(workspace_id), files.c.file_id).where(*unused).distinct()
     tx.execute(insert(leaving_files).from_select(["workspace_id", "file_id"], found))
     count = tx.execute(delete(files).where(*unused)).rowcount
     tx.execute(delete(run_files).where(run_files.c.file.not_in(select(files.c.id))))

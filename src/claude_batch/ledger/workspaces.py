@@ -140,9 +140,19 @@ def present_workspace(tx: Connection, workspace_id: int) -> int:
         workspace_id = int(value)
 
 
+def merged_workspaces(tx: Connection, workspace_id: int) -> list[int]:
+    """Return the rows that were merged into this one."""
+    found = select(meta.c.name).where(meta.c.name.startswith(_MERGED, autoescape=True))
+    sources = (int(name.removeprefix(_MERGED)) for name in tx.scalars(found).all())
+    return [each for each in sources if present_workspace(tx, each) == workspace_id]
+
+
+_MERGED = "merged_workspace_"
+
+
 def _merged(workspace_id: int) -> str:
     """Return the name of the metadata that has the row into which this one was merged."""
-    return f"merged_workspace_{workspace_id}"
+    return f"{_MERGED}{workspace_id}"
 
 
 def _add_workspace(tx: Connection, **values: str) -> int:

@@ -178,7 +178,8 @@ def _delete_files(engine: Engine, session: Callable[[], ApiSession]) -> tuple[in
     except ActorConfigurationError as error:
         return 0, unused, str(error)
     with ledger.write() as tx:
-        uploaded_files.dismiss_unused(tx, opened.workspace_id)
+        merged = workspaces.merged_workspaces(tx, opened.workspace_id)
+        uploaded_files.dismiss_unused(tx, opened.workspace_id, merged)
         leaving = uploaded_files.files_leaving(tx, opened.workspace_id)
     reach(CrashPoint.BEFORE_FILES_DELETED)
     for number, file_id in enumerate(leaving):
