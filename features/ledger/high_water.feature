@@ -890,6 +890,35 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       was adopted, with 3 requests of this ledger
       """
 
+  Scenario Outline: A gateway that writes the time of its own clock hides nothing that was forgotten: <clock>, budget <budget>
+    Given a server that means harm, before an API that takes <takes> seconds for a batch
+    And it answers the first 1000 API calls with <clock>
+    When a command runs: submit actor.yaml more.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [<refused>], "action": {"type": "error", "status": 529}}]}
+      """
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl --budget <budget>
+    Then the command line exits with 3
+    When a command runs: ledger backup copy.db
+    And the API has no faults any more
+    And a command's ledger may send at once
+    And a command runs: budget RUN 1
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command waits 0.5 seconds
+    And a command's ledger is replaced by "copy.db"
+    And a command runs: ledger recover
+    Then the command line exits with <code> and says
+      """
+      <words>
+      """
+
+    Examples:
+      | clock                          | refused | budget  | takes | code | words                                       |
+      | a clock that is an hour ahead  | 1       | 1       | 0.05  | 0    | was adopted, with 3 requests of this ledger |
+      | a clock that is an hour ahead  | 9       | 0.00001 | 0.05  | 0    | was adopted, with 3 requests of this ledger |
+      | a clock that is an hour behind | 1       | 1       | 3600  | 3    | cannot be recovered: it is still processing |
+
   Scenario: A sending that is found after a later one gives its number to no other
     Given a command's environment has CLAUDE_BATCH_MAX_ATTEMPTS = 3
     And a command's file "asks.jsonl"

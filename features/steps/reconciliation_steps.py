@@ -237,18 +237,18 @@ def _(states: str, settled: bool) -> object:
 
 
 @rule("a list of batches is read back to a time")
-def _(order: str, pages: list[list[float]], since: float) -> int:
-    """Return how many pages are read, back to second ``since``."""
+def _(order: str, pages: list[list[float]], since: float, until: list[list[float]]) -> int:
+    """Return how many pages are read, back to ``since``, and to one of each of ``until``."""
     begun = datetime(2026, 11, 21, 10, tzinfo=UTC)
     answers = [
         BatchPage(
             [
                 RemoteBatch(
-                    id=f"msgbatch_{number}_{place}",
+                    id=f"msgbatch_{created}",
                     processing_status="ended",
                     created_at=(begun + timedelta(seconds=created)).isoformat(),
                 )
-                for place, created in enumerate(page)
+                for created in page
             ],
             has_more=number < len(pages) - 1,
             last_id=str(number),
@@ -257,5 +257,6 @@ def _(order: str, pages: list[list[float]], since: float) -> int:
     ]
     client = mock.Mock(workspace=None)
     client.list_page = mock.AsyncMock(side_effect=answers)
-    asyncio.run(walk(client, since=begun.timestamp() + since))
+    wanted = [[f"msgbatch_{created}" for created in each] for each in until]
+    asyncio.run(walk(client, since=begun.timestamp() + since, until=wanted))
     return client.list_page.await_count

@@ -39,7 +39,7 @@ from claude_batch.ledger.schema import (
     workspaces,
 )
 from claude_batch.ledger.store import Record
-from claude_batch.ledger.unknown_batches import remember_former
+from claude_batch.ledger.unknown_batches import remember_former, snapshot_of
 
 
 class Claim:
@@ -80,13 +80,27 @@ def end(tx: Connection, workspace_id: int, mark: Mark | None) -> int:
     return count_post(tx, at_least=0 if mark is None else mark.posts + 1)
 
 
-def last_server_time(tx: Connection, workspace_id: int) -> float | None:
-    """Return the server time of the last POST that the ledger records; None if there is none."""
-    return tx.scalar(
-        select(func.max(batches.c.server_time))
+class LastSending(NamedTuple):
+    """The last POST of a workspace that the ledger records."""
+
+    server_time: float
+    listed: frozenset[str]
+    """Ids of the batches that were in the API's list then, or of the batch that it made."""
+
+
+def last_sending(tx: Connection, workspace_id: int) -> LastSending | None:
+    """Return the last POST that the ledger records; None if there is none."""
+    row = tx.execute(
+        select(batches)
         .join(lanes, lanes.c.id == batches.c.lane_id)
-        .where(lanes.c.workspace_id == workspace_id)
-    )
+        .where(lanes.c.workspace_id == workspace_id, batches.c.server_time.is_not(None))
+        .order_by(batches.c.server_time.desc(), batches.c.id.desc())
+        .limit(1)
+    ).one_or_none()
+    if row is None:
+        return None
+    listed = snapshot_of(row) if row.remote_id is None else frozenset([row.remote_id])
+    return LastSending(row.server_time, listed)
 
 
 def unknown_owner(tx: Connection, sendings: Mapping[str, int]) -> int | None:

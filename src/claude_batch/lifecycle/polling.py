@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -140,6 +140,17 @@ class Listing(msgspec.Struct, frozen=True):
         """Ids of all batches seen."""
         return list(self.batches)
 
+    def newest_of(self, ids: Collection[str]) -> float | None:
+        """Return when the newest of these batches was created; `None` if none has a date."""
+        found = (batch.created for batch in self.batches.values() if batch.id in ids)
+        return max((created for created in found if created is not None), default=None)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the server's time is not that of the API, which has made batches since."""
+        newest = self.newest_of(self.batches)
+        return newest is not None and newest > self.server_time + CLOCKS_APART
+
 
 def is_evidence(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool:
     """Return whether a workspace's list is evidence on ours: it is not another workspace's list."""
@@ -156,12 +167,15 @@ async def walk(
     *,
     since: float | None = None,
     lookback: float = 0.0,
+    until: Sequence[Collection[str]] = (),
 ) -> Listing:
     """Read the list from the newest batch back to batches created before ``since``.
 
-    ``since`` is server time; without it, the walk goes back ``lookback`` seconds from now. A list
-    that is not in this order is read to its end. Raises `ApiError` or `Unreachable`,
-    because an incomplete walk is no evidence.
+    ``since`` is server time; without it, the walk goes back ``lookback`` seconds from now. It also
+    goes on until it has seen a batch of each collection of ids in ``until``, because a gateway may
+    write the time of its own clock into its answers; if one is empty, to the end. A list that is
+    not in this order is read to its end, too. Raises `ApiError` or `Unreachable`, because an
+    incomplete walk is no evidence.
     """
     seen: dict[str, RemoteBatch] = {}
     unreadable = 0
@@ -178,6 +192,7 @@ async def walk(
         is_ordered = is_ordered and all(b <= a + CLOCKS_APART for a, b in pairwise([last, *dated]))
         last = dated[-1] if dated else last
         reached = is_ordered and bool(dated) and min(dated) < bound
+        reached = reached and not any(seen.keys().isdisjoint(ids) for ids in until)
         if reached or not page.has_more:
             return Listing(seen, server_time, client.workspace, unreadable)
         if len(seen) == before or page.last_id is None:

@@ -21,7 +21,6 @@ from claude_batch.ledger import batch_contents, unknown_batches
 from claude_batch.ledger.store import Leader, Record, Transaction
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.lifecycle.polling import (
-    CLOCKS_APART,
     Listing,
     Proof,
     absence,
@@ -102,7 +101,11 @@ class Reconciliation(DriverPart):
         if not any(is_due(row.next_check or 0.0, row.max_poll_interval, now) for row in rows):
             return False
         try:
-            listing = await walk(self._client, since=min(map(self._not_before, rows)))
+            listing = await walk(
+                self._client,
+                since=min(map(self._not_before, rows)),
+                until=[unknown_batches.snapshot_of(row) for row in rows],
+            )
         except (ApiError, Unreachable) as error:
             _log.info("the list of batches cannot be read: %s", error)
             self._look_later(leader, rows, now)
@@ -132,15 +135,11 @@ class Reconciliation(DriverPart):
         and the API its own into its batches. So what was listed before the POST bounds the age too,
         and if the list has batches of the future, nothing is too new.
         """
-        dated = {
-            remote.id: created
-            for remote in listing.batches.values()
-            if (created := remote.created) is not None
-        }
-        before = [created for each, created in dated.items() if each in snapshot]
-        earliest = max(before, default=math.inf) if snapshot else -math.inf
-        is_behind = max(dated.values(), default=0.0) > listing.server_time + CLOCKS_APART
-        return min(self._not_before(row), earliest), math.inf if is_behind else end
+        earliest = listing.newest_of(snapshot) if snapshot else -math.inf
+        not_before = self._not_before(row)
+        if earliest is not None:
+            not_before = min(not_before, earliest)
+        return not_before, math.inf if listing.is_behind else end
 
     def _look_later(self, leader: Leader, rows: Sequence[Record], now: float) -> None:
         with self._ledger.write(leader) as tx:

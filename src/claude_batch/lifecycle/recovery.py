@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 from typing import Any, NamedTuple
 
 import msgspec
@@ -279,13 +280,16 @@ class _Recovery:
         mark = self._high_water.read()
         await self._collect_known()
         with self._ledger.read() as tx:
-            last = recovered_batches.last_server_time(tx, self._leader.workspace_id)
-        since = 0.0 if last is None else last - self._settings.lookback
+            last = recovered_batches.last_sending(tx, self._leader.workspace_id)
+        since = 0.0 if last is None else last.server_time - self._settings.lookback
         latest, passed = self._latest_sending(mark)
-        # Earlier versions recorded the sending by this machine's clock.
-        until = latest + self._settings.settling + CLOCKS_APART
-        listing = await walk(self._client, since=since)
+        listing = await walk(self._client, since=since, until=[] if last is None else [last.listed])
         self.found.unlisted = self._unlisted(listing)
+        # Earlier versions recorded the sending by this machine's clock.
+        until = math.inf if listing.is_behind else latest + self._settings.settling + CLOCKS_APART
+        if last is not None:
+            # If the server's time is ahead of the API's, all that was forgotten is older than that.
+            since = min(since, listing.newest_of(last.listed) or 0.0)
         with self._ledger.read() as tx:
             known = unknown_batches.known_remote_ids(tx, self._leader.workspace_id, listing.ids)
         # The oldest first: a later batch holds what an earlier one did not answer.
