@@ -98,6 +98,18 @@ Feature: A deadline is met at full price where batches leave no time for it
       It may have been billed
       """
 
+  Scenario: a live call that may have been billed is lost, also if its deadline ends the next try
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "messages", "nth": 1, "action": {"type": "error", "status": 500, "processed": true}},
+                 {"route": "messages", "action": {"type": "error", "status": 429, "retry_after": 600}}]}
+      """
+    And a batch provider with {"mode": "live", "deadline": "4s", "deadline_margin": "1s", "fallback": "none", "live_retry": "always"}
+    When a run of 1 prompts is submitted
+    And the results are read in order
+    Then result 0 failed with SubmissionUnknownError
+
   Scenario: a sending that has proved not to have been accepted is asked live
     Given an API
     And the API has the faults

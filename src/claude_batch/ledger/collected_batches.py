@@ -301,16 +301,15 @@ def without_result(tx: Connection, batch_id: int) -> int:
 
     Those that the user gave up are among them: a late success still ends them. So are those that
     have left the batch to be sent again, until they are answered: a late success may come first, or
-    save a further sending. If they were cancelled instead, its cost is still to be counted.
+    save a further sending. A cancellation, or a deadline, may have ended them as lost meanwhile.
     """
     own = and_(
         requests.c.batch_id == batch_id,
         requests.c.state.in_((RequestState.PACKED, RequestState.LOST)),
     )
     former = select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
-    unanswered = or_(
-        requests.c.state.in_((RequestState.QUEUED, RequestState.HELD, RequestState.PACKED)),
-        and_(requests.c.state == RequestState.CANCELED, requests.c.answered_by.is_(None)),
+    unanswered = requests.c.state.in_(
+        (RequestState.QUEUED, RequestState.HELD, RequestState.PACKED, RequestState.LOST)
     )
     left = and_(requests.c.seq.in_(former), unanswered)
     lacking = has_no_result(batch_id)

@@ -9,7 +9,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
-    exists,
     func,
     or_,
     select,
@@ -23,10 +22,8 @@ from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
-    former_members,
     lanes,
     requests,
-    results,
     runs,
 )
 from claude_batch.ledger.store import Record
@@ -153,19 +150,7 @@ def end_queued(tx: Connection, run_id: str) -> None:
     have been billed, and its answer may still arrive.
     """
     queued = and_(requests.c.run_id == run_id, requests.c.state == RequestState.QUEUED)
-    if tx.scalar(select(former_members.c.request_seq).limit(1)) is not None:
-        transitions.lose(tx, and_(queued, _in_doubt()), counts=False)
     transitions.expire(tx, queued)
-
-
-def _in_doubt() -> ColumnElement[bool]:
-    """Return the condition for a request that left a batch undecided and has no line of it."""
-    line = exists().where(
-        results.c.request_seq == former_members.c.request_seq,
-        results.c.batch_id == former_members.c.batch_id,
-        results.c.sending == former_members.c.sending,
-    )
-    return exists().where(former_members.c.request_seq == requests.c.seq, ~line)
 
 
 def stops_sending(run: Record, now: float) -> bool:

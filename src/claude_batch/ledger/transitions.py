@@ -13,7 +13,8 @@ A request moves like this; what follows an outcome is decided by `claude_batch.c
                  └──► reject ──► errored   (the API refused the request by name)
 
 A live call is the same without a batch of the API: `call` takes a request from ``queued`` to
-``packed``. `cancel` and `expire` end a request that was not sent. `ask_again` takes a final request
+``packed``. `cancel` and `expire` end a request that was not sent; it is lost if an earlier sending
+of it is in doubt. `ask_again` takes a final request
 back to the queue, on the user's order. `conclude` takes a lost one to its answer, if its result
 comes late.
 
@@ -43,9 +44,17 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.outcome import Disposition, Next, Outcome, Standing, next_step
-from claude_batch.core.states import RequestState
+from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger.portable_sql import meta_value, put_meta
-from claude_batch.ledger.schema import batches, doubles, requests, results, runs
+from claude_batch.ledger.schema import (
+    batches,
+    conversations,
+    doubles,
+    former_members,
+    requests,
+    results,
+    runs,
+)
 from claude_batch.ledger.store import next_stamp
 
 REUSED = 0
@@ -403,14 +412,54 @@ def continue_copies(tx: Connection, which: Condition) -> int:
 # Ends without an answer ---------------------------------------------------------------------------
 
 
+_ANY_FORMER = select(former_members.c.request_seq).limit(1)
+
+
+def _lose_in_doubt(tx: Connection, which: Condition, **values: Any) -> int:
+    """End those of these requests as lost of which an earlier sending may have been billed.
+
+    Every other end says that nothing was billed, so that a rerun would send them again.
+    """
+    if tx.scalar(_ANY_FORMER) is None:
+        return 0
+    return lose(tx, and_(which, _in_doubt()), counts=False, **values)
+
+
+def _in_doubt() -> Condition:
+    """Return the condition for requests that an earlier sending of this turn may have answered.
+
+    A line of its batch decides a sending. An error of a live call does not, unless it is a success.
+    """
+    line = exists().where(
+        results.c.request_seq == former_members.c.request_seq,
+        results.c.batch_id == former_members.c.batch_id,
+        results.c.sending == former_members.c.sending,
+        batches.c.id == former_members.c.batch_id,
+        or_(results.c.outcome == Outcome.SUCCEEDED, batches.c.state != BatchState.LIVE),
+    )
+    consumed = (
+        select(conversations.c.consumed)
+        .where(conversations.c.request_seq == requests.c.seq)
+        .correlate(requests)
+        .scalar_subquery()
+    )
+    this_turn = former_members.c.sending > func.coalesce(consumed, -1)
+    return exists().where(former_members.c.request_seq == requests.c.seq, this_turn, ~line)
+
+
 def cancel(tx: Connection, which: Condition, *, by_caller: bool = False) -> int:
-    """End requests as canceled that were not sent; ``by_caller``: and note who cancelled them."""
+    """End requests as canceled that were not sent; ``by_caller``: and note who cancelled them.
+
+    ``which`` names open states. A request with an earlier sending in doubt ends as lost.
+    """
     more = {"cancelled": True} if by_caller else {}
     # A later order may send them again, and no number of a sending is used twice.
     posts = select(batches.c.posts).where(batches.c.id == requests.c.batch_id).correlate(requests)
     sent = requests.c.sendings + func.coalesce(posts.scalar_subquery(), 0)
-    ended = {"batch_id": None, "finished": next_stamp(tx), "sendings": sent}
-    return _change(tx, which, state=RequestState.CANCELED, **ended, **more)
+    ended = {"batch_id": None, "sendings": sent, **more}
+    lost = _lose_in_doubt(tx, which, **ended)
+    finished = next_stamp(tx)
+    return lost + _change(tx, which, state=RequestState.CANCELED, finished=finished, **ended)
 
 
 def mark_cancelled(tx: Connection, which: Condition) -> int:
@@ -424,8 +473,12 @@ def forget_cancellation(tx: Connection, which: Condition) -> int:
 
 
 def expire(tx: Connection, which: Condition) -> int:
-    """End queued requests as expired: they did not run before the margin of the deadline."""
-    return _change(tx, which, state=RequestState.EXPIRED, finished=next_stamp(tx))
+    """End queued requests as expired: they did not run before the margin of the deadline.
+
+    ``which`` names their state. A request with an earlier sending in doubt ends as lost.
+    """
+    lost = _lose_in_doubt(tx, which)
+    return lost + _change(tx, which, state=RequestState.EXPIRED, finished=next_stamp(tx))
 
 
 def ask_again(
@@ -544,8 +597,11 @@ def call(tx: Connection, seq: int, batch_id: int, *, reserve: int | None) -> int
 
 
 def return_call(tx: Connection, which: Condition, step: Next) -> int:
-    """Queue a request again after a live call, or end it as canceled, according to ``step``."""
-    values: dict[str, Any] = {"state": step.state, "batch_id": None}
+    """Queue a request again after a live call, or end it as canceled, according to ``step``.
+
+    It ends as lost instead of canceled if an earlier sending is in doubt.
+    """
+    values: dict[str, Any] = {"batch_id": None}
     if step.counts:
         values["attempts"] = requests.c.attempts + 1
     else:
@@ -553,6 +609,8 @@ def return_call(tx: Connection, which: Condition, step: Next) -> int:
         values["sendings"] = requests.c.sendings - 1
     if step.state is RequestState.QUEUED:
         values["reserve"] = _reserve_at_prices(tx)
+    elif lost := _lose_in_doubt(tx, which, **values):
+        return lost
     else:
         values["finished"] = next_stamp(tx)
-    return _change(tx, which, **values)
+    return _change(tx, which, state=step.state, **values)

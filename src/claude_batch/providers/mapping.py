@@ -261,8 +261,8 @@ class _Failure:
     def _lost(self) -> ActorError:
         if self._answer.batch_id is None:
             return SubmissionUnknownError(
-                f"{self._who}: it is unknown whether the API accepted its batch. It may have been "
-                "billed, so it is not sent again automatically. Send it again with: "
+                f"{self._who}: it is unknown whether the API accepted a sending of it. It may have "
+                "been billed, so it is not sent again automatically. Send it again with: "
                 f"{self._command('unknown', '--resubmit')}"
             )
         return MissingResultError(
