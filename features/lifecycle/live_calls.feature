@@ -425,3 +425,16 @@ Feature: Live calls of the ledger are made once, and survive the process
       """
       (the last live call was not answered: 529 overloaded_error: Overloaded
       """
+
+  Scenario: A lost call that its caller had cancelled is made again on order
+    Given an API with {"live_latency": 4}
+    And the API has the faults
+      """
+      {"rules": [{"route": "messages", "nth": [1], "action": {"type": "error", "status": 500, "processed": true}}]}
+      """
+    And a batch provider with {"mode": "live", "max_wait": 2, "on_timeout": "cancel"}
+    When "hello" is asked with the key "greeting"
+    Then every call fails with BatchTimeoutError
+    And in the ledger the states of the requests come to be ["lost"]
+    And "claude-batch unknown <its id> --resubmit" exits with 0 and says "1 request of"
+    And in the ledger the states of the requests come to be ["succeeded"]

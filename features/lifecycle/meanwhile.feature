@@ -387,3 +387,18 @@ Feature: What happens between two steps of the driver is heeded by the next one
     And everything that is due is advanced until the run is finished
     And the results are read in order
     Then there are 2 results in the order of the prompts
+
+  Scenario Outline: A conversation that is cancelled while its next turn is prepared ends: <mode>
+    Given an API
+    And a batch provider with {"mode": "<mode>"}
+    And its actor has the tools "population,weather"
+    When at the point before_next_turn another process cancels the run
+    And a run of these prompts is submitted
+      | prompt                 |
+      | Look [[sandbox:tools]] |
+    Then in the ledger the states of the requests come to be ["canceled"]
+
+    Examples:
+      | mode  |
+      | batch |
+      | live  |

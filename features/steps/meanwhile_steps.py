@@ -22,9 +22,9 @@ from staging import KEY, until
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.ids import new_request_ids
-from claude_batch.ledger import stored_results, submissions, workspaces
+from claude_batch.ledger import cancellations, stored_results, submissions, workspaces
 from claude_batch.ledger.high_water import HighWater, note_behind, posts_of
-from claude_batch.ledger.schema import batches, former_members, requests
+from claude_batch.ledger.schema import batches, former_members, requests, runs
 from claude_batch.ledger.schema import workspaces as workspaces_table
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.collection import result_row_of
@@ -120,6 +120,12 @@ def _collect_first(context: Context) -> None:
             stored_results.add_results(tx, [found])
 
 
+def _cancel(context: Context) -> None:
+    with _ledger() as ledger, ledger.write() as tx:
+        for run_id in tx.scalars(select(runs.c.id)).all():
+            cancellations.cancel_run(tx, run_id, ledger.now())
+
+
 def _retry(context: Context) -> None:
     context.run.retry_failed_sync()
 
@@ -141,6 +147,7 @@ EVENTS: dict[str, Callable[[Context], None]] = {
     "another process takes over": _take_over,
     "the first sending's answers are collected": _collect_first,
     "the failures of the last run are queued again": _retry,
+    "another process cancels the run": _cancel,
     "the disk has taken 0.3 seconds": lambda _: time.sleep(0.3),
 }
 

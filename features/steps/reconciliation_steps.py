@@ -100,7 +100,8 @@ def _(context: Context, words: str) -> None:
 
 @then('"claude-batch unknown {flags}" exits with {code:d} and says "{words}"')
 def _(context: Context, flags: str, code: int, words: str) -> None:
-    flags, words = (text.replace("<its id>", context.run.id) for text in (flags, words))
+    run_id = context.run.id if "run" in context else ledger_values(select(schema.runs.c.id))[0]
+    flags, words = (text.replace("<its id>", run_id) for text in (flags, words))
     said = unknown_command(*flags.split(), code=code)
     assert words in said, said
 

@@ -248,11 +248,15 @@ def running_calls(tx: Connection, run_id: str) -> list[Record]:
 
 
 def next_turns(tx: Connection, turns: Sequence[NextTurn], *, due: float) -> int:
-    """Queue the next turn of conversations; return how many were still to be queued."""
+    """Queue the next turn of conversations; return how many were still to be queued.
+
+    A conversation that was cancelled meanwhile stays where it stands. Nothing would send its turn,
+    and the next look at it ends it.
+    """
     queued = 0
     for turn in turns:
         at = _where_it_stands(tx, turn.seq)
-        if at is None or at.answered_by != turn.answered_by:
+        if at is None or at.answered_by != turn.answered_by or at.cancelled:
             continue
         _count_turn(tx, at, rejected=turn.rejected)
         tx.execute(update(params).where(params.c.request_seq == turn.seq).values(body=turn.body))
@@ -333,8 +337,10 @@ def _where_it_stands(tx: Connection, seq: int) -> Record | None:
             results.c.cost,
             params.c.body,
             conversations.c.request_seq.is_not(None).label("has_turns"),
+            or_(requests.c.cancelled, runs.c.cancelled.is_not(None)).label("cancelled"),
         )
         .select_from(requests)
+        .join(runs, runs.c.id == requests.c.run_id)
         .join(results, OF_ANSWER)
         .join(params, params.c.request_seq == requests.c.seq)
         .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)

@@ -591,7 +591,7 @@ def _undecided(
 def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     """Queue a run's lost requests again, at the risk of paying twice; return their number.
 
-    A cancelled run, which has ended, is open again then.
+    A cancelled run, which has ended, is open again then, and so is a cancelled call.
     """
     # A collected batch may still bring the line of the earlier sending. A live call brings nothing
     # more, but a budget that is set later counts what it may have cost.
@@ -611,6 +611,7 @@ def resubmit_lost(tx: Connection, run_id: str, now: float) -> int:
     # A live conversation is lost between two turns if its ledger was restored. Its next turn is
     # sent, because the answer before it is stored.
     count = give_known_answers(tx, lost)
+    transitions.forget_cancellation(tx, lost)
     count += transitions.ask_again(tx, lost, due=now, forgive=False)
     if count:
         run_deadlines.reopen_run(tx, run_id, now, had_ended=had_ended)
