@@ -531,11 +531,23 @@ Feature: What a run, an actor or a day may cost is never passed
     And a command's file "asks.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 1000}
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl <flag> 0.05
     And a command runs: budget <removed> none
-    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl <flag> 0.05
+    And a command runs: budget <removed> none
+    Then the command line says
+      """
+      : there was no budget
+      """
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl <flag> 0.05
     And a command runs: budget --json
     Then the command line prints
       """
       []
+      """
+    When a command runs: budget <removed> 0.07
+    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl <flag> 0.05
+    And a command runs: budget
+    Then the command line prints
+      """
+      budget $0.07
       """
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl <flag> 0.06
     And a command runs: budget
@@ -582,6 +594,26 @@ Feature: What a run, an actor or a day may cost is never passed
       RUN: 2 requests are held: the run's budget is $0.0031
       """
     And the API's bill is within $0.0031, and has 1 answers
+
+  Scenario: The budget of the day warns on each day, and once on each
+    Given an API that bills what its prompts say
+    And a command's file "one.jsonl" of 1 requests that use {"input_tokens": 10, "output_tokens": 980}
+    And a command's file "two.jsonl" of 1 requests that use {"input_tokens": 11, "output_tokens": 980}
+    And a command's file "three.jsonl" of 1 requests that use {"input_tokens": 12, "output_tokens": 10}
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --daily-budget 0.0029 one.jsonl
+    Then the command line says
+      """
+      80 % of the budget of this day (UTC) is spent
+      """
+    When the ledger's batches are moved to the day before
+    And a command runs: run --model claude-haiku-4-5 --max-tokens 1000 two.jsonl
+    Then the command line says
+      """
+      80 % of the budget of this day (UTC) is spent
+      """
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 10 three.jsonl
+    Then the command line exits with 0
+    And the command line does not say: % of the budget
 
   Scenario: A batch that was packed yesterday and is sent today costs what it costs today
     Given an API that bills what its prompts say

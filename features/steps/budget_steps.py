@@ -43,6 +43,7 @@ from claude_batch.ledger import charges as charge_rows
 from claude_batch.ledger.charges import DAY, UNBOUNDED
 from claude_batch.ledger.conversations import NextTurn
 from claude_batch.ledger.enqueue import NewRequest, NewRun
+from claude_batch.ledger.portable_sql import meta_number, put_meta
 from claude_batch.ledger.schema import batches, charges, meta, params, requests, results
 from claude_batch.ledger.store import Leader, Ledger, Transaction
 from claude_batch.ledger.stored_results import NewResult
@@ -221,6 +222,8 @@ def _(context: Context) -> None:
     with ledger.write() as tx:
         tx.execute(update(batches).values(created=batches.c.created - DAY, day=batches.c.day - 1))
         tx.execute(update(charges).values(day=charges.c.day - 1))
+        if warned_on := meta_number(tx, "daily_budget_warned"):
+            put_meta(tx, "daily_budget_warned", warned_on - 1)
     ledger.close()
 
 

@@ -288,16 +288,16 @@ def _set(
 
     known = prices_of(prices)
     if run_id is not None and amount is not None:
-        set_budget(store, "run", run_id, None if amount < 0 else amount, known)
-        say(f"{run_id}: {_limit_text(amount)}")
+        limit = set_budget(store, "run", run_id, None if amount < 0 else amount, known)
+        say(f"{run_id}: {limit}")
     if actor is not None:
-        set_budget(store, "actor", actor[0], None if actor[1] < 0 else actor[1], known)
-        say(f"actor {actor[0]}: {_limit_text(actor[1])}")
+        limit = set_budget(store, "actor", actor[0], None if actor[1] < 0 else actor[1], known)
+        say(f"actor {actor[0]}: {limit}")
         if actor[1] >= 0:
             _warn_if_unknown(store, actor[0])
     if daily is not None:
-        set_budget(store, "day", "", None if daily < 0 else daily, known)
-        say(f"each day: {_limit_text(daily)}")
+        limit = set_budget(store, "day", "", None if daily < 0 else daily, known)
+        say(f"each day: {limit}")
 
 
 _NAMED = 5
@@ -325,10 +325,6 @@ def _warn_if_unknown(store: Ledger, actor: str) -> None:
         f"warning: this ledger has no run of the actor {actor}; the budget counts from its first "
         f"one. {hint}"
     )
-
-
-def _limit_text(amount: int) -> str:
-    return "the budget was removed" if amount < 0 else f"the budget is now {write_usd(amount)}"
 
 
 def _line(each: BudgetStatus) -> str:

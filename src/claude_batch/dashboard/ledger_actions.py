@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, cast, get_args
 
 from claude_batch.core.errors import BudgetScope, InvalidRequestError
-from claude_batch.core.quantities import count_of, nano_dollars, write_usd
+from claude_batch.core.quantities import count_of, nano_dollars
 from claude_batch.core.settings import naming_ledger
 from claude_batch.ledger import cancellations
 from claude_batch.ledger.store import Ledger
@@ -78,9 +78,8 @@ def change_budget(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Do
         amount = None if usd == "none" else nano_dollars(usd)
     except ValueError as error:
         raise InvalidRequestError(f"{error}; nothing was changed") from None
-    set_budget(ledger, scope, name, amount, prices)
+    limit = set_budget(ledger, scope, name, amount, prices)
     whose = {"run": name, "actor": f"actor {name}", "day": "each day"}[scope]
-    limit = "the budget was removed" if amount is None else f"the budget is now {write_usd(amount)}"
     return Done(f"{whose}: {limit}.", name if scope == "run" else None)
 
 

@@ -27,7 +27,13 @@ from claude_batch.core.errors import BudgetScope
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.batch_contents import ALONE, ELIGIBLE, PACKABLE_NOW
-from claude_batch.ledger.portable_sql import drop_meta, in_chunks, meta_value, put_meta
+from claude_batch.ledger.portable_sql import (
+    drop_meta,
+    in_chunks,
+    meta_number,
+    meta_value,
+    put_meta,
+)
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -66,18 +72,27 @@ class Budget(NamedTuple):
         return self.amount - self.spent - self.doubt - self.reserved
 
 
-def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> None:
-    """Set, raise or lower a budget in nano-dollars; None removes it."""
+def set_amount(tx: Connection, scope: BudgetScope, name: str, amount: int | None) -> bool:
+    """Set, raise or lower a budget in nano-dollars; None removes it.
+
+    Returns whether there was one before.
+    """
     mine = and_(budgets.c.scope == scope, budgets.c.name == name)
     removed = _removed(scope, name)
-    declared = tx.scalar(select(budgets.c.declared).where(mine))
-    drop_meta(tx, removed)
-    if amount is None:
+    before = tx.execute(select(budgets.c.declared).where(mine)).first()
+    if before is None and amount is not None:
+        # Declaring the amount that was removed does not undo a manual change made since.
+        declared = meta_value(tx, removed)
+        values = {"amount": amount, "declared": None if declared is None else int(declared)}
+        tx.execute(insert(budgets).values(scope=scope, name=name, warned=0, **values))
+        drop_meta(tx, removed)
+    elif before is not None and amount is None:
         tx.execute(delete(budgets).where(mine))
-        if declared is not None:
-            put_meta(tx, removed, declared)
-    elif not tx.execute(update(budgets).where(mine).values(amount=amount, warned=0)).rowcount:
-        tx.execute(insert(budgets).values(scope=scope, name=name, amount=amount, warned=0))
+        if before.declared is not None:
+            put_meta(tx, removed, before.declared)
+    elif before is not None:
+        tx.execute(update(budgets).where(mine).values(amount=amount, warned=0))
+    return before is not None
 
 
 def forget_run(tx: Connection, run_id: str) -> None:
@@ -151,7 +166,9 @@ def _stand(tx: Connection, row: Record, day: int) -> Budget:
             func.coalesce(func.sum(charges_table.c.reserved), 0),
         ).where(concerned)
     ).one()
-    return Budget(row.scope, row.name, row.amount, spent, doubt, reserved, row.warned)
+    is_past = row.scope == "day" and meta_number(tx, _WARNED_ON) != day
+    warned = 0 if is_past else row.warned
+    return Budget(row.scope, row.name, row.amount, spent, doubt, reserved, warned)
 
 
 def budgets_of(tx: Connection, run_id: str, actor: str, day: int) -> list[Budget]:
@@ -193,10 +210,16 @@ def charged_runs(tx: Connection, batch_id: int) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in tx.execute(query.where(charges.of_batch(batch_id)))]
 
 
-def note_warned(tx: Connection, budget: Budget, percent: int) -> None:
-    """Record the percentage of a budget that the last warning reported."""
+_WARNED_ON = "daily_budget_warned"
+"""Metadata: the day of the last warning about the budget of the day. Each day has warnings anew."""
+
+
+def note_warned(tx: Connection, budget: Budget, percent: int, day: int) -> None:
+    """Record the percentage of a budget that the last warning, on this day, reported."""
     mine = and_(budgets.c.scope == budget.scope, budgets.c.name == budget.name)
     tx.execute(update(budgets).where(mine).values(warned=percent))
+    if budget.scope == "day":
+        put_meta(tx, _WARNED_ON, day)
 
 
 # Token counts -------------------------------------------------------------------------------------

@@ -263,7 +263,7 @@ def limit(
     prices: Prices,
     scope: BudgetScope,
     name: str,
-    write: Callable[[Transaction], None],
+    write: Callable[[Transaction], object],
 ) -> None:
     """Write a budget in a transaction in which all that it must pay for is counted.
 
@@ -570,7 +570,7 @@ def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
             if percent <= budget.warned or (budget.scope, budget.name) in warned:
                 continue
             warned.add((budget.scope, budget.name))
-            budgets.note_warned(tx, budget, percent)
+            budgets.note_warned(tx, budget, percent, today(now))
             run = f" ({run_id})" if budget.scope == "run" else ""
             words.append(
                 f"{percent} % of {whose(budget.scope, budget.name)}{run} is spent: "

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from claude_batch.core.answer_parts import cache_hit_rate, effective_input_tokens
 from claude_batch.core.errors import ActorConfigurationError, BudgetScope
-from claude_batch.core.quantities import usd
+from claude_batch.core.quantities import usd, write_usd
 from claude_batch.core.states import RequestState
 from claude_batch.ledger import budgets, cost_sums, queries
 from claude_batch.ledger.cost_sums import Grouping, Priced, Sums
@@ -287,13 +287,14 @@ def budget_statuses(ledger: Ledger) -> list[BudgetStatus]:
 
 def set_budget(
     ledger: Ledger, scope: BudgetScope, name: str, amount: int | None, prices: Prices
-) -> None:
-    """Set, raise or lower a budget (nano-dollars), or remove it (None).
+) -> str:
+    """Set, raise or lower a budget (nano-dollars), or remove it (None); return the change in words.
 
     Earlier requests count towards it. The ledger's driver notices the change at once.
     """
     if amount is None:
         with ledger.write() as tx:
-            budgets.set_amount(tx, scope, name, None)
-    else:
-        limit(ledger, prices, scope, name, lambda tx: budgets.set_amount(tx, scope, name, amount))
+            was_set = budgets.set_amount(tx, scope, name, None)
+        return "the budget was removed" if was_set else "there was no budget"
+    limit(ledger, prices, scope, name, lambda tx: budgets.set_amount(tx, scope, name, amount))
+    return f"the budget is now {write_usd(amount)}"
