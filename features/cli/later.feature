@@ -412,6 +412,21 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 0
     And the command line has written 2 answers in order to "out.jsonl"
 
+  Scenario: A retry that the deadline would end unsent is refused
+    Given a command's API with {"listed_after": 3600}
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "create", "action": {"type": "error", "status": 529, "retry_after": 600}}]}
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl --max-requests 1 --deadline 2s --deadline-margin 1s --fallback none --max-wait 3s
+    And a command runs: retry RUN
+    Then the command line exits with 2 and says
+      """
+      RUN has reached the margin before its deadline, and sends nothing with `fallback: none` before its open requests have ended. Nothing was sent again. Wait for them with: `claude-batch resume RUN`
+      """
+
   Scenario: Unknown requests that the deadline would end unsent are not sent again before they are given up
     Given a command's API with {"listed_after": 3600}
     And the API has the faults

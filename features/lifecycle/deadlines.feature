@@ -97,6 +97,7 @@ Feature: A deadline is met at full price where batches leave no time for it
       """
       It may have been billed
       """
+    And the run's deadline was missed: 2 requests may have run, but no answer came before it
 
   Scenario: a live call that may have been billed is lost, also if its deadline ends the next try
     Given an API

@@ -19,7 +19,7 @@ from claude_batch.ledger import run_deadlines, transitions
 from claude_batch.ledger.collected_batches import fetch_soon
 from claude_batch.ledger.conversations import begin_anew
 from claude_batch.ledger.portable_sql import count_rows
-from claude_batch.ledger.queries import last_stamp, request_counts, unfinished
+from claude_batch.ledger.queries import last_stamp, request_counts, run_row, unfinished
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
@@ -45,6 +45,13 @@ _STANDS = (RequestState.REFUSED, RequestState.WINDOW_EXCEEDED, RequestState.STOP
 
 class StillCancelling(Exception):
     """The run was cancelled, and its batches have not ended yet."""
+
+
+class SendsNothing(Exception):
+    """The run is past the margin of its deadline with ``fallback: none``, and has not ended.
+
+    What is queued would expire at once.
+    """
 
 
 class Retried(NamedTuple):
@@ -104,11 +111,9 @@ def retry_failed(
 
     ``states`` and ``error_types`` select them. If ``states`` is None, all failed requests are
     selected except those that were cancelled with their run. Requests that succeeded, are under way
-    or were lost stay unchanged. Raises `StillCancelling`.
+    or were lost stay unchanged. Raises `StillCancelling` and `SendsNothing`.
     """
-    was_cancelled = tx.scalar(select(runs.c.cancelled).where(runs.c.id == run_id)) is not None
-    if was_cancelled and unfinished(tx, run_id):
-        raise StillCancelling
+    was_cancelled = _was_cancelled(tx, run_id)
     left = 0
     if states is None:
         states = [each for each in FAILED if not was_cancelled or each != RequestState.CANCELED]
@@ -126,7 +131,23 @@ def retry_failed(
             and_(requests.c.state == RequestState.ERRORED, said),
         ),
     )
+    _check_deadline(tx, run_id, failed, now)
     return Retried(*_ask_again(tx, run_id, failed, due=now), left)
+
+
+def _was_cancelled(tx: Connection, run_id: str) -> bool:
+    """Return whether a run was cancelled and has ended. Raises `StillCancelling`."""
+    was_cancelled = run_row(tx, run_id).cancelled is not None
+    if was_cancelled and unfinished(tx, run_id):
+        raise StillCancelling
+    return was_cancelled
+
+
+def _check_deadline(tx: Connection, run_id: str, chosen: Any, now: float) -> None:
+    """Raise `SendsNothing` if the deadline of a run would end the chosen requests unsent."""
+    stops = run_deadlines.stops_sending(run_row(tx, run_id), now) and unfinished(tx, run_id)
+    if stops and tx.scalar(select(requests.c.seq).where(chosen).limit(1)) is not None:
+        raise SendsNothing
 
 
 def _ask_again(tx: Connection, run_id: str, failed: Any, *, due: float) -> tuple[int, int]:
@@ -290,20 +311,20 @@ def retry_call(tx: Connection, seq: int, *, due: float) -> str | None:
 def send_missing(tx: Connection, run_id: str, batch_ids: Collection[int], *, now: float) -> int:
     """Queue a run's requests that lack the result of one of these batches; return their number.
 
-    They may have been billed, so a late line still finds them. Raises `StillCancelling`.
+    They may have been billed, so a late line still finds them. Raises `StillCancelling` and
+    `SendsNothing`.
     """
     if not batch_ids:
         return 0
-    was_cancelled = tx.scalar(select(runs.c.cancelled).where(runs.c.id == run_id)) is not None
+    _was_cancelled(tx, run_id)
     had_ended = not unfinished(tx, run_id)
-    if was_cancelled and not had_ended:
-        raise StillCancelling
     mine = and_(
         requests.c.run_id == run_id,
         requests.c.batch_id.in_(batch_ids),
         or_(~requests.c.cancelled, requests.c.state == RequestState.LOST),
         lacks_result(),
     )
+    _check_deadline(tx, run_id, mine, now)
     # The last sending of a lost request is counted already.
     posts = select(batches.c.posts).where(batches.c.id == requests.c.batch_id).scalar_subquery()
     sent = requests.c.sendings + case((requests.c.state == RequestState.LOST, 0), else_=posts)

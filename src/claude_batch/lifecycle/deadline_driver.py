@@ -70,9 +70,18 @@ def margin_of(run: _Run, unfinished: int, seen: Experience) -> float:
 
 def outcome_of(tx: Transaction, run: Record) -> str:
     """Return ``met``, or ``missed`` with the reason, for a run of which every request has ended."""
-    expired = queries.request_counts(tx, run.id).get(RequestState.EXPIRED)
-    if expired and run.past_margin is not None and run.fallback == "none":
-        return f"missed: {count_of(expired, 'request')} did not run before it"
+    if run.past_margin is not None and run.fallback == "none":
+        counts = queries.request_counts(tx, run.id)
+        reasons = [
+            f"{count_of(counts[state], 'request')} {words}"
+            for state, words in (
+                (RequestState.EXPIRED, "did not run before it"),
+                (RequestState.LOST, "may have run, but no answer came before it"),
+            )
+            if counts.get(state)
+        ]
+        if reasons:
+            return f"missed: {'; '.join(reasons)}"
     last = cost_sums.answer_times(tx, run.id)[1]
     if last is None or last <= run.deadline:
         return "met"

@@ -117,6 +117,9 @@ def _minute(at: float) -> str:
 
 # Retries ------------------------------------------------------------------------------------------
 
+PAST_MARGIN = "has reached the margin before its deadline, and sends nothing with `fallback: none`"
+"""Why a run sends nothing more until all its requests have ended."""
+
 _TYPE = "type="
 _MISSING = "missing"
 
@@ -164,8 +167,8 @@ def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Ref
 
     If missing results are selected, ``refetch`` fetches them first. Requests of completely read
     batches whose results are still missing are queued in the same transaction. Raises
-    `InvalidRequestError` for single calls and for a run whose cancellation is still in progress,
-    and what ``refetch`` raises.
+    `InvalidRequestError` for single calls, for a run whose cancellation is still in progress or
+    whose deadline would end the requests unsent, and what ``refetch`` raises.
     """
     with ledger.read() as tx:
         if queries.run_row(tx, run_id).kind != "run":
@@ -181,11 +184,15 @@ def retry_run(ledger: Ledger, run_id: str, only: Only, refetch: Callable[[], Ref
             retried = retries.retry_failed(
                 tx, run_id, states=only.states, error_types=only.error_types, now=now
             )
-    except retries.StillCancelling:
+    except (retries.StillCancelling, retries.SendsNothing) as error:
         wait = naming_ledger(f"`claude-batch resume {run_id}`", ledger.location)
+        why = (
+            "is being cancelled, and its requests have not ended"
+            if isinstance(error, retries.StillCancelling)
+            else f"{PAST_MARGIN} before its open requests have ended"
+        )
         raise InvalidRequestError(
-            f"{run_id} is being cancelled, and its requests have not ended. Nothing was sent "
-            f"again. Wait for them with: {wait}"
+            f"{run_id} {why}. Nothing was sent again. Wait for them with: {wait}"
         ) from None
     return retried._replace(
         queued=retried.queued + missing,
@@ -291,11 +298,12 @@ def _resubmit(tx: Transaction, run_id: str) -> int:
     now = now_in(tx)
     run = queries.run_row(tx, run_id)
     undecided = unknown_batches.undecided(tx, run_id)
-    if undecided and run_deadlines.stops_sending(run, now):
+    left = queries.unfinished(tx, run_id)
+    if left and run_deadlines.stops_sending(run, now):
         return 0
     count = sum(unknown_batches.resubmit(tx, row.id, now=now, run_id=run_id) for row in undecided)
     # While a cancellation is in progress, its other requests would be sent again too.
-    if run.cancelled is None or not queries.unfinished(tx, run_id):
+    if run.cancelled is None or not left:
         count += unknown_batches.resubmit_lost(tx, run_id, now)
     return count
 
@@ -306,11 +314,8 @@ def why_not_sent(ledger: Ledger, run_id: str) -> str | None:
         run = queries.run_row(tx, run_id)
         if run.cancelled is not None and queries.unfinished(tx, run_id):
             return "was cancelled, and its batches have not ended"
-        if run_deadlines.stops_sending(run, now_in(tx)) and unknown_batches.undecided(tx, run_id):
-            return (
-                "has reached the margin before its deadline, and sends nothing with "
-                "`fallback: none`"
-            )
+        if run_deadlines.stops_sending(run, now_in(tx)) and queries.unfinished(tx, run_id):
+            return PAST_MARGIN
     return None
 
 
