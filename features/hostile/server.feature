@@ -61,8 +61,8 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
     And result 2 failed with MissingResultError
     And the API has processed 3 requests, none twice
 
-  Scenario: A malformed success is an error with its bytes, and is asked again on order alone
-    Given it gives the second of three results without content
+  Scenario Outline: A malformed success is an error with its bytes, and is asked again on order alone: <how>
+    Given it gives the second of three results <how>
     And a batch provider with {"max_attempts": 1}
     When a run of these prompts is submitted
       | prompt       |
@@ -77,9 +77,9 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
       billed
       """
     And the error's fields are
-      | field   | value                     |
-      | problem | "…content…"               |
-      | raw     | "…\"type\": \"succeeded\"…" |
+      | field   | value     |
+      | problem | <problem> |
+      | raw     | <raw>     |
     # Its usage can be read, so it is priced like the two others.
     And the run's cost becomes what the API's bill of 3 answers comes to
     When the server means no harm any more
@@ -90,10 +90,16 @@ Feature: A server that means harm, or is broken, costs one line, one batch or on
     And a command runs: status
     And a command runs: retry RUN --only malformed
     Then the command line exits with 0
+    And the command line does not say: found answers
     When another provider opens the run
     And the results are read in order
     Then every result is an answer
     And the API has processed 4 requests in all
+
+    Examples:
+      | how                  | problem       | raw                       |
+      | without content      | "…content…"   | "…\"type\": \"succeeded\"…" |
+      | with an unknown type | "…completed…" | "…\"type\": \"completed\"…" |
 
   Scenario Outline: A strange success whose meaning is certain is understood: <how>
     Given it gives the second of three results <how>

@@ -82,7 +82,8 @@ class ToolResult(NamedTuple):
 
 def is_usable(answer: Any = results) -> Any:
     """Return the condition for a joined line that a request can end with instead of being sent."""
-    return and_(answer.c.outcome == RequestState.SUCCEEDED, answer.c.disposition != "malformed")
+    unusable = (Disposition.MALFORMED, Disposition.UNDOCUMENTED)
+    return and_(answer.c.outcome == RequestState.SUCCEEDED, answer.c.disposition.not_in(unusable))
 
 
 def of_this_turn(answer: Any = results) -> Any:
