@@ -396,6 +396,22 @@ Feature: What a run, an actor or a day may cost is never passed
     Then the command line exits with 0
     And the API has processed each of 2 requests once
 
+  Scenario: A conversation whose turns had no price has its cost once they have one
+    Given a command's API
+    And a file of prices "prices.yaml"
+      """
+      claude-opus-9: {input: 10, output: 50}
+      """
+    And a command's file "asks.jsonl" of the bytes b'{"prompt": "Search [[sandbox:pause:2]]"}\n'
+    When a command runs: run --model claude-opus-9 --max-tokens 1000 asks.jsonl --no-preflight
+    Then the command line exits with 0
+    When a command runs: cost --prices prices.yaml
+    And a command runs: results RUN
+    Then the command line prints
+      """
+      "cost_usd":0.0
+      """
+
   Scenario Outline: An answer without a price is in doubt for a budget that comes later: <mode>
     Given an API that bills what its prompts say
     And a file of prices "prices.yaml"
