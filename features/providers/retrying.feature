@@ -202,6 +202,24 @@ Feature: What failed in a run is asked again on order, and nothing else
       | retry  | 0    | succeeded, succeeded, succeeded, succeeded, succeeded        |
       | resume | 1    | succeeded, invalid_request_error, expired, succeeded, canceled |
 
+  Scenario Outline: An older file that was put in the place of the output is not replaced: <how>
+    Given a limit of 0 seconds between two clocks
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then a command in a shell ends with a code and says
+      | command                                        | code | says |
+      | touch -d 2020-01-01 mine; <how> mine out.jsonl | 0    |      |
+    When a command runs: retry RUN
+    Then the command line exits with 2 and says
+      """
+      out.jsonl: was changed after RUN had written it, and would be replaced. Give it another name, then repeat the command. Nothing was sent
+      """
+    And the API was asked for 5 requests, and paid once for each of 2
+
+    Examples:
+      | how   |
+      | cp -p |
+      | mv -f |
+
   Scenario: An output that has the results so far is replaced by the same run
     Given a limit of 0 seconds between two clocks
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl

@@ -590,12 +590,14 @@ def check_unchanged(left: Outstanding) -> None:
     if left.output is None or left.written is None or is_special(left.output):
         return
     try:
-        changed = os.stat(left.output).st_mtime
+        there = os.stat(left.output)
     except FileNotFoundError:
         return  # it was moved, so that nothing is replaced
     except OSError as error:
         raise BadOutput(f"{left.output}: {error.strerror}{NOTHING_SENT}") from None
-    if changed > left.written + _MOMENT:
+    # A file that was moved, or copied with its times, keeps an old mtime, but its ctime is when it
+    # came here. A new mode or owner sets the ctime too, so it is reported as a change.
+    if max(there.st_mtime, there.st_ctime) > left.written + _MOMENT:
         raise BadOutput(
             f"{left.output}: was changed after {left.id} had written it, and would be replaced. "
             f"Give it another name, then repeat the command{NOTHING_SENT}"
