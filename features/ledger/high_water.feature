@@ -1187,6 +1187,17 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     And a command runs: ledger recover
     Then the command line exits with 0
 
+  Scenario: A ledger whose name is not UTF-8 has a mark that can be read, also one of an older version
+    When a command runs: run actor.yaml asks.jsonl --ledger "l\udcff.db"
+    And a command runs: run actor.yaml more.jsonl --ledger "l\udcff.db"
+    Then the command line exits with 0
+    When the high-water marks are overwritten with {"incarnation": "a", "posts": 9, "written": 1.0, "ledger": "l\udcff.db"}
+    And a command runs: ledger show --ledger "l\udcff.db"
+    Then the command line prints
+      """
+      high water: above
+      """
+
   Scenario Outline: A mark that is JSON of another kind cannot be read either: <content>
     When a command runs: submit actor.yaml asks.jsonl
     And the high-water marks are overwritten with <content>

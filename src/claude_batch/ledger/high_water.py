@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -21,10 +22,14 @@ from sqlalchemy import Connection, update
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.settings import default_state_dir
 from claude_batch.core.temporary_files import replacing
+from claude_batch.core.terminal import encodable
 from claude_batch.ledger.backends.sqlite_file import file_lock, take
 from claude_batch.ledger.portable_sql import meta_number, put_meta
 from claude_batch.ledger.schema import workspaces
 from claude_batch.ledger.store import Ledger
+
+_LONE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+"""Surrogates, which older versions wrote for a ledger whose path is not UTF-8, and JSON forbids."""
 
 _LOCK_SECONDS = 60.0
 """Timeout for the mark's lock, in seconds. Its holder only writes a small file."""
@@ -79,7 +84,7 @@ def mark_file(identity: str) -> Path:
 def read_mark(path: Path) -> Mark | None:
     """Return the mark in a file; None if there is none. Raises `LedgerError`."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Mark)
+        return msgspec.json.decode(_LONE.sub(rb"\\ufffd", path.read_bytes()), type=Mark)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -202,7 +207,7 @@ def _write(path: Path, incarnation: str, posts: int, at: float | None, location:
         "posts": posts,
         "written": time.time(),
         "at": at,
-        "ledger": location,  # for people
+        "ledger": encodable(location),  # for people
     }
     with replacing(path) as stream:
         stream.write(json.dumps(value).encode())
