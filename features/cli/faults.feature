@@ -98,6 +98,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | submit actor.yaml tx/summary.json --results-dir tx | tx/summary.json: is read by this command, and would be replaced by a file of tx; name another folder with --results-dir |
       | submit actor.yaml asks.jsonl --prices tx/summary.json --results-dir ./tx | tx/summary.json: is read by this command, and would be replaced |
       | run actor.yaml asks.jsonl -o dir/000001.json --results-dir dir | dir/000001.json: would be replaced by a file of dir; name another with -o |
+      | run actor.yaml asks.jsonl -o new --results-dir new  | new: is a directory; name a file with -o. Nothing was sent |
+      | run actor.yaml asks.jsonl -o new --results-dir new/sub | new: is a directory; name a file with -o. Nothing was sent |
       | run actor.yaml asks.jsonl --deadline 2020-01-01T00:00Z | the deadline 2020-01-01T00:00:00+00:00 is in the past   |
       | run actor.yaml asks.jsonl --base-url localhost:80  | an API's URL begins with http:// or https:// and a host; correct --base-url |
       | export run-x --ledger l.db -o l.db                 | l.db: is a file of the ledger                               |

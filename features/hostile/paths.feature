@@ -101,6 +101,18 @@ Feature: Paths and neighbours that mean harm reach no other file
       belongs to user root (uid 0) and cannot be opened: Permission denied
       """
 
+  Scenario: A folder that cannot be read is reported before anything is paid for
+    Given this process may give files away
+    And a command's API
+    And a command's folder named "drop"
+    When the files "drop" belong to nobody
+    And the files "drop" get the mode 300
+    And the user nobody runs a command: results run-x -o drop/out.jsonl
+    Then the command line exits with 2 and says
+      """
+      drop/out.jsonl: cannot be written: Permission denied. Nothing was sent
+      """
+
   Scenario: A lock file that an older version left open to others is closed
     Given a command's API
     And a command's file "asks.jsonl" of 1 prompts

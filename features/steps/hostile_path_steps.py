@@ -116,7 +116,7 @@ sys.exit(ended.exit_code)
 
 @when("the user nobody runs a command: {words}")
 def _(context: Context, words: str) -> None:
-    given = [word.replace("RUN", context.run_id) for word in words.split()]
+    given = [word.replace("RUN", getattr(context, "run_id", "RUN")) for word in words.split()]
     ended = subprocess.run(
         [sys.executable, "-c", _AS_NOBODY, str(NOBODY), *given],
         capture_output=True,

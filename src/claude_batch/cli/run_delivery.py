@@ -504,8 +504,7 @@ def check_writable(output: str | None, ledger: str) -> None:
             raise BadOutput(f"{error}; name a file with -o. Nothing was sent") from None
         return
     _check_own_file(output, ledger)
-    if os.path.isdir(output) or output.endswith(os.sep):
-        raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
+    _check_is_file(output)
     try:
         if not is_special(output):
             probe(Path(os.path.realpath(output)))
@@ -513,6 +512,11 @@ def check_writable(output: str | None, ledger: str) -> None:
         raise BadOutput(
             f"{output}: cannot be written: {error.strerror}. Nothing was sent"
         ) from None
+
+
+def _check_is_file(output: str) -> None:
+    if os.path.isdir(output) or output.endswith(os.sep):
+        raise BadOutput(f"{output}: is a directory; name a file with -o. Nothing was sent")
 
 
 def check_storable(output: str | None, folder: str | None = None) -> None:
@@ -620,6 +624,8 @@ def check_folder(folder: str | None, output: str | None = None) -> None:
         make_folder(folder)
     except OSError as error:
         raise BadOutput(f"{_unwritable_folder(folder, error)}. Nothing was sent") from None
+    if output is not None:
+        _check_is_file(output)  # the folder, or one above it, may just have been made there
 
 
 def _unwritable_folder(folder: str, error: OSError) -> str:

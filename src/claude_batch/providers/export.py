@@ -313,12 +313,16 @@ def export_run(ledger: Ledger, run_id: str, path: str, form: Format | None) -> i
 
 
 def probe(target: Path) -> None:
-    """Check that the target's name can be used, and that its folder accepts a file."""
+    """Check that the target's name can be used, and that its folder accepts a file.
+
+    The folder must be readable too: it is searched for the files of killed processes, and flushed.
+    """
     with suppress(FileNotFoundError):
         target.lstat()  # the temporary file's name may be shorter
     descriptor, path = temporary_files.create_beside(target)
     os.close(descriptor)
     path.unlink()
+    os.close(os.open(target.parent, os.O_RDONLY))
 
 
 def is_special(output: str) -> bool:
@@ -377,8 +381,10 @@ def is_of_folder(folder: str, path: str) -> bool:
 
 def make_folder(folder: str) -> None:
     """Create the folder, and check that it is writable."""
-    (Path(folder) / "raw").mkdir(parents=True, exist_ok=True)
+    raw = Path(folder) / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
     probe(Path(folder) / "summary.json")
+    probe(raw / "results.jsonl")
 
 
 def write_folder(
