@@ -81,8 +81,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run broken.yaml asks.jsonl                         | `claude-batch actors validate broken.yaml` lists all        |
       | run alien.yaml asks.jsonl                          | no provider is called 'acme'                                |
       | run actor.yaml asks.jsonl -o dir                   | dir: is a directory; name a file with -o. Nothing was sent  |
-      | run actor.yaml asks.jsonl -o asks.jsonl            | asks.jsonl: is read by this command, and would be replaced by the answers |
-      | run actor.yaml *.jsonl -o ./asks.jsonl             | asks.jsonl: is read by this command, and would be replaced by the answers |
+      | run actor.yaml asks.jsonl -o asks.jsonl            | asks.jsonl: is read by this command, and would be replaced |
+      | run actor.yaml *.jsonl -o ./asks.jsonl             | asks.jsonl: is read by this command, and would be replaced |
       | run actor.yaml asks.jsonl -o answers.xlsx          | answers.xlsx: .xlsx is not a format of the answers; they are written as JSON lines (.jsonl) or CSV (.csv) |
       | submit actor.yaml asks.jsonl -o ANSWERS.Parquet    | with cb.to_frame, whose frame writes them. Nothing was sent |
       | results run-x -o answers.feather                   | answers.feather: .feather is not a format                   |
@@ -91,7 +91,7 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | run actor.yaml asks.jsonl --ledger l.db -o l.db    | l.db: is a file of the ledger, which holds what was paid for |
       | run actor.yaml asks.jsonl --ledger l.db -o l.db-wal | l.db-wal: is a file of the ledger                          |
       | run actor.yaml asks.jsonl --ledger sqlite:///l.db -o l.db | l.db: is a file of the ledger, which holds what was paid for |
-      | run actor.yaml tx/cited.jsonl -o tx/terms.md       | tx/terms.md: is read by this command, and would be replaced by the answers; name another with -o. Nothing was sent |
+      | run actor.yaml tx/cited.jsonl -o tx/terms.md       | tx/terms.md: is read by this command, and would be replaced; name another with -o. Nothing was sent |
       | submit actor.yaml tx/cited.jsonl --skip-invalid -o tx/terms.md | tx/terms.md: is read by this command            |
       | run tx/reader.yaml asks.jsonl -o tx/terms.md       | tx/terms.md: is read by this command                        |
       | run actor.yaml asks.jsonl --prices tx/summary.json -o tx/summary.json | tx/summary.json: is read by this command |
@@ -105,6 +105,8 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | export run-x --ledger l.db -o l.db                 | l.db: is a file of the ledger                               |
       | results run-x --ledger sqlite:///l.db -o l.db      | l.db: is a file of the ledger                               |
       | doctor --live --yes --ledger l.db -o l.db          | l.db: is a file of the ledger, which holds what was paid for; name another with -o. Nothing was sent |
+      | doctor --live --yes --prices tx/summary.json -o tx/summary.json | tx/summary.json: is read by this command, and would be replaced; name another with -o. Nothing was sent |
+      | doctor --live --yes -o -                           | the report is not written to standard output; name a file, or use --json |
       | doctor --live --yes -o no/report.md                | no/report.md: cannot be written: No such file or directory. Nothing was sent |
       | run actor.yaml asks.jsonl -o new/                  | new/: is a directory; name a file with -o. Nothing was sent |
       | run actor.yaml asks.jsonl -o nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn | cannot be written: File name too long. Nothing was sent |

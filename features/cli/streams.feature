@@ -29,7 +29,7 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch resume RUN >&-                      | 0    | wrote                             |
       | claude-batch actors validate actor.yaml >&-      | 0    |                                   |
       | claude-batch run actor.yaml - <&-                | 2    | <stdin>: is closed; name a file   |
-      | claude-batch run actor.yaml - -o more.jsonl <more.jsonl | 2 | more.jsonl: is read by this command, and would be replaced by the answers |
+      | claude-batch run actor.yaml - -o more.jsonl <more.jsonl | 2 | more.jsonl: is read by this command, and would be replaced |
       | claude-batch run actor.yaml - --results-dir dir <dir/000001.json | 2 | <stdin>: is read by this command, and would be replaced by a file of dir |
       | claude-batch --help >/dev/full                   | 2    | cannot be written: No space left  |
       | claude-batch status \| true                      | 0    |                                   |

@@ -102,9 +102,15 @@ def doctor_command(
         if given(name) is not ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name} needs --live")
     if output is not None:
-        from claude_batch.cli.run_delivery import check_writable
+        from claude_batch.cli.run_delivery import check_sources, check_writable
 
+        if output == "-":
+            raise click.UsageError(
+                "the report is not written to standard output; name a file, or use --json"
+            )
         check_writable(output, default_ledger(settings["ledger"]))
+        prices = settings["prices"]
+        check_sources(output, None, [prices] if prices else [])
     findings = _check(settings)
     if not as_json:
         _show(findings)

@@ -557,7 +557,7 @@ def check_sources(output: str | None, folder: str | None, sources: Iterable[str]
             continue
         if output is not None and os.path.samestat(there, os.stat(output)):
             raise BadOutput(
-                f"{output}: is read by this command, and would be replaced by the answers; "
+                f"{output}: is read by this command, and would be replaced; "
                 "name another with -o. Nothing was sent"
             )
         name, place = ("<stdin>", "/dev/stdin") if source == "-" else (source, source)
