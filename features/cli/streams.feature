@@ -50,6 +50,16 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch run actor.yaml more.jsonl -o more.out 2>&1 \| true | 0 |                      |
     And the command line has caused 2 batches of 5 requests
 
+  Scenario: An output in an encoding that lacks a character has it escaped, and JSON is in UTF-8
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: run actor.yaml asks.jsonl -o first.jsonl --label "5 €"
+    Then a command in a shell ends with a code and says
+      | command                                                                             | code | says |
+      | PYTHONIOENCODING=ascii claude-batch status \| grep -q '5 .u20ac' \|\| echo lost >&2   | 0    |      |
+      | PYTHONIOENCODING=latin-1 claude-batch status RUN                                    | 0    |      |
+      | PYTHONIOENCODING=ascii claude-batch status --json \| grep -q '5 €' \|\| echo lost >&2 | 0    |      |
+
   Scenario: A full disk is reported, and the results are kept
     Given a command's API
     And a command's file "asks.jsonl" of 2 prompts

@@ -11,6 +11,14 @@ def main() -> None:
 
     import atexit
     import gc
+    import sys
+    from io import TextIOWrapper
+    from typing import Any, cast
+
+    # A label or an answer can have characters that the user's encoding lacks.
+    stdout: object = sys.stdout
+    if isinstance(stdout, TextIOWrapper):
+        cast("TextIOWrapper[Any]", stdout).reconfigure(errors="backslashreplace")
 
     # Imports create many permanent objects and hardly any cycle. At its default rate, Python's
     # cycle collector takes a fifth of a short command's time.

@@ -116,11 +116,11 @@ def print_line(text: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a value as indented JSON. Raises as `print_line` does."""
+    """Print a value as indented JSON, in UTF-8 as RFC 8259 asks. Raises as `print_line` does."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value)).decode()
-    _print(visible_json(text) if on_terminal() else text)
+    _print((visible_json(text) if on_terminal() else text).encode())
 
 
 def confirmed(question: str) -> bool:
@@ -142,7 +142,7 @@ def on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def _print(text: str) -> None:
+def _print(text: str | bytes) -> None:
     try:
         click.echo(text)
     except BrokenPipeError:
