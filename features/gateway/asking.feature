@@ -10,6 +10,9 @@ Feature: What a call can ask for beside the Messages API
       | C    | three  | /with/mode=live,label=hasty/v1/messages  | {}                                                                                                               |
       | D    | four   | /with/mode=live/v1/messages              | {"claude-batch-mode": "batch"}                                                                                   |
       | E    | five   | /v1/messages                             | {"claude-batch-budget-usd": "1", "claude-batch-label": "bounded", "claude-batch-deadline": "5h"}                 |
+      | F    | six    | /with/mode=live,label=a%2Cb%2Fc/v1/messages | {}                                                                                                            |
+      | G    | seven  | /with/mode=live,label=50%2525/v1/messages | {}                                                                                                              |
+      | H    | eight  | /with/mode%3Dlive%2Clabel%3Dlate/v1/messages | {}                                                                                                           |
     Then the calls have ended with
       | call | status | answered | claude-batch-via | claude-batch-attempt | content-encoding |
       | A    | 200    | yes      | live             | 1                    |                  |
@@ -17,7 +20,10 @@ Feature: What a call can ask for beside the Messages API
       | C    | 200    | yes      | live             | 1                    |                  |
       | D    | 200    | yes      | batch            | 1                    |                  |
       | E    | 200    | yes      | batch            | 1                    |                  |
-    And in the ledger the labels of the runs are ["bounded", "hasty", "nightly"]
+      | F    | 200    | yes      | live             | 1                    |                  |
+      | G    | 200    | yes      | live             | 1                    |                  |
+      | H    | 200    | yes      | live             | 1                    |                  |
+    And in the ledger the labels of the runs are ["50%25", "a,b/c", "bounded", "hasty", "late", "nightly"]
 
   Scenario: The user profile of a call, or else the provider's, is billed
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05, "default_options": {"user_profile_id": "prof_A"}}

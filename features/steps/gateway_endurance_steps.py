@@ -77,8 +77,9 @@ class _Connection:
             self.received += message.get("body", b"")
 
         headers = [(b"host", b"127.0.0.1")]
-        scope = {"type": "http", "method": "POST", "path": "/v1/messages", "headers": headers}
-        await app({**scope, "query_string": b""}, receive, send)
+        path = "/v1/messages"
+        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
+        await app({**scope, "headers": headers, "query_string": b""}, receive, send)
 
 
 def _sent() -> int:

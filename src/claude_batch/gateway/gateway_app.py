@@ -10,7 +10,7 @@ import socket
 import sys
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse, Response
@@ -100,8 +100,9 @@ class GatewayApp:
         headers = headers_of(scope)
         access = self.gateway.access
         access.check_page(headers)
-        path, options = split_prefix(scope["path"])
-        scope["path"], scope["raw_path"] = path, path.encode()
+        raw_path, options = split_prefix(scope["raw_path"].decode("ascii"))
+        path = unquote(raw_path)
+        scope["path"], scope["raw_path"] = path, raw_path.encode()
         state: dict[str, Any] = {**scope.get("state", {}), "options": options}
         if path not in _OPEN:
             state["caller"] = access.admit(headers)

@@ -62,17 +62,20 @@ class GatewayOptions(NamedTuple):
 def split_prefix(path: str) -> tuple[str, dict[str, str]]:
     """Take ``/with/NAME=VALUE,…`` from a path; return the rest, and the values as headers.
 
-    Raises `InvalidRequestError`.
+    ``path`` is as the client sent it, so a value may have an escaped comma or slash. The rest is
+    not decoded. Raises `InvalidRequestError`.
     """
     found = _WITH.fullmatch(path)
     if found is None:
         return path, {}
+    # Without a "=", the client has escaped the prefix once more, as one part of a path.
+    given = found[1] if "=" in found[1] else unquote(found[1])
     headers: dict[str, str] = {}
-    for part in found[1].split(","):
+    for part in given.split(","):
         name, equals, value = part.partition("=")
         if not equals:
             raise InvalidRequestError(f"{part[:100]!r} in the path: write /with/NAME=VALUE,NAME=…")
-        headers[_OURS + name.replace("_", "-").lower()] = unquote(value)
+        headers[_OURS + unquote(name).replace("_", "-").lower()] = unquote(value)
     return found[2], headers
 
 
