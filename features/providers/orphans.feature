@@ -77,9 +77,17 @@ Feature: What was asked by somebody who has gone is not paid for twice
     Then in the ledger the states of the requests come to be ["succeeded"]
 
   @file_ledger
-  Scenario: The lock of a dead process is removed from beside the file
+  Scenario Outline: The lock of a dead process is removed from beside the file: <ledger>, <point>
     Given an API
-    When a process stores a run of 5 prompts and is killed when "before_stored" is reached
+    And a command's folder
+    And a command's environment has CLAUDE_BATCH_LEDGER = <ledger>
+    When a process stores a run of 5 prompts and is killed when "<point>" is reached
     And a batch provider is opened
     And these prompts are asked: what is a knot?
     Then no lock of a dead process lies beside the ledger
+
+    Examples:
+      | ledger    | point         |
+      | ledger.db | before_stored |
+      | ledger.db | after_stored  |
+      | run[1].db | after_stored  |

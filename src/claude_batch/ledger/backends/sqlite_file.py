@@ -443,5 +443,7 @@ def is_alive(ledger: Path, process: str) -> bool:
 def sweep_locks(ledger: Path) -> None:
     """Remove the files of dead processes."""
     stem = _process_file(ledger, "")
-    for path in stem.parent.glob(stem.name + "*"):
-        is_alive(ledger, path.name.removeprefix(stem.name))
+    # Listed first, because the loop removes files. A name is not a pattern: it may have brackets.
+    for name in [path.name for path in stem.parent.iterdir()]:
+        if name.startswith(stem.name):
+            is_alive(ledger, name.removeprefix(stem.name))
