@@ -265,3 +265,21 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       0
       row 1
       """
+
+  Scenario: What a dead process left under a key of unknown workspace is looked for, although another process drives the workspace
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    And a command's file "more.jsonl" of 3 prompts
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And the API has the faults
+      """
+      {"workspace_header": false}
+      """
+    And a command's key is changed to "sk-rotated"
+    And a command's process dies at after_armed: run actor.yaml more.jsonl -o more-out.jsonl --new
+    And the API has the faults
+      """
+      {"workspace_header": true}
+      """
+    And a command runs while another process holds its leader lock: advance
+    Then in the ledger the states of the batches are ["collected", "unknown"]

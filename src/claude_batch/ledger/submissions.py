@@ -202,8 +202,9 @@ def settle_interrupted(
 ) -> list[Record]:
     """Settle the POSTs that the last driver left: never completed, or of unknown outcome.
 
-    A POST that was not armed never sent its tail. Call this only with the leader lock held. Returns
-    the unknown batches: id, armed, request_count.
+    A POST that was not armed never sent its tail. Call this only with the leader lock held, or if
+    nobody holds it and the epoch rises in this transaction. Returns the unknown batches: id, armed,
+    request_count.
     """
     rows = tx.execute(
         select(batches.c.id, batches.c.armed, batches.c.request_count)

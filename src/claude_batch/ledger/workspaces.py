@@ -24,9 +24,10 @@ from sqlalchemy import (
 )
 
 from claude_batch.core.states import BatchState
+from claude_batch.ledger import live_calls, submissions
 from claude_batch.ledger.portable_sql import drop_meta, meta_value, put_meta
 from claude_batch.ledger.schema import batches, credentials, lanes, meta, requests, runs, workspaces
-from claude_batch.ledger.store import Record
+from claude_batch.ledger.store import Record, now_in
 from claude_batch.ledger.uploaded_files import move_files
 
 _ROW = select(workspaces).where(workspaces.c.id == bindparam("id"))
@@ -188,6 +189,10 @@ def name_workspace(
         # one.
         other = _add_workspace(tx, base_url=row.base_url, name=name)
     elif row.name is None:
+        # What its last driver left: the other row may have a driver, which looks for this only as
+        # it begins.
+        live_calls.interrupted(tx, workspace_id)
+        submissions.settle_interrupted(tx, workspace_id, now=now_in(tx))
         _merge(tx, workspace_id, other)
     tx.execute(
         update(credentials)
