@@ -787,6 +787,33 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       | no status | of the API's list of batches cannot be read, and may be this ledger's |
       | no counts | cannot be recovered: the API does not count its results               |
 
+  Scenario: A list that names no workspace, and shows nothing of what it had, ends no recovery
+    Given a command's API with {"workspace_header": false}
+    When a command runs: run actor.yaml more.jsonl
+    And a command runs: submit actor.yaml asks.jsonl -o out.jsonl --budget 0.00001
+    And a command runs: ledger backup copy.db
+    And a command runs: budget RUN 1
+    And a command runs: resume
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And the API has the faults
+      """
+      {"workspaces": {"sk-ant-marked-for-the-search-0123456789": "wrkspc_other"}}
+      """
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 3 and says
+      """
+      batches may be missing: the API's list shows none of the batches that it had at the last sending
+      If they were deleted: `claude-batch ledger recover --force`
+      """
+    When the API has no faults any more
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      was adopted, with 3 requests of this ledger
+      """
+
   Scenario: A backup from before a recovery is behind too
     When a command runs: run actor.yaml asks.jsonl
     And a command runs: ledger backup copy.db

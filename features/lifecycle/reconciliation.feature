@@ -238,6 +238,28 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then the API was called 0 times by POST /v1/messages/batches
     And the run's batch is still unknown
 
+  Scenario: A list that names no workspace, and shows nothing of what it had before the sending, is no evidence
+    Given an API with {"latency": 0.1, "workspace_header": false}
+    And a batch provider with {"settling": 1, "poll_interval": 0.1, "max_poll_interval": 0.3}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And the same run is submitted anew
+    Then a batch of the run becomes unknown
+    When the API has the faults
+      """
+      {"workspaces": {"sk-ant-marked-for-the-search-0123456789": "wrkspc_other"}}
+      """
+    Then the status says "it may be another workspace's, or they were deleted"
+    When a command waits 1.5 seconds
+    And the API has no faults any more
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has seen 2 batches
+
   Scenario: A candidate that was deleted cannot be judged, and nothing is sent again unasked
     Given an API that takes 0.1 seconds for a batch
     And the API has the faults

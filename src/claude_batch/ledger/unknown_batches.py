@@ -429,9 +429,12 @@ def note_look(
     next_check: float,
     settling_from: float | None = None,
     settled: float | None = None,
+    note: str | None = None,
 ) -> None:
-    """Record a walk of the API's list for an unknown batch. Times that are None stay unchanged."""
-    values: dict[str, float] = {"next_check": next_check}
+    """Record a walk of the API's list for an unknown batch. What is None stays unchanged."""
+    values: dict[str, float | str] = {"next_check": next_check}
+    if note is not None:
+        values["note"] = note
     if settling_from is not None:
         values["settling_from"] = settling_from
     if settled is not None:

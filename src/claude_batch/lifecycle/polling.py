@@ -140,6 +140,10 @@ class Listing(msgspec.Struct, frozen=True):
         """Ids of all batches seen."""
         return list(self.batches)
 
+    def shows(self, ids: Collection[str]) -> bool:
+        """Return whether one of these batches was seen, or there is none to see."""
+        return not ids or not self.batches.keys().isdisjoint(ids)
+
     def newest_of(self, ids: Collection[str]) -> float | None:
         """Return when the newest of these batches was created; `None` if none has a date."""
         found = (batch.created for batch in self.batches.values() if batch.id in ids)
@@ -160,6 +164,17 @@ def is_evidence(ledger: Ledger, workspace_id: int, workspace: str | None) -> boo
         return True
     _log.warning("the list is of the workspace %s, not of %s", workspace, name)
     return False
+
+
+def is_named(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool:
+    """Return whether the API has named the workspace of its list, and it is ours.
+
+    A list without a name may be another workspace's, if the key of a gateway was changed. Only the
+    batches in it can show that it is ours.
+    """
+    with ledger.read() as tx:
+        name: str | None = workspaces.workspace_row(tx, workspace_id).name
+    return workspace is not None and name == workspace
 
 
 async def walk(

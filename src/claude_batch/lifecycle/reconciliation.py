@@ -28,6 +28,7 @@ from claude_batch.lifecycle.polling import (
     gap_since,
     is_due,
     is_evidence,
+    is_named,
     prove,
     walk,
 )
@@ -45,6 +46,12 @@ COMPLETE_FETCHES = 3
 """Fetches without a readable ``custom_id`` before a candidate counts as impossible to judge.
 
 They must also span ``missing_after``."""
+
+_NOT_SHOWN = (
+    "; the API's list shows none of the batches that it had before, so it may be another "
+    "workspace's, or they were deleted"
+)
+"""The end of an unknown batch's note, while the list is no evidence."""
 
 
 def may_be_ours(
@@ -69,6 +76,11 @@ def may_be_ours(
         return False
     counts = remote.counts
     return counts is None or counts.total in (0, request_count)
+
+
+def _note_of(row: Record) -> str:
+    """Return why a batch is unknown, without what an earlier look has added."""
+    return str(row.note or "").removesuffix(_NOT_SHOWN)
 
 
 class Decision(Enum):
@@ -115,6 +127,10 @@ class Reconciliation(DriverPart):
         if not readable or not is_evidence(self._ledger, leader.workspace_id, listing.workspace):
             self._look_later(leader, rows, now)
             return False
+        if not is_named(self._ledger, leader.workspace_id, listing.workspace):
+            strange = [row for row in rows if not listing.shows(unknown_batches.snapshot_of(row))]
+            self._look_later(leader, strange, now, why=_NOT_SHOWN)
+            rows = [row for row in rows if row not in strange]
         decided = False
         for row in rows:
             self._take_in(leader, row, listing)
@@ -141,10 +157,20 @@ class Reconciliation(DriverPart):
             not_before = min(not_before, earliest)
         return not_before, math.inf if listing.is_behind else end
 
-    def _look_later(self, leader: Leader, rows: Sequence[Record], now: float) -> None:
+    def _look_later(
+        self, leader: Leader, rows: Sequence[Record], now: float, *, why: str = ""
+    ) -> None:
+        """Leave batches unknown until the next look; ``why`` is added to their notes."""
+        if not rows:
+            return
         with self._ledger.write(leader) as tx:
             for row in rows:
-                unknown_batches.note_look(tx, row.id, next_check=now + self._wait(row, now))
+                unknown_batches.note_look(
+                    tx,
+                    row.id,
+                    next_check=now + self._wait(row, now),
+                    note=_note_of(row) + why if why else None,
+                )
 
     def _wait(self, row: Record, now: float) -> float:
         age = age_of(row.unknown_since, now)
@@ -201,6 +227,7 @@ class Reconciliation(DriverPart):
                 next_check=now + self._wait(row, now),
                 settling_from=started,
                 settled=settled,
+                note=_note_of(row),
             )
 
     async def _judge_candidates(self, leader: Leader, row: Record, listing: Listing) -> bool:

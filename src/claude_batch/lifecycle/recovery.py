@@ -61,6 +61,7 @@ from claude_batch.lifecycle.polling import (
     Listing,
     Polling,
     is_evidence,
+    is_named,
     split_lines,
     walk,
 )
@@ -284,7 +285,6 @@ class _Recovery:
         since = 0.0 if last is None else last.server_time - self._settings.lookback
         latest, passed = self._latest_sending(mark)
         listing = await walk(self._client, since=since, until=[] if last is None else [last.listed])
-        self.found.unlisted = self._unlisted(listing)
         # Earlier versions recorded the sending by this machine's clock.
         until = math.inf if listing.is_behind else latest + self._settings.settling + CLOCKS_APART
         if last is not None:
@@ -292,6 +292,7 @@ class _Recovery:
             since = min(since, listing.newest_of(last.listed) or 0.0)
         with self._ledger.read() as tx:
             known = unknown_batches.known_remote_ids(tx, self._leader.workspace_id, listing.ids)
+        self.found.unlisted = self._unlisted(listing, known, last)
         # The oldest first: a later batch holds what an earlier one did not answer.
         forgotten = sorted(
             (
@@ -368,13 +369,23 @@ class _Recovery:
             passed += 1.0  # the Date header has whole seconds, so two processes differ by one
         return max(self._behind, sent), max(0.0, passed)
 
-    def _unlisted(self, listing: Listing) -> str:
+    def _unlisted(
+        self, listing: Listing, known: set[str], last: recovered_batches.LastSending | None
+    ) -> str:
         """Return why a list is no evidence; empty if it is."""
         if listing.unreadable:
             count = count_of(listing.unreadable, "entry", "entries")
             return f"{count} of the API's list of batches cannot be read, and may be this ledger's"
         if not is_evidence(self._ledger, self._leader.workspace_id, listing.workspace):
             return "the API answered with the list of another workspace"
+        is_ours = is_named(self._ledger, self._leader.workspace_id, listing.workspace)
+        if not is_ours and not known and last is not None and not listing.shows(last.listed):
+            force = naming_ledger("`claude-batch ledger recover --force`", self._ledger.location)
+            return (
+                "the API's list shows none of the batches that it had at the last sending. It may "
+                "be another workspace's: look at the key that the server uses. If they were "
+                f"deleted: {force}"
+            )
         return ""
 
     async def _collect_known(self) -> None:
