@@ -402,3 +402,20 @@ Feature: What happens between two steps of the driver is heeded by the next one
       | mode  |
       | batch |
       | live  |
+
+  Scenario Outline: A run that is cancelled during a sending ends at once if the API refuses it: <status>
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": <status>, <more>}}]}
+      """
+    And a batch provider
+    When at the point after_intent another process cancels the run
+    And a run of 2 prompts is stored at once
+    Then in the ledger the states of the requests come to be ["canceled", "canceled"]
+
+    Examples:
+      | status | more                                                                   |
+      | 429    | "retry_after": 3600                                                    |
+      | 400    | "message": "Your credit balance is too low to access the API."         |
+      | 401    | "error": "authentication_error"                                        |

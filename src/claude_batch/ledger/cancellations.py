@@ -9,6 +9,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     and_,
+    bindparam,
     case,
     exists,
     func,
@@ -73,6 +74,44 @@ def _withdraw_unsent(tx: Connection, of: Any) -> None:
         cancelled = and_(requests.c.batch_id == batch_id, requests.c.cancelled)
         if not _forgettable(tx, cancelled, most=1):
             batch_contents.withdraw_cancelled(tx, batch_id)
+
+
+_CANCELLED_UNSENT = (
+    select(batches.c.id)
+    .join(lanes, lanes.c.id == batches.c.lane_id)
+    .where(
+        batches.c.state == BatchState.PACKED,
+        # Before its first POST the cancellation itself has emptied it.
+        batches.c.posts > 0,
+        # The halves of a refused batch are compared with each other, so they stay complete.
+        batches.c.half_of.is_(None),
+        batches.c.refusal.is_(None),
+        lanes.c.workspace_id == bindparam("workspace"),
+        exists().where(
+            batch_runs.c.batch_id == batches.c.id,
+            runs.c.id == batch_runs.c.run_id,
+            or_(
+                runs.c.cancelled.is_not(None),
+                and_(
+                    runs.c.kind == "calls",
+                    exists().where(
+                        requests.c.batch_id == batch_runs.c.batch_id, requests.c.cancelled
+                    ),
+                ),
+            ),
+        ),
+    )
+    .order_by(batches.c.id)
+)
+
+
+def cancelled_unsent(tx: Connection, workspace_id: int) -> list[int]:
+    """Return the unsent batches with requests that were cancelled while the batch was posted.
+
+    The next sending leaves these requests out. It may be hours away, if the API refused this one
+    with a wait or a halt.
+    """
+    return list(tx.scalars(_CANCELLED_UNSENT, {"workspace": workspace_id}))
 
 
 def may_be_live() -> ColumnElement[bool]:

@@ -19,9 +19,11 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError, first_cause
 from claude_batch.core.quantities import roughly
 from claude_batch.core.settings import LedgerSettings
+from claude_batch.core.states import BatchState
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import (
     batch_contents,
+    cancellations,
     collected_batches,
     held_requests,
     submissions,
@@ -487,6 +489,7 @@ class Driver:
         if state.behind is not None:
             return LONGEST_SLEEP
         self._release_held(leader)
+        self._withdraw_cancelled(leader)
         if workspaces.halt_stands(state, now):
             return LONGEST_SLEEP if state.next_probe is None else state.next_probe - now
         # A clock that jumped, or a machine that slept, may have passed a deadline unseen.
@@ -518,6 +521,7 @@ class Driver:
         self._changed()
         self._wake_poll.set()
         if self._submission.key_refused:
+            self._withdraw_cancelled(leader)  # no further pass does
             raise _KeyRefused
         return 0.0
 
@@ -552,6 +556,18 @@ class Driver:
             self._changed()
         else:
             self._released = stamp
+
+    def _withdraw_cancelled(self, leader: Leader) -> None:
+        """End the requests of refused batches that were cancelled while they were posted."""
+        with self._ledger.read() as tx:
+            found = cancellations.cancelled_unsent(tx, leader.workspace_id)
+        if not found:
+            return
+        with self._ledger.write(leader) as tx:
+            for batch_id in found:
+                if batch_contents.batch(tx, batch_id).state == BatchState.PACKED:
+                    batch_contents.withdraw_cancelled(tx, batch_id)
+        self._changed()
 
     def _pause(self, tx: Transaction, leader: Leader) -> float:
         """Return the seconds until ``batches_per_hour`` allows one more batch.
