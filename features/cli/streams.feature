@@ -32,6 +32,11 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch run actor.yaml - -o more.jsonl <more.jsonl | 2 | more.jsonl: is read by this command, and would be replaced |
       | claude-batch run actor.yaml - --results-dir dir <dir/000001.json | 2 | <stdin>: is read by this command, and would be replaced by a file of dir |
       | claude-batch --help >/dev/full                   | 2    | cannot be written: No space left  |
+      | claude-batch run --help >/dev/full               | 2    | cannot be written: No space left  |
+      | claude-batch ledger show --help >/dev/full       | 2    | cannot be written: No space left  |
+      | claude-batch sandbox --help \| true              | 0    |                                   |
+      | claude-batch ledger show --help \| true          | 0    |                                   |
+      | claude-batch --help \| true                      | 0    |                                   |
       | claude-batch status \| true                      | 0    |                                   |
       | claude-batch status --json \| true               | 0    |                                   |
       | claude-batch status RUN \| true                  | 0    |                                   |

@@ -15,10 +15,11 @@ import click
 from claude_batch._version import __version__
 from claude_batch.cli.user_messages import (
     EXIT_CODES,
+    CommandGroup,
     print_line,
     printing_errors,
+    printing_help,
     printing_notices,
-    unwritable,
 )
 from claude_batch.core.terminal import visible
 
@@ -98,15 +99,10 @@ def _shown_safely() -> Generator[None]:
         raise click.UsageError(message, error.ctx) from None
 
 
-class _Group(click.Group):
+class _Group(CommandGroup):
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        with _shown_safely(), printing_errors():
-            try:
-                return super().make_context(*args, **extra)
-            except BrokenPipeError:
-                raise
-            except OSError as error:  # the help, or the version, could not be written
-                raise unwritable(error) from None
+        with _shown_safely(), printing_errors(), printing_help():
+            return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         with _shown_safely(), printing_errors(), printing_notices():

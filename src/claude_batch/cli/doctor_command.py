@@ -15,6 +15,7 @@ from claude_batch.cli.options import DURATION, complete_files, option, require_v
 from claude_batch.cli.user_messages import (
     BadInput,
     BadOutput,
+    CommandGroup,
     Exit,
     confirmed,
     print_json,
@@ -313,7 +314,7 @@ def _write(output: str, report: Report) -> None:
 # Actors' files ------------------------------------------------------------------------------------
 
 
-@click.group("actors")
+@click.group("actors", cls=CommandGroup)
 def actors_group() -> None:
     """Work with actors' YAML files."""
 

@@ -28,6 +28,7 @@ from claude_batch.cli.user_messages import (
     EXIT_CODES,
     BadInput,
     BadOutput,
+    CommandGroup,
     Exit,
     print_json,
     print_line,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from claude_batch.lifecycle.recovery import Recovered
 
 
-@click.group("ledger")
+@click.group("ledger", cls=CommandGroup)
 def ledger_group() -> None:
     """Show, back up, move, recover or prune the ledger."""
 

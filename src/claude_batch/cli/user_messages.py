@@ -208,6 +208,44 @@ def print_drawn(what: RenderableType) -> None:
         raise unwritable(error) from None
 
 
+class _Parsed(click.Command):
+    """A command, whose help may be cut short by its reader or by a full disk."""
+
+    def __init__(self, command: click.Command) -> None:
+        super().__init__(command.name)
+        self._command = command
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with printing_help():
+            return self._command.make_context(*args, **extra)
+
+
+class CommandGroup(click.Group):
+    """A group that prints the help of each of its commands as `printing_help` describes."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Implement click's hook."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, None if command is None else _Parsed(command), rest
+
+
+@contextmanager
+def printing_help() -> Generator[None]:
+    """Print help, or the version, while a command line is parsed.
+
+    Exits with 0 if its reader has seen enough. Raises `BadOutput` if it cannot be written.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        forget_stdout()
+        raise SystemExit(Exit.OK) from None
+    except OSError as error:
+        raise unwritable(error) from None
+
+
 # Exit codes ---------------------------------------------------------------------------------------
 
 
