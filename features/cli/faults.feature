@@ -106,6 +106,9 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | results run-x --ledger sqlite:///l.db -o l.db      | l.db: is a file of the ledger                               |
       | doctor --live --yes --ledger l.db -o l.db          | l.db: is a file of the ledger, which holds what was paid for; name another with -o. Nothing was sent |
       | doctor --live --yes --prices tx/summary.json -o tx/summary.json | tx/summary.json: is read by this command, and would be replaced; name another with -o. Nothing was sent |
+      | run /dev/zero asks.jsonl                           | error: /dev/zero: the file cannot be read: it has more than 16,000,000 bytes |
+      | run actor.yaml asks.jsonl --prices /dev/zero       | error: /dev/zero: the prices cannot be read: it has more than 16,000,000 bytes |
+      | gateway --tokens /dev/zero                         | error: --tokens /dev/zero: it has more than 16,000,000 bytes |
       | doctor --live --yes -o -                           | the report is not written to standard output; name a file, or use --json |
       | doctor --live --yes -o no/report.md                | no/report.md: cannot be written: No such file or directory. Nothing was sent |
       | run actor.yaml asks.jsonl -o new/                  | new/: is a directory; name a file with -o. Nothing was sent |

@@ -28,6 +28,7 @@ from claude_batch.core import errors
 from claude_batch.core import events as event_module
 from claude_batch.core.events import Event
 from claude_batch.core.limited import MOST_MEMORY
+from claude_batch.core.small_files import MOST_BYTES
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
 from claude_batch.dashboard import SHORTEST_TOKEN
@@ -326,6 +327,7 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
         ),
         "`Idempotency-Key` of the gateway and of `client()`": (LONGEST_KEY,),
         "token of the dashboard": (SHORTEST_TOKEN,),
+        "actor file, price file, tokens file of the gateway": (MOST_BYTES,),
         "memory of the process that reads a document": (MOST_MEMORY,),
         "PostgreSQL": (OLDEST_SERVER,),
     },

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -22,6 +21,7 @@ from claude_batch.actor.configuration import (
 )
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.small_files import read_small
 from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, pairs, yaml_faults
 
 _log = logging.getLogger(__name__)
@@ -452,7 +452,7 @@ _Loader.yaml_implicit_resolvers = {
 def _read(path: str | os.PathLike[str]) -> tuple[str, str]:
     source = os.fspath(path)
     try:
-        return Path(source).read_bytes().decode("utf-8-sig"), source
+        return read_small(source), source
     except UnicodeDecodeError as error:
         raise ActorConfigurationError(
             f"the file is not UTF-8 text (byte {error.start + 1}); save it as UTF-8", source=source

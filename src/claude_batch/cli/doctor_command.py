@@ -358,6 +358,7 @@ def _use_faults(file: str) -> Iterator[str]:
     from claude_batch.actor.loader import ActorLoader
     from claude_batch.actor.request import RequestEncoder
     from claude_batch.core.errors import ActorConfigurationError, ActorError, ProviderNotFoundError
+    from claude_batch.core.small_files import read_small
     from claude_batch.providers.registry import default_registry
 
     for actor in ActorLoader.load_all(file):
@@ -371,7 +372,7 @@ def _use_faults(file: str) -> Iterator[str]:
                 yield f"{file}: actor {actor.name}: {error}"
     try:
         # `load` would warn of the keys that `_unused` names.
-        chosen = ActorLoader.loads(Path(file).read_text("utf-8-sig"), file)
+        chosen = ActorLoader.loads(read_small(file), file)
     except ActorConfigurationError:
         return  # of several actors, none is the default
     if chosen.type != "llm":

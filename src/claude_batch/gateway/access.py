@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.small_files import read_small
 from claude_batch.gateway import GatewaySettings
 from claude_batch.serving import HostCheck, is_loopback
 
@@ -67,7 +68,7 @@ def add_token(path: Path, name: str) -> str:
     text = ""
     if path.exists():
         names = TokenFile(path).names
-        text = path.read_text(encoding="utf-8")
+        text = read_small(path)
     else:
         names = frozenset[str]()
     if name in names:
@@ -115,7 +116,7 @@ class TokenFile:
             stamp = (state.st_mtime_ns, state.st_size, state.st_ino)
             if stamp == self._stamp:
                 return
-            text = self._path.read_text(encoding="utf-8")
+            text = read_small(self._path)
         except FileNotFoundError:
             raise ActorConfigurationError(
                 f"--tokens {self._path}: there is no such file. Make it, with the first caller's "

@@ -22,6 +22,7 @@ from pathlib import Path
 import yaml
 
 from claude_batch.core.errors import ActorConfigurationError
+from claude_batch.core.small_files import read_small
 from claude_batch.core.yaml_reader import BoundedLoader, YamlFault, pairs, yaml_faults
 from claude_batch.money.rates import Rates, Tariff
 
@@ -34,7 +35,7 @@ _LARGEST = Decimal(1_000_000)
 def read_prices(path: Path) -> dict[str, Tariff]:
     """Return the prices in a file by model name. Raises `ActorConfigurationError`."""
     try:
-        text = path.read_text("utf-8-sig")
+        text = read_small(path)
     except OSError as error:
         raise _fault(path, None, f"the prices cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
