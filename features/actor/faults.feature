@@ -51,7 +51,7 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | system_prompt: {a: b} | `system_prompt` must be a text, not a mapping      |
       | system_prompt: true   | `system_prompt` must be a text, not true           |
       | options: none         | `options` must be a mapping, not 'none'            |
-      | options: {5: x}       | must be a text, not 5                              |
+      | options: {5: x}       | the key 5 is not a text; put it in quotes          |
       | name: a/b/c           | 'a/b/c' is not a name; write `namespace/name`, or just `name`. Both parts may have any characters except `/`, and at least one |
       | name: /b              | is not a name                                 |
       | provider: 5           | `provider` must be a text, not 5                   |
@@ -108,6 +108,8 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | x: &a [*a]                     | an anchor contains itself                                                |
       | x: {? [a] : b}                 | invalid YAML                                                 |
       | 5: x                           | the key 5 is not a text; put it in quotes                                |
+      | on: x                          | the key True is not a text (YAML reads words such as on and yes so); put it in quotes |
+      | batch_processing: {on: 5}      | the key True is not a text                                      |
 
   Scenario Outline: a fault of the whole file is one message
     Given an actor file
@@ -187,6 +189,26 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | line | says                                         |
       | 6    | `messages` is set               |
       | 11   | unknown key `patience` in `batch_processing` |
+
+  Scenario: keys that are no text are reported once, each with its own line
+    Given an actor file
+      """
+      model: m
+      options:
+        on: 5
+      batch_processing:
+        linger: 3s
+
+        ~: 5
+      ? 1.5
+      : 5
+      """
+    When the actor file is checked
+    Then the actor file has the faults
+      | line | says                       |
+      | 3    | the key True is not a text |
+      | 7    | the key None is not a text |
+      | 8    | the key 1.5 is not a text  |
 
   Scenario: a fault in a value that overrides a merged one is reported with its own line
     Given an actor file

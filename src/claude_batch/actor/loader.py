@@ -126,8 +126,10 @@ class ActorLoader:
         except ActorConfigurationError as error:
             return [error]
         faults = list(document.faults())
+        known = {(fault.line, str(fault)) for fault in faults}
         for entry in document.entries():
-            faults.extend(document.actor(entry)[1])
+            found = document.actor(entry)[1]
+            faults.extend(each for each in found if (each.line, str(each)) not in known)
         if not faults:
             try:
                 if len(document.entries()) == 1 or document.default_actor() is not None:
@@ -213,7 +215,7 @@ class _Document:
         for step in path:
             # Errors occur only in mappings, because lists are sent unchanged.
             inside = pairs(node) if isinstance(node, yaml.MappingNode) else []
-            found = next((pair for pair in reversed(inside) if pair[0].value == step), None)
+            found = next((pair for pair in reversed(inside) if _is_key(pair[0], step)), None)
             if found is None:
                 break
             line, node = found[0].start_mark.line, found[1]
@@ -228,11 +230,7 @@ class _Document:
         yield from self.doubled
         for key in self.data:
             if not isinstance(cast("object", key), str):
-                yield ActorConfigurationError(
-                    f"the key {key!r} is not a text; put it in quotes",
-                    source=self.source,
-                    line=self.line((str(key),)),
-                )
+                yield self.error(_not_text(key), (str(key),))
                 return
         if not self.nested:
             return
@@ -324,7 +322,7 @@ class _Document:
         except ValidationError as error:
             for path, text in _translate(error):
                 place = (*entry.path, *path)
-                if path and path[0] not in entry.data:
+                if path and path[0] not in (*entry.data, *map(str, entry.data)):
                     place = (*entry.path, "config", *path)
                 faults.append(self.error(text, place))
         if faults or configuration is None:
@@ -365,6 +363,8 @@ def _translate(error: ValidationError) -> Iterator[tuple[_Path, str]]:
         if path[:1] == ("batch_processing",):
             # Without the tag of the union's side, and that of a setting that is a union itself.
             path = ("batch_processing", *path[2:3])
+        if path[-1:] == ("[key]",):
+            path = path[:-1]
         alternatives.setdefault(path, []).append(detail)
     for path, (detail, *others) in alternatives.items():
         if detail["type"] == "bool_parsing" and others:
@@ -378,6 +378,8 @@ def _translate(error: ValidationError) -> Iterator[tuple[_Path, str]]:
 def _sentence(path: _Path, detail: ErrorDetails) -> str:
     key = _key(path)
     kind, given = detail["type"], _show(detail["input"])
+    if kind == "invalid_key" or detail["loc"][-1:] == ("[key]",):
+        return _not_text(detail["input"])
     if kind == "extra_forbidden":
         return (
             f"unknown key `{path[-1]}` in `batch_processing`{_meant(str(path[-1]))}; the known "
@@ -394,6 +396,11 @@ def _sentence(path: _Path, detail: ErrorDetails) -> str:
     if kind in ("model_missing", "format_twice", "system_twice"):
         return detail["msg"]
     return f"`{key}` must be {_expected(detail)}, not {given}"
+
+
+def _not_text(key: object) -> str:
+    why = " (YAML reads words such as on and yes so)" if isinstance(key, bool) else ""
+    return f"the key {key!r} is not a text{why}; put it in quotes"
 
 
 def _key(path: _Path) -> str:
@@ -462,6 +469,16 @@ def _read(path: str | os.PathLike[str]) -> tuple[str, str]:
     except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ActorConfigurationError(f"the file cannot be read: {words}", source=source) from None
+
+
+def _is_key(node: yaml.Node, step: str | int) -> bool:
+    """Return whether a key's node is meant by a step of a path, which names ``on`` as 1 or True."""
+    if node.value == step:
+        return True
+    if not isinstance(node, yaml.ScalarNode) or node.tag == "tag:yaml.org,2002:str":
+        return False
+    key: object = _Loader("").construct_object(node)
+    return step in (key, str(key))
 
 
 def _doubled_keys(
