@@ -427,6 +427,54 @@ Feature: Later commands show, wait for, cancel and deliver a run
       RUN has reached the margin before its deadline, and sends nothing with `fallback: none` before its open requests have ended. Nothing was sent again. Wait for them with: `claude-batch resume RUN`
       """
 
+  Scenario: Requests that were given up are sent again by the command that each report names
+    Given a command's API with {"listed_after": 3600}
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: unknown RUN --give-up
+    And a command runs: resume RUN
+    Then the command line exits with 1 and says
+      """
+      2 requests have no result and may have been paid for; send them again with: `claude-batch unknown RUN --resubmit`
+      """
+    When a command runs: retry RUN
+    Then the command line exits with 1 and says
+      """
+      RUN has no failed request to retry; nothing was changed
+      2 requests have no result and may have been paid for; send them again with: `claude-batch unknown RUN --resubmit`
+      """
+    And the command line does not say: --only missing
+    When a command runs: status RUN
+    Then the command line prints
+      """
+      send them again with: `claude-batch unknown RUN --resubmit`
+      """
+
+  Scenario: A sending is unknown no more once its requests are sent again on order
+    Given a command's API with {"listed_after": 3600}
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: unknown RUN --resubmit
+    And a command runs: status RUN
+    Then the command line prints
+      """
+      RUN parked: 2 queued of 2
+      decided: its requests were sent again or given up
+      """
+    When a command runs: unknown RUN
+    Then the command line prints
+      """
+      no requests are unknown
+      """
+
   Scenario: Unknown requests that the deadline would end unsent are not sent again before they are given up
     Given a command's API with {"listed_after": 3600}
     And the API has the faults

@@ -32,7 +32,7 @@ from claude_batch.cli.user_messages import (
 from claude_batch.core.errors import AccountHaltedError, ActorConfigurationError
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.settings import without_password
-from claude_batch.core.states import BatchState, RequestState, RunState
+from claude_batch.core.states import RequestState, RunState
 
 if TYPE_CHECKING:
     from claude_batch.ledger.deliveries import Outstanding
@@ -120,7 +120,9 @@ def _forward_cancel(provider: ClaudeBatchProvider, run: Run, options: ProviderOp
 
 
 def _why_uncancelled(status: RunStatus, unasked: int) -> str:
-    unknown = sum(each.requests for each in status.batches if each.state is BatchState.UNKNOWN)
+    from claude_batch.providers.status import is_undecided
+
+    unknown = sum(each.requests for each in status.batches if is_undecided(each))
     if unknown:
         return (
             f"it is unknown whether the API accepted {count_of(unknown, 'request')}; see "
@@ -366,6 +368,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         say_unfinished,
         wait_and_deliver,
     )
+    from claude_batch.providers.failure_report import failures_of
     from claude_batch.providers.reruns import parse_only
 
     only = tuple(word.strip() for given in only for word in given.split(","))
@@ -414,12 +417,8 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
             status = run.status()
             for line in _billed_lines(status):
                 say(line)
-            if lost := status.counts.get(RequestState.LOST):
-                have = count_of(lost, "request has", "requests have")
-                say(
-                    f"{have} no result and may have been paid for; --only missing fetches the "
-                    "results again first"
-                )
+            for line in failures_of(provider.ledger, status).advice:
+                say(options.completed(line))
             if not status.finished:
                 say_unfinished(run, status)
                 say(options.how_to_go_on(left.id))

@@ -55,7 +55,7 @@ from claude_batch.providers.export import (
     write_file,
     write_folder,
 )
-from claude_batch.providers.failure_report import failure_lines, may_be_retried
+from claude_batch.providers.failure_report import failures_of, may_be_retried
 from claude_batch.providers.progress import Display, counts_line, display
 
 if TYPE_CHECKING:
@@ -309,9 +309,13 @@ def how_to_reach(provider: ClaudeBatchProvider, run_id: str, options: ProviderOp
 def _say_failures(
     provider: ClaudeBatchProvider, status: RunStatus, options: ProviderOptions
 ) -> None:
-    if lines := failure_lines(provider.ledger, status):
-        for line in lines:
+    report = failures_of(provider.ledger, status)
+    if report.kinds:
+        for line in report.lines():
             say(line)
+        # With --sandbox, the ledger ends with the command.
+        for line in () if options.sandbox else report.advice:
+            say(options.completed(line))
         say(options.how_to_retry(status.run_id, retried=may_be_retried(status)))
 
 

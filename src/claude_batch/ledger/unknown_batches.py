@@ -138,16 +138,20 @@ def give_known_answers(tx: Connection, ended: Any) -> int:
     return transitions.conclude(tx, which, answer=answer, may_retry=False, reopens=True).total()
 
 
+def _lost_in_batch() -> ColumnElement[bool]:
+    ended = and_(batches.c.state == BatchState.COLLECTED, batches.c.remote_id.is_not(None))
+    in_it = exists().where(batches.c.id == requests.c.batch_id, ended)
+    return and_(requests.c.state == RequestState.LOST, in_it)
+
+
+def fetchable_lost(tx: Connection, run_id: str) -> int:
+    """Return how many lost requests of a run have a batch whose results can be fetched again."""
+    return count_rows(tx, requests, requests.c.run_id == run_id, _lost_in_batch())
+
+
 def lacks_result() -> ColumnElement[bool]:
     """Return the condition for requests whose batch has ended without a stored result of theirs."""
-    lost = and_(
-        requests.c.state == RequestState.LOST,
-        exists().where(
-            batches.c.id == requests.c.batch_id,
-            batches.c.state == BatchState.COLLECTED,
-            batches.c.remote_id.is_not(None),
-        ),
-    )
+    lost = _lost_in_batch()
     waiting = and_(
         requests.c.state == RequestState.PACKED,
         exists().where(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Final, NamedTuple
 
+from claude_batch.core.quantities import count_of
 from claude_batch.core.states import FAILED, RequestState
-from claude_batch.ledger import page_queries
+from claude_batch.ledger import page_queries, unknown_batches
 from claude_batch.ledger.page_queries import FailedRequest
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.providers.status import RunStatus
@@ -54,6 +56,8 @@ class FailureReport(NamedTuple):
     kinds: tuple[FailureKind, ...]
     whole: bool
     """Whether all failures were read, so that the numbers are exact."""
+    advice: tuple[str, ...] = ()
+    """Lines about the lost requests, which `claude-batch retry RUN` leaves out."""
 
     def lines(self) -> list[str]:
         """Return a line for each of the first kinds, with one message."""
@@ -71,7 +75,7 @@ class FailureReport(NamedTuple):
             more = ", …" if each.number > len(each.ids) else ""
             lines += [self._line(each), f"    {', '.join(each.ids)}{more}"]
         key = shlex.quote(self.kinds[0].ids[0])
-        return [*lines, f"see a request with: `claude-batch show {run_id} {key}`"]
+        return [*lines, *self.advice, f"see a request with: `claude-batch show {run_id} {key}`"]
 
     def _line(self, each: FailureKind) -> str:
         least = "" if self.whole else "at least "
@@ -98,19 +102,32 @@ def failures_in(tx: Transaction, status: RunStatus) -> FailureReport:
             for name, of_kind in ordered
         ),
         whole=len(found) < _SAMPLE,
+        advice=tuple(_lost_lines(tx, status)),
     )
+
+
+def _lost_lines(tx: Transaction, status: RunStatus) -> Iterator[str]:
+    """Yield how to send the lost requests of a run again."""
+    lost = status.counts.get(RequestState.LOST, 0)
+    missing = unknown_batches.fetchable_lost(tx, status.run_id) if lost else 0
+    fetch = f"fetch the results again with: `claude-batch retry {status.run_id} --only missing`"
+    send = f"send them again with: `claude-batch unknown {status.run_id} --resubmit`"
+    for count, again in ((missing, fetch), (lost - missing, send)):
+        if count:
+            have = count_of(count, "request has", "requests have")
+            yield f"{have} no result and may have been paid for; {again}"
 
 
 def _id_of(failed: FailedRequest) -> str:
     return str(failed.position + 1) if failed.key is None else failed.key
 
 
-def failure_lines(location: str, status: RunStatus) -> list[str]:
-    """Return the lines about a run's failures; ``location`` is that of its ledger."""
+def failures_of(location: str, status: RunStatus) -> FailureReport:
+    """Return why requests of a run failed; ``location`` is that of its ledger."""
     if not status.failed:
-        return []
+        return FailureReport((), whole=True)
     with closing(Ledger(location)) as ledger, ledger.read() as tx:
-        return failures_in(tx, status).lines()
+        return failures_in(tx, status)
 
 
 def may_be_retried(status: RunStatus) -> bool:

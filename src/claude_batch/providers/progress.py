@@ -41,7 +41,7 @@ from claude_batch.core.terminal import ColumnKind, Rows, cell, visible
 from claude_batch.ledger import budgets, cost_sums, queries, workspaces
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.store import Ledger, Transaction
-from claude_batch.providers.status import BatchStatus, RunStatus
+from claude_batch.providers.status import BatchStatus, RunStatus, is_undecided
 from claude_batch.providers.sync_bridge import Pause
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def run_end(
         return None
     states = [batch.state for batch in status.batches]
     goes_live = status.mode == "live" or any(map(groups_live_calls, states))
-    if goes_live or BatchState.UNKNOWN in states:
+    if goes_live or any(map(is_undecided, status.batches)):
         # Past batches do not predict how long live calls take.
         return None
     at_api = [

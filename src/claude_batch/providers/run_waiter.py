@@ -10,7 +10,7 @@ from typing import Any
 
 from claude_batch.core.errors import ActorConfigurationError, BatchTimeoutError
 from claude_batch.core.states import AT_API, UNDER_WAY, BatchState
-from claude_batch.ledger import conversations, enqueue, queries, workspaces
+from claude_batch.ledger import conversations, enqueue, queries, unknown_batches, workspaces
 from claude_batch.lifecycle.api_sessions import (
     ApiSession,
     halted_error,
@@ -218,6 +218,10 @@ class RunWaiter:
             own = workspaces.present_workspace(tx, own)
             ours = theirs if theirs.id == own else workspaces.workspace_row(tx, own)
             under_way = any(state in UNDER_WAY for state in counts)
+            unknown = 0
+            if BatchState.UNKNOWN in counts:  # requests that were sent again do not wait for it
+                undecided = unknown_batches.undecided(tx, self._run_id)
+                unknown = sum(each.members for each in undecided)
             held = None if under_way else held_of(tx, self._run_id, self._engine.ledger.now())
             if held is not None and conversations.continuing_counts(tx, self._run_id).all:
                 held = None  # a conversation still continues
@@ -232,7 +236,7 @@ class RunWaiter:
             is_refused = is_refused and undriven
         # With a refused key, nobody asks the API for the run's batches.
         at_api = any(state in _SENT for state in counts) and not is_refused
-        unknown, cancelled = counts.get(BatchState.UNKNOWN, 0), row.cancelled is not None
+        cancelled = row.cancelled is not None
         return workspace, at_api, unknown, held, cancelled
 
     def _left_behind(self) -> tuple[tuple[str, ...], str]:

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -66,6 +66,8 @@ class BatchStatus:
     """Time since which it is unknown whether the API accepted it; None if that is known."""
     settled: bool = False
     """For an unknown batch: True if the API's list has settled, so no new candidate can appear."""
+    decided: bool = False
+    """For an unknown batch: True if its requests of the run were sent again or given up."""
     candidates: int = 0
     """Number of batches at the API that may match an unknown one."""
     missing: int = 0
@@ -74,6 +76,15 @@ class BatchStatus:
     """Time of the first complete fetch with missing results, by the API's clock."""
     missing_until: float | None = None
     """Time when the missing results are given up as lost, by the API's clock."""
+
+
+DECIDED: Final = "decided: its requests were sent again or given up"
+"""The note of an unknown batch that none of the run's requests waits for."""
+
+
+def is_undecided(batch: BatchStatus) -> bool:
+    """Return whether requests of the run wait until it is known if the API accepted the batch."""
+    return batch.state is BatchState.UNKNOWN and not batch.decided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +218,7 @@ def status_in(
         )
     moves = counts.get(RequestState.PACKED) or counts.get(RequestState.CONTINUING)
     held_up = held is not None and not moves
-    is_unknown = any(batch.state is BatchState.UNKNOWN for batch in batches)
+    is_unknown = any(map(is_undecided, batches))
     state = _state(run, still_open, halt, is_unknown, held_up, bool(driven))
     waiting = ""
     if still_open:
@@ -255,8 +266,12 @@ def _batches(tx: Transaction, run_id: str, driven: bool) -> tuple[BatchStatus, .
     rows = queries.batches_of_run(tx, run_id)
     unknown = [row.id for row in rows if row.state == BatchState.UNKNOWN]
     candidates = unknown_batches.open_candidates(tx, unknown) if unknown else {}
+    undecided: set[int] = set()
+    if unknown:
+        undecided = {row.id for row in unknown_batches.undecided(tx, run_id)}
     found: list[BatchStatus] = []
     for row in rows:
+        decided = row.id in unknown and row.id not in undecided
         status = BatchStatus(
             batch_id=row.remote_id,
             state=BatchState(row.state),
@@ -264,9 +279,10 @@ def _batches(tx: Transaction, run_id: str, driven: bool) -> tuple[BatchStatus, .
             submitted=row.submitted,
             ended=row.ended,
             next_check=row.next_check,
-            note=row.note or _canceled_elsewhere(row),
+            note=DECIDED if decided else row.note or _canceled_elsewhere(row),
             unknown_since=row.unknown_since if row.id in unknown else None,
             settled=row.settled is not None,
+            decided=decided,
             candidates=candidates.get(row.id, 0),
         )
         if status.state is BatchState.ENDED and row.missing is not None:
@@ -397,7 +413,7 @@ class _Waiting(msgspec.Struct, kw_only=True):
             yield self.held.describe(self.run.id)
 
     def _sending(self) -> Iterator[str]:
-        if unknown := [batch for batch in self.batches if batch.state is BatchState.UNKNOWN]:
+        if unknown := list(filter(is_undecided, self.batches)):
             yield _unknown_words(unknown, self.now)
         if sent := sum(batch.state is BatchState.SUBMITTING for batch in self.batches):
             yield f"{count_of(sent, 'batch', 'batches')} being sent"
@@ -503,9 +519,9 @@ def _waiting_since(run: Any, batches: tuple[BatchStatus, ...], halt: Halt | None
     if halt is not None:
         return halt.since
     since = [
-        batch.unknown_since if batch.state is BatchState.UNKNOWN else batch.submitted
+        batch.unknown_since if is_undecided(batch) else batch.submitted
         for batch in batches
-        if batch.state in (*AT_API, BatchState.SUBMITTING, BatchState.UNKNOWN)
+        if batch.state in (*AT_API, BatchState.SUBMITTING) or is_undecided(batch)
     ]
     return min((each for each in since if each is not None), default=float(run.created))
 
