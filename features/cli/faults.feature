@@ -148,7 +148,18 @@ Feature: A wrong command ends with one clear message and a documented exit code
       | worker --schema ""                                 | --schema is empty                                           |
       | dashboard --allow-host ""                          | --allow-host is empty                                       |
       | gateway --host ""                                  | --host is empty                                             |
-      | ledger backup ""                                   | [FILE] is empty; give a value, or leave it out              |
+      | ledger backup ""                                   | FILE is empty; give a value, or leave it out                |
+      | run "" asks.jsonl                                  | ACTOR is empty; give a value                                |
+      | run actor.yaml ""                                  | INPUT is empty; give a value                                |
+      | estimate --model claude-haiku-4-5 ""               | INPUT is empty                                              |
+      | actors validate actor.yaml ""                      | FILE is empty; give a value                                 |
+      | status ""                                          | RUN is empty; give a value, or leave it out                 |
+      | show run-x ""                                      | KEY is empty                                                |
+      | ledger prune ""                                    | RUN is empty                                                |
+      | ledger copy ""                                     | FILE is empty                                               |
+      | run actor.yaml asks.jsonl --label ""               | --label is empty                                            |
+      | run actor.yaml asks.jsonl --document ""            | --document is empty                                         |
+      | submit actor.yaml asks.jsonl --csv-safe -o a.jsonl | --csv-safe writes CSV, and a.jsonl is a name of JSON lines; give a name in .csv |
       | ledger backup -                                    | a backup is not written to standard output; name a file     |
       | gateway --port 99999                               | Invalid value for '--port': 99999 is not in the range 0<=x<=65535 |
       | dashboard --token ""                               | --token or CLAUDE_BATCH_DASHBOARD_TOKEN is empty; give a value, or leave it out |

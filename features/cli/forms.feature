@@ -212,7 +212,13 @@ Feature: Results are written as people want them
     And a command's environment has CLAUDE_BATCH_MAX_REQUESTS = 1
     And a command's file "asks.jsonl" of 2 prompts
     When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
-    And a command runs: export RUN -o early.csv
+    And a command runs: results RUN -o none.jsonl
+    Then the command line exits with 3 and says
+      """
+      wrote none.jsonl
+      RUN is not finished
+      """
+    When a command runs: export RUN -o early.csv
     Then the command line exits with 3 and says
       """
       wrote early.csv

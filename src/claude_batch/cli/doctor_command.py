@@ -320,7 +320,14 @@ def actors_group() -> None:
 
 
 @actors_group.command("validate")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    shell_complete=complete_files,
+    callback=require_value,
+)
 def validate_command(files: tuple[str, ...]) -> None:
     """Check actors' files; exit with 0 if all are valid, else with 2.
 

@@ -116,7 +116,7 @@ def backup_command(file: str | None, ledger: str | None) -> None:
 
 
 @ledger_group.command("copy", epilog=EXIT_CODES)
-@click.argument("file", metavar="FILE", shell_complete=complete_files)
+@click.argument("file", metavar="FILE", shell_complete=complete_files, callback=require_value)
 @click.argument("url", metavar="[URL]", required=False)
 def copy_command(file: str, url: str | None) -> None:
     """Move the ledger in FILE to PostgreSQL.
@@ -179,7 +179,9 @@ def recover_command(force: bool, even_if_whole: bool, options: ProviderOptions) 
 
 
 @ledger_group.command("prune", cls=SectionedCommand, epilog=EXIT_CODES)
-@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs)
+@click.argument(
+    "runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_runs, callback=require_value
+)
 @click.option(
     "--older-than",
     type=DURATION,

@@ -159,15 +159,6 @@ def _from_ledger(
     ]
 
 
-run_argument: Callable[..., Any] = click.argument(
-    "run_id", metavar="RUN", shell_complete=complete_runs
-)
-
-optional_run_argument: Callable[..., Any] = click.argument(
-    "run_id", metavar="[RUN]", required=False, shell_complete=complete_runs
-)
-
-
 # Flags of settings --------------------------------------------------------------------------------
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -218,8 +209,18 @@ def require_value(context: click.Context, parameter: click.Parameter, value: _V)
     if given == "" or (isinstance(given, tuple) and "" in cast("tuple[object, ...]", given)):
         is_flag = isinstance(parameter, click.Option)
         name = max(parameter.opts, key=len) if is_flag else parameter.human_readable_name
-        raise click.UsageError(f"{name} is empty; give a value, or leave it out", context)
+        omit = "" if parameter.required else ", or leave it out"
+        raise click.UsageError(f"{name.strip('[].')} is empty; give a value{omit}", context)
     return value
+
+
+run_argument: Callable[..., Any] = click.argument(
+    "run_id", metavar="RUN", shell_complete=complete_runs, callback=require_value
+)
+
+optional_run_argument: Callable[..., Any] = click.argument(
+    "run_id", metavar="[RUN]", required=False, shell_complete=complete_runs, callback=require_value
+)
 
 
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -326,6 +327,11 @@ def format_option(command: _F) -> _F:
     def wrapped(*args: Any, form: Format | None, csv_safe: bool, **given: Any) -> Any:
         if csv_safe and form == "jsonl":
             raise click.UsageError("--csv-safe writes CSV; leave out --format jsonl")
+        output: str | None = given.get("output")
+        if csv_safe and output is not None and output.lower().endswith((".jsonl", ".ndjson")):
+            raise click.UsageError(
+                f"--csv-safe writes CSV, and {output} is a name of JSON lines; give a name in .csv"
+            )
         return command(*args, form="csv-safe" if csv_safe else form, **given)
 
     with_safety = click.option(

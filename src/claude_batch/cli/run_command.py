@@ -85,7 +85,7 @@ _INPUTS: tuple[Callable[[Any], Any], ...] = (
                  help="The prompt for each INPUT that is a document (PDF, image, DOCX). By "
                       "default only the actor's system prompt applies."),
     click.option("--document", "documents", multiple=True, metavar="FILE",
-                 shell_complete=complete_files,
+                 shell_complete=complete_files, callback=require_value,
                  help="A PDF, image or text to add to every request; repeatable; a pattern such "
                       "as 'a/*.pdf' too."),
     click.option("--citations", is_flag=True, help="Ask for citations of the documents."),
@@ -137,6 +137,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         from claude_batch.actor.configuration import CLAUDE_PROVIDERS
         from claude_batch.actor.loader import ActorLoader
 
+        if "" in self.arguments:
+            is_actor = self.model is None and not self.arguments[0]
+            raise click.UsageError(f"{'ACTOR' if is_actor else 'INPUT'} is empty; give a value")
         if self.model is None:
             if self.system is not None or self.max_tokens is not None:
                 raise click.UsageError("--system and --max-tokens need --model, instead of ACTOR")
@@ -314,7 +317,7 @@ _OTHERS: tuple[Callable[[Any], Any], ...] = (
     click.option("--confirm-above", type=DOLLARS, metavar="USD",
                  help="Ask for confirmation if the run can cost more. Without a terminal, refuse "
                       "the run."),
-    click.option("--label", help="A name for the run, shown by `status`."),
+    click.option("--label", callback=require_value, help="A name for the run, shown by `status`."),
     click.option("--new", is_flag=True,
                  help="Make another run, although the same one exists; leave it out to continue."),
 )  # fmt: skip

@@ -22,6 +22,7 @@ from claude_batch.cli.options import (
     output_path,
     reading_options,
     require_ledger,
+    require_value,
     run_argument,
 )
 from claude_batch.cli.user_messages import (
@@ -153,7 +154,8 @@ def results_command(
             _refetch(run, options)
         status = run.status()
         if not status.finished:
-            if any(state.is_final for state in status.counts):
+            named = output is not None or results_dir is not None
+            if named or any(state.is_final for state in status.counts):
                 write_partial(provider, run, output, form, results_dir)
             say(f"{run.id} is not finished: {options.completed(status.waiting_for)}")
             raise SystemExit(Exit.PARKED)
@@ -227,7 +229,9 @@ _INDENT = "  "
 
 @click.command("show")
 @run_argument
-@click.argument("request_id", metavar="KEY", shell_complete=complete_requests)
+@click.argument(
+    "request_id", metavar="KEY", shell_complete=complete_requests, callback=require_value
+)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON: everything, as it was sent and received."
 )
