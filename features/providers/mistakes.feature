@@ -13,6 +13,9 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | actor.submit_sync(7)                           | InvalidRequestError: requests must be a list or another iterable, not int  |
       | actor.submit_sync({"a", "b"})                  | InvalidRequestError: requests must be a list, not a set                    |
       | list(live.respond_all_sync(frozenset("ab")))   | InvalidRequestError: requests must be a list, not a set                    |
+      | actor.submit_sync(__import__("polars").DataFrame({"prompt": ["a"]})) | InvalidRequestError: requests must be a list, not a DataFrame; give a column of prompts, such as frame['prompt'], or all rows |
+      | actor.estimate_sync(__import__("polars").DataFrame({"prompt": ["a"]})) | InvalidRequestError: requests must be a list, not a DataFrame |
+      | list(live.respond_all_sync(__import__("polars").DataFrame({"prompt": ["a"]}))) | InvalidRequestError: requests must be a list, not a DataFrame |
       | list(actor.respond_all_sync(actor.respond_all([]))) | InvalidRequestError: requests can only be read asynchronously, which a synchronous method cannot do |
       | actor.submit_sync(actor.respond_all([]))       | InvalidRequestError: requests can only be read asynchronously              |
       | actor.run(actor.respond_all([])).__enter__()   | InvalidRequestError: requests can only be read asynchronously              |

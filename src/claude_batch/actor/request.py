@@ -755,6 +755,12 @@ def check_requests(requests: object) -> None:
             "requests must be a list, not a set: its order is another one in each process, so the "
             "same requests would be another run; give sorted(…) or list(…)"
         )
+    if hasattr(requests, "shape") and hasattr(requests, "columns"):
+        raise InvalidRequestError(  # iterating a data frame yields the names of its columns
+            f"requests must be a list, not a {type(requests).__name__}; give a column of prompts, "
+            "such as frame['prompt'], or all rows: frame.to_dict('records') of pandas, or "
+            "frame.to_dicts() of polars"
+        )
     if not isinstance(requests, Iterable | AsyncIterable) and not hasattr(requests, "__getitem__"):
         raise InvalidRequestError(
             f"requests must be a list or another iterable, not {_kind(requests)}"
