@@ -55,8 +55,11 @@ Feature: Polling looks as often as it is worth
       """
       {"rules": [{"route": "retrieve", "action": {"type": "error", "status": 404}}]}
       """
-    And a batch provider with {"not_found_after": 0.5}
+    And a batch provider with {"not_found_after": 2}
     When a run of 2 prompts is submitted
+    Then a batch of the run becomes in_progress
+    When somebody else makes 1 batches of 1 requests
+    And somebody deletes the oldest batch at the API
     And the results are read in order
     Then 0 results are answers and 2 are errors
     And result 1 failed with MissingResultError
@@ -65,6 +68,17 @@ Feature: Polling looks as often as it is worth
       free of charge: claude-batch results run-
       if its result is still missing: claude-batch retry run-
       """
+
+  Scenario: A batch that is not found by its id is not gone while the list shows it
+    Given an API that takes 2 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "retrieve", "action": {"type": "error", "status": 404}}]}
+      """
+    And a batch provider with {"poll_interval": 0.2, "not_found_after": 0.5}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
 
   Scenario: Two 404s with a day between them in which nobody has looked are no day of them
     Given an API
@@ -152,14 +166,17 @@ Feature: Polling looks as often as it is worth
     And the API was called at most 8 times by POST /v1/messages/batches/*/cancel
 
   Scenario: A cancelled batch that is gone is lost, too
-    Given an API that takes 3600 seconds for a batch
+    Given an API
     And the API has the faults
       """
       {"rules": [{"route": "retrieve", "action": {"type": "error", "status": 404}},
                  {"route": "cancel", "action": {"type": "error", "status": 404}}]}
       """
-    And a batch provider with {"poll_interval": 0.2, "not_found_after": 0.5}
+    And a batch provider with {"poll_interval": 0.2, "not_found_after": 2}
     When a run of 2 prompts is submitted
+    Then a batch of the run becomes in_progress
+    When somebody else makes 1 batches of 1 requests
+    And somebody deletes the oldest batch at the API
     And the run is cancelled
     And the results are read in order
     Then 0 results are answers and 2 are errors

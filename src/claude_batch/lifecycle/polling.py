@@ -344,7 +344,10 @@ class Polling(DriverPart):
                 missing, gone = absence(
                     missing, row.next_check, self._client, self._settings, self._ledger.now()
                 )
-                if gone and await self._sees_another_batch(leader):
+                listing = await self._whole_list(row.remote_id) if gone else None
+                if listing is not None and row.remote_id in listing.batches:
+                    return listing.batches[row.remote_id]
+                if listing is not None and self._shows_others(leader, listing):
                     with self._ledger.write(leader) as tx:
                         unknown_batches.take_earlier_answers(tx, row.id)
                         lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
@@ -370,14 +373,19 @@ class Polling(DriverPart):
                 note=note,
             )
 
-    async def _sees_another_batch(self, leader: Leader) -> bool:
-        """Return whether another batch of the same workspace is visible."""
+    async def _whole_list(self, remote_id: str) -> Listing | None:
+        """Return the list as far as it shows a batch, or to its end; `None` if it is unreadable."""
         try:
-            page = await self._client.list_page(limit=1)
-        except (ApiError, Unreachable):
-            return False
-        here = is_evidence(self._ledger, leader.workspace_id, self._client.workspace)
-        return bool(page.data) and here
+            return await walk(self._client, until=[{remote_id}])
+        except (ApiError, Unreachable) as error:
+            _log.info("the list of batches cannot be read: %s", error)
+            return None
+
+    def _shows_others(self, leader: Leader, listing: Listing) -> bool:
+        """Return whether a list that lacks a batch is of its workspace, and can be believed."""
+        # An unreadable entry may be the batch in question.
+        readable = bool(listing.batches) and not listing.unreadable
+        return readable and is_evidence(self._ledger, leader.workspace_id, listing.workspace)
 
     def _note(self, leader: Leader, answers: Sequence[tuple[Any, RemoteBatch]]) -> None:
         """Record the API's answers about batches, given by their rows, in one transaction."""
