@@ -201,3 +201,27 @@ Feature: A call whose caller leaves before it is sent is withdrawn, and costs no
     When the callers of 400 queued calls time out at once
     Then they were withdrawn in at most 40 transactions, and their event loop was not blocked
 
+  Scenario: A call that times out cancels no request for which another call waits
+    Given an API that takes 6 seconds for a batch
+    And a batch provider
+    When "hello" is asked in the background with the key "greeting"
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    Given a batch provider with {"max_wait": 1, "on_timeout": "cancel"}
+    When "hello" is asked with the key "greeting"
+    Then every call fails with BatchTimeoutError
+    And the error is a BatchTimeoutError that says
+      """
+      another call waits for it, so it was not cancelled
+      """
+    When the calls in the background have ended
+    Then all 1 are answered
+
+  Scenario: A call that times out in a live call says so
+    Given an API with {"live_latency": 6}
+    And a batch provider with {"mode": "live", "max_wait": 2}
+    When "hello" is asked with the key "greeting"
+    Then every call fails with BatchTimeoutError
+    And the error is a BatchTimeoutError that says
+      """
+      in a live call: it stays in the ledger
+      """

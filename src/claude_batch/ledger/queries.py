@@ -589,19 +589,6 @@ def strange_count(tx: Connection, run_id: str) -> int:
     return count_rows(tx, lines, batch_runs.c.run_id == run_id)
 
 
-def batches_of(tx: Connection, seqs: Collection[int]) -> dict[int, str]:
-    """Return the API's ids of the batches that carry these requests now, by row number."""
-    found: dict[int, str] = {}
-    for some in in_chunks(seqs):
-        rows = tx.execute(
-            select(requests.c.seq, batches.c.remote_id)
-            .join(batches, requests.c.batch_id == batches.c.id)
-            .where(requests.c.seq.in_(some), batches.c.remote_id.is_not(None))
-        )
-        found.update((row.seq, row.remote_id) for row in rows)
-    return found
-
-
 def workspace_ids(tx: Connection) -> list[int]:
     """Return the ids of all workspaces of the ledger."""
     return list(tx.scalars(select(workspaces.c.id).order_by(workspaces.c.id)))

@@ -263,6 +263,39 @@ def taken_over(tx: Connection, seqs: Collection[int], own: str) -> set[int]:
     return found
 
 
+class Place(NamedTuple):
+    """Where a request is that has no answer yet."""
+
+    state: RequestState
+    batch_state: BatchState | None
+    """None if it is in no batch."""
+    remote_id: str | None
+    """The API's id of its batch."""
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether it is in no batch, or in one that waits to be sent."""
+        return self.batch_state in (None, BatchState.PACKED)
+
+
+UNSENT = Place(RequestState.QUEUED, None, None)
+
+
+def places_of(tx: Connection, seqs: Collection[int]) -> dict[int, Place]:
+    """Return where these requests are, by row number."""
+    found: dict[int, Place] = {}
+    for some in in_chunks(seqs):
+        rows = tx.execute(
+            select(requests.c.seq, requests.c.state, batches.c.state, batches.c.remote_id)
+            .outerjoin(batches, batches.c.id == requests.c.batch_id)
+            .where(requests.c.seq.in_(some))
+        )
+        for seq, state, batch_state, remote_id in rows:
+            in_batch = None if batch_state is None else BatchState(batch_state)
+            found[seq] = Place(RequestState(state), in_batch, remote_id)
+    return found
+
+
 def withdraw(tx: Connection, seqs: Collection[int], own: str) -> int:
     """End calls whose callers have left as ``canceled``, provided they cannot have been sent.
 

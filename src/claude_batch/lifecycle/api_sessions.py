@@ -22,7 +22,9 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.quantities import count_of, format_duration
 from claude_batch.core.settings import naming_ledger
+from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import live_calls, queries, workspaces
+from claude_batch.ledger.single_calls import Place
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.live_answers import unanswered_words
@@ -149,24 +151,28 @@ def trouble_of(tx: Transaction, run_id: str, session: object) -> str:
 def timed_out_error(
     run_id: str,
     location: str,
-    batch_id: str | None,
+    place: Place,
     mode: BatchProcessingMode,
     *,
+    shared: bool = False,
     held: str = "",
     trouble: str = "",
 ) -> BatchTimeoutError:
     """Return the error of a call that was not answered in time.
 
-    ``batch_id`` is the API's id, if its request was sent. ``held`` is what holds the request back,
-    if anything does, and ``trouble`` is from `trouble_of`.
+    ``shared``: its request was not cancelled, because another caller waits for it. ``held`` is what
+    holds the request back, if anything does, and ``trouble`` is from `trouble_of`.
     """
+    batch_id = place.remote_id
     kept = (
-        "it was cancelled; the results so far are kept"
+        "another call waits for it, so it was not cancelled"
+        if mode.on_timeout == "cancel" and shared
+        else "it was cancelled; the results so far are kept"
         if mode.on_timeout == "cancel"
         else f"it stays in the ledger; continue with `claude-batch resume {run_id}`, or repeat the "
         "call"
     )
-    where = f"batch {batch_id}" if batch_id else "not yet submitted"
+    where = _words_of(place)
     if held:
         where += f": {naming_ledger(held, location)}"
     return BatchTimeoutError(
@@ -175,6 +181,19 @@ def timed_out_error(
         run_id=run_id,
         batch_ids=(batch_id,) if batch_id else (),
     )
+
+
+def _words_of(place: Place) -> str:
+    if place.remote_id is not None:
+        return f"batch {place.remote_id}"
+    if place.batch_state is BatchState.LIVE:
+        return "in a live call"
+    if place.batch_state is BatchState.SUBMITTING:
+        return "being submitted"
+    undecided = (BatchState.UNKNOWN, BatchState.UNRESOLVED)
+    if place.batch_state in undecided or place.state is RequestState.LOST:
+        return "it is unknown whether the API accepted the request"
+    return "not yet submitted"
 
 
 def run_timed_out_error(

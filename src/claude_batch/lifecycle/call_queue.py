@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from claude_batch.core.errors import ActorError, BudgetScope, EngineStoppedError, LedgerError
 from claude_batch.ledger import cancellations, queries, single_calls, workspaces
-from claude_batch.ledger.single_calls import StoredCall
+from claude_batch.ledger.single_calls import UNSENT, StoredCall
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.api_sessions import (
     ApiSession,
@@ -335,34 +335,38 @@ class CallQueue:
             self._waiting.fail(waiters, lambda _: failure)
 
     def _give_up(self, waiters: Sequence[Waiter]) -> None:
-        """End waits whose time is over, and cancel the requests of those that want it."""
-        cancelling = [
+        """End waits whose time is over, and cancel the requests of those that want it.
+
+        A request is not cancelled while another caller waits for it.
+        """
+        cancelling = {
             each.seq for each in waiters if each.mode.on_timeout == "cancel" and not each.watches
-        ]
-        if cancelling:
+        }
+        shared = self._waiting.wanted_by_others(waiters)
+        if cancelling - shared:
             with self._ledger.write() as tx:
-                others = single_calls.taken_over(tx, cancelling, self._engine.process)
-                mine = set(cancelling) - others
-                cancellations.cancel_requests(tx, mine, self._ledger.now())
+                shared |= single_calls.taken_over(tx, cancelling, self._engine.process)
+                cancellations.cancel_requests(tx, cancelling - shared, self._ledger.now())
             self._engine.wake()
         with self._ledger.read() as tx:
-            batch_ids = queries.batches_of(tx, [each.seq for each in waiters])
+            places = single_calls.places_of(tx, [each.seq for each in waiters])
             # Once for each run, because thousands of calls of one run may time out together.
             troubles = {
                 key: trouble_of(tx, *key) for key in {(w.run_id, w.workspace) for w in waiters}
             }
             now = self._ledger.now()
-            unsent = {each.run_id for each in waiters if each.seq not in batch_ids}
+            unsent = {w.run_id for w in waiters if places.get(w.seq, UNSENT).is_unsent}
             held = {run_id: held_of(tx, run_id, now) for run_id in unsent}
 
         def error(waiter: Waiter) -> ActorError:
-            batch_id = batch_ids.get(waiter.seq)
-            holds = None if batch_id else held[waiter.run_id]
+            place = places.get(waiter.seq, UNSENT)
+            holds = held[waiter.run_id] if place.is_unsent else None
             return timed_out_error(
                 waiter.run_id,
                 self._ledger.location,
-                batch_id,
+                place,
                 waiter.mode,
+                shared=waiter.seq in shared,
                 held="" if holds is None else holds.describe(waiter.run_id),
                 trouble=troubles[waiter.run_id, waiter.workspace],
             )

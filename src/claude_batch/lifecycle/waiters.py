@@ -15,7 +15,7 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -610,6 +610,16 @@ class Waiting(msgspec.Struct):
             # A later caller that leaves must not withdraw what this caller wanted to keep.
             for other in mine:
                 other.keeps = True
+
+    def wanted_by_others(self, going: Collection[Waiter]) -> set[int]:
+        """Return those requests of these waiters for which another caller waits, too."""
+        leaving, wanted = set(going), set[int]()
+        for waiter in leaving:
+            found = self._by_seq.get(waiter.seq)
+            others = [] if found is None else [w for w in _listed(found) if w not in leaving]
+            if any(not (other.watches or other.future.cancelled()) for other in others):
+                wanted.add(waiter.seq)
+        return wanted
 
     def of(self, workspace: object) -> list[Waiter]:
         """Return the waiters of one account."""
