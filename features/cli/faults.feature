@@ -687,6 +687,16 @@ Feature: A wrong command ends with one clear message and a documented exit code
       `structure` is not a capability; known: `structured_outputs`
       """
 
+  Scenario: A wrong value of a setting is reported for its variable, if it is from there
+    Given a command's API
+    And a command's file "asks.jsonl" of 1 prompts
+    And a command's environment has CLAUDE_BATCH_PRIME = maybe
+    When a command runs: run actor.yaml asks.jsonl
+    Then the command line exits with 2 and says
+      """
+      Invalid value for the environment variable CLAUDE_BATCH_PRIME: 'maybe'
+      """
+
   Scenario: An empty variable for the dashboard's token is refused, because its pages would ask for none
     Given a command's folder
     And a command's environment has CLAUDE_BATCH_DASHBOARD_TOKEN = nothing

@@ -360,12 +360,16 @@ Feature: Later commands show, wait for, cancel and deliver a run
       """
       RUN was cancelled, and its batches have not ended. Nothing was sent again. Requests with an unknown outcome end with: claude-batch unknown RUN --give-up
       """
-    When a command runs: unknown RUN --give-up
+    When a command runs: unknown RUN --give-up --json
     Then the command line exits with 0 and says
       """
       2 requests of RUN ended without an answer
       Send them again with: claude-batch unknown RUN --resubmit
       """
+    And the command line's status as JSON has
+      | field    | value |
+      | requests | 2     |
+      | lost     | true  |
     When a command runs: unknown RUN --resubmit
     Then the command line exits with 0 and says
       """

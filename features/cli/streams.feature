@@ -22,6 +22,13 @@ Feature: A closed output, or a reader that has gone, is no bug
       | claude-batch status --json >&-                   | 2    | error: standard output is closed  |
       | claude-batch unknown >&-                         | 2    | error: standard output is closed  |
       | claude-batch status --watch >&-                  | 2    | error: standard output is closed  |
+      | claude-batch ledger show --json >&-              | 2    | error: standard output is closed  |
+      | claude-batch budget --json >&-                   | 2    | error: standard output is closed  |
+      | claude-batch budget --daily none >&-             | 0    | each day:                         |
+      | claude-batch estimate actor.yaml more.jsonl --json >&- | 2 | error: standard output is closed |
+      | claude-batch doctor --json >&-                   | 2    | error: standard output is closed  |
+      | claude-batch unknown RUN --give-up --json >&-    | 2    | error: standard output is closed  |
+      | claude-batch sandbox --port 0 >/dev/full         | 2    | standard output: cannot be written: No space left on device; the address is printed there |
       | claude-batch cost --by day >&-                   | 2    | error: standard output is closed  |
       | claude-batch show RUN 1 >&-                      | 2    | error: standard output is closed  |
       | claude-batch results RUN >&-                     | 2    | closed: there is nothing to write to; name a file with -o |

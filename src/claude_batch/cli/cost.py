@@ -245,6 +245,8 @@ def budget_command(
             f"{run_id} is an amount, and RUN is missing. Set a budget with RUN and USD, "
             "--actor NAME USD, or --daily USD"
         )
+    if as_json or (amount is None and daily is None):
+        require_stdout()
     location = default_ledger(ledger)
     if run_id is not None or daily is None:
         require_ledger(location)

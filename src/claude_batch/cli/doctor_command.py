@@ -20,6 +20,7 @@ from claude_batch.cli.user_messages import (
     confirmed,
     print_json,
     print_line,
+    require_stdout,
     say,
 )
 from claude_batch.core.quantities import count_of, dollars, format_duration
@@ -102,6 +103,8 @@ def doctor_command(
     for name in () if live else ("yes", "model", "wait", "output"):
         if given(name) is not ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name} needs --live")
+    if as_json:
+        require_stdout()
     if output is not None:
         from claude_batch.cli.run_delivery import check_sources, check_writable
 

@@ -32,6 +32,7 @@ from claude_batch.cli.user_messages import (
     Exit,
     print_json,
     print_line,
+    require_stdout,
     say,
 )
 from claude_batch.core.errors import InvalidRequestError
@@ -58,6 +59,7 @@ def show_command(as_json: bool, ledger: str | None) -> None:
     from claude_batch.cli.status_report import worker_line
     from claude_batch.providers.ledger_care import facts_of
 
+    require_stdout()
     location = default_ledger(ledger)
     require_ledger(location)
     facts = facts_of(location)

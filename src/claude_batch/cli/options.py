@@ -255,6 +255,16 @@ def _settings() -> Mapping[str, Setting]:
     return SETTINGS
 
 
+class _SettingOption(click.Option):
+    """A flag whose errors name its environment variable, if the value is from there."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        source = None if ctx is None else ctx.get_parameter_source(self.name or "")
+        if source is ParameterSource.ENVIRONMENT:
+            return f"the environment variable {self.envvar}"
+        return " / ".join(f"'{flag}'" for flag in self.opts)
+
+
 def option(name: str) -> Callable[[_F], _F]:
     """Add a setting's flag to a command, which receives the value under the setting's name."""
     setting = _LIGHT.get(name) or _settings()[name]
@@ -274,6 +284,7 @@ def option(name: str) -> Callable[[_F], _F]:
     return click.option(
         "/".join(setting.flags),
         name,
+        cls=_SettingOption,
         metavar=setting.flag.metavar or ("N" if setting.kind is Kind.COUNT else None),
         envvar=setting.variable,
         show_envvar=True,

@@ -493,7 +493,7 @@ def unknown_command(
             f"--{decision} needs a RUN, because it applies to the requests of one run"
         )
     options = reading_options(ledger)
-    if decision is None:
+    if decision is None or as_json:
         require_stdout()
     with existing_ledger(ledger) as store:
         if run_id is not None:
@@ -508,7 +508,8 @@ def unknown_command(
                 )
                 raise SystemExit(Exit.USAGE)
             _print_decision(run_id, decision, count, options)
-            return
+            if not as_json:
+                return
         found = unknown_sendings(store, run_id)
     if as_json:
         print_json([sending.to_dict() for sending in found])

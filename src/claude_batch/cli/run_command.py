@@ -40,6 +40,7 @@ from claude_batch.cli.user_messages import (
     BadOutput,
     Exit,
     print_json,
+    require_stdout,
     print_line,
     say,
 )
@@ -279,6 +280,7 @@ def estimate_command(asked: Asked, offline: bool, as_json: bool, options: Provid
     from claude_batch.providers.engine_access import find_credentials
     from claude_batch.providers.estimation import Estimation
 
+    require_stdout()
     actor, inputs = asked.actor_and_inputs()
     given = options.settings
     estimation = Estimation(

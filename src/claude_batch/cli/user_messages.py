@@ -116,8 +116,14 @@ def print_line(text: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a value as indented JSON, in UTF-8 as RFC 8259 asks. Raises as `print_line` does."""
+    """Print a value as indented JSON, in UTF-8 as RFC 8259 asks.
+
+    Raises as `print_line` does, and if standard output is closed, because the value is all that
+    its reader wants.
+    """
     import msgspec
+
+    require_stdout()
 
     text = msgspec.json.format(msgspec.json.encode(value)).decode()
     _print((visible_json(text) if on_terminal() else text).encode())

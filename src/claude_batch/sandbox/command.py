@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -160,13 +161,24 @@ def sandbox(*, faults: Path | None, no_workspace_header: bool, **fields: Any) ->
     except ImportError as error:
         raise click.ClickException(str(error)) from error
     try:
-        serve(settings)
+        serve(settings, on_start=_announce)
     except ValueError as error:  # an unusable plan or responder
         raise click.UsageError(str(error)) from error
     except OSError as error:
         raise click.UsageError(
             f"{settings.host}:{settings.port}: {error.strerror}. Choose another address with "
             "--host or --port; --port 0 takes a free port"
+        ) from error
+
+
+def _announce(url: str) -> None:
+    try:
+        click.echo(f"sandbox listening on {url}")
+    except OSError as error:
+        with suppress(OSError):  # else Python would report at exit what is left in the buffer
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.UsageError(
+            f"standard output: cannot be written: {error.strerror}; the address is printed there"
         ) from error
 
 
