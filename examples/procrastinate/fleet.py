@@ -1,7 +1,7 @@
 """Workers of procrastinate that send and collect what a ledger holds.
 
-procrastinate --app=fleet.app schema --apply
-procrastinate --app=fleet.app worker
+PYTHONPATH=. procrastinate --app=fleet.app schema --apply
+PYTHONPATH=. procrastinate --app=fleet.app worker
 """
 
 import os

@@ -372,13 +372,15 @@ def _check_command(words: list[str]) -> Iterator[str]:
         case "export", assignments:
             for each in assignments:
                 variable = each.partition("=")[0]
-                if variable not in known_variables():
+                if variable not in {*known_variables(), "PYTHONPATH"}:
                     yield f"nothing reads the variable {variable}"
         case "curl", [url, *_]:
             if not re.match(r"\$ANTHROPIC_BASE_URL/(v1|claude-batch/v1)/", url):
                 yield f"no check for the address {url}"
         case (("docker" | "kubectl" | "install" | "systemctl" | "journalctl"), _):
             yield from _check_deployed(words)
+        case "sudo", ["install", "-d", *_]:
+            pass  # it makes the folder that it names
         case "sudo", ["-u", "claude-batch", *command]:
             yield from _check_command(command)
         case ("systemd-sysusers", []) | ("set", ["-a"]):
@@ -492,11 +494,12 @@ def _parameters() -> Iterator[click.Parameter]:
 
 
 def _check_cron(block: Block) -> Iterator[str]:
+    keys = re.findall(r"^CLAUDE_BATCH_API_KEY_ENV=(\w+)$", block.code, re.MULTILINE)
     for line in block.code.splitlines():
         if re.match(r"\s*(#|$)", line) or re.fullmatch(r"(PATH|HOME|MAILTO)=\S+", line):
             continue
         if assignment := re.fullmatch(r"(\w+)=\S+", line):
-            if assignment[1] not in known_variables():
+            if assignment[1] not in {*known_variables(), *keys}:
                 yield f"nothing reads the variable {assignment[1]}"
             continue
         found = re.fullmatch(r"((?:[\d*/,-]+\s+){5})(.+)", line)
