@@ -74,8 +74,8 @@ def _(page_of_docs: str) -> dict[str, str]:
     assert len(entries) > 20, entries
     faults: list[str] = []
     for title, body in entries:
-        quoted = re.fullmatch("`(.+)`", title)
-        if quoted is None or not is_message(quoted[1]):
+        quoted = re.fullmatch("`(.+)`|`` (.+) ``", title)
+        if quoted is None or not is_message((quoted[1] or quoted[2]).replace("`", "")):
             faults.append(f"the product does not say: {title}")
         if re.findall(r"^- \*\*(\w+):\*\* ", body, re.MULTILINE) != ANSWERS:
             faults.append(f"not answered by {', '.join(ANSWERS)}: {title}")
