@@ -27,6 +27,15 @@ Feature: The shape of an answer is checked before it is asked for, and when it i
       | Odd      | Odd: the API does not accept its schema: Cannot generate a JsonSchema                           |
       | Alien    | Alien: the API does not accept its schema: Unable to generate pydantic-core schema              |
 
+  Scenario: What a request sends does not depend on the requests before it
+    Then a request is encoded after another one of the same actor as follows
+      | first | second | sent |
+      | Request("a", output_format=Card \| Transfer) | Request("a", output_format=Transfer \| Card) | …"anyOf":[{"$ref":"#/$defs/Transfer"},{"$ref":"#/$defs/Card"}]… |
+      | Request("a", output_format=list[Flat \| Line]) | Request("a", output_format=list[Line \| Flat]) | …"anyOf":[{"$ref":"#/$defs/Line"},{"$ref":"#/$defs/Flat"}]… |
+      | Request("a", output_format=Literal["c", "d"]) | Request("a", output_format=Literal["d", "c"]) | …"enum":["d","c"]… |
+      | Request("a", output_format={"type": "object", "properties": {"c": {"type": "null"}, "d": {"type": "null"}}}) | Request("a", output_format={"type": "object", "properties": {"d": {"type": "null"}, "c": {"type": "null"}}}) | …"properties":{"d":{"type":"null"},"c":{"type":"null"}}… |
+      | Request("a", options={"top_k": 3, "temperature": 1}) | Request("a", options={"temperature": 1, "top_k": 3}) | …"temperature":1,"top_k":3… |
+
   Scenario: A schema that the API cannot take is refused with the actor
     Then actors made in code are checked as follows
       | fields | error |

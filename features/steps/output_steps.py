@@ -66,6 +66,14 @@ def _(context: Context, shape: str, request: Any) -> dict[str, Any]:
         raise
 
 
+@rule("a request is encoded after another one of the same actor")
+def _(first: str, second: str) -> dict[str, Any]:
+    encoder = RequestEncoder(cb.ActorConfiguration(model="m"))
+    names = {**vars(shapes), "Request": cb.ActorRequest}
+    encoder.encode(eval(first, names))
+    return {"sent": encoder.encode(eval(second, names)).params.decode()}
+
+
 @rule("output formats are checked")
 def _(model: str) -> dict[str, Any]:
     output_format_of(getattr(shapes, model))

@@ -496,14 +496,22 @@ def parse_json(text: str) -> Any:
         raise ValueError(str(error).removeprefix("JSON is malformed: ")) from None
 
 
+def written_kind(kind: object) -> str:
+    """Return what tells equal types apart: ``A | B`` equals ``B | A``, but is parsed otherwise.
+
+    It is empty for a class, which equals no other.
+    """
+    return "" if isinstance(kind, type) else repr(kind)
+
+
 @lru_cache(maxsize=128)
-def _made(kind: object) -> OutputFormat[Any]:
+def _made(kind: object, _written: str) -> OutputFormat[Any]:
     return OutputFormat(cast("type[Any]", kind))
 
 
 def output_format_of(kind: type[_T]) -> OutputFormat[_T]:
     """Return the format of a type, created once. Raises `InvalidRequestError`."""
     try:
-        return _made(kind)
+        return _made(kind, written_kind(kind))
     except TypeError:  # of a type that cannot be hashed
         return OutputFormat(kind)

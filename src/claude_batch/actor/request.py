@@ -29,7 +29,7 @@ from claude_batch.actor.documents import (
     inside,
     messages_with,
 )
-from claude_batch.actor.output import Labels, OutputFormat, output_format_of
+from claude_batch.actor.output import Labels, OutputFormat, output_format_of, written_kind
 from claude_batch.actor.sdk_blocks import plain_messages
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params, not_finite
@@ -674,8 +674,10 @@ def _own_key(request: ActorRequest) -> object | None:
     if isinstance(kind, Mapping):
         kind, schema = None, request.output_format
     try:
-        written = msgspec.json.encode([request.options, schema], order="deterministic")
-        key = (request.model, written, kind)
+        # In the given order, in which they are sent: what a request sends must not depend on
+        # the requests before it.
+        written = msgspec.json.encode([request.options, schema])
+        key = (request.model, written, kind, written_kind(kind))
         hash(key)
         if b"null" in written and not_finite([request.options, schema]) is not None:
             return None  # written as null, which means another thing

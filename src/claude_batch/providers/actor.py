@@ -517,7 +517,7 @@ class Actor(Closing):
         """Return the configuration for a JSON schema: answers are decoded as JSON, not parsed."""
         try:
             schema = checked_schema(given)
-            key = msgspec.json.encode(schema, order="deterministic")
+            key = msgspec.json.encode(schema)  # in the given order, in which it is sent
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidRequestError(f"output_format: {error}") from None
         shaped = self._shapes.get(key)
