@@ -132,7 +132,12 @@ Feature: A setting comes from the nearest place that names it
       | /arg/ledger.db | {"CLAUDE_BATCH_LEDGER": "/env/ledger.db"} | /arg/ledger.db              |
       |                | {"CLAUDE_BATCH_LEDGER": "/env/ledger.db"} | /env/ledger.db              |
       |                |                                           | <the user's data>/ledger.db |
-      | ./host=a       |                                           | ./host=a                    |
+      | ./host=a       |                                           | …/host=a                    |
+      | a/b.db         |                                           | /…/a/b.db                   |
+      |                | {"CLAUDE_BATCH_LEDGER": "a.db"}           | /…/a.db                     |
+      | ~/a.db         |                                           | ~/a.db                      |
+      | sqlite:///a.db?timeout=3 |                                 | sqlite:////…/a.db?timeout=3 |
+      | sqlite:////a/b.db |                                        | sqlite:////a/b.db           |
       | host=a password=secret |                                   | …in libpq's words…          |
       |                | {"CLAUDE_BATCH_LEDGER": " dbname = b"}    | …in libpq's words…          |
       | postgresql://u:***@h/d |                                   | …Set CLAUDE_BATCH_LEDGER to the URL with its password, and leave out --ledger; or write the password |

@@ -325,3 +325,65 @@ Feature: Programs of every kind may ask an actor
       True end_turn
       0
       """
+
+  @file_ledger
+  Scenario: A relative path names the same ledger after the process has changed its directory
+    Given an API
+    When this program runs
+      """
+      import os, pathlib
+
+      folder = pathlib.Path(os.environ["CLAUDE_BATCH_LEDGER"]).parent
+      (folder / "elsewhere").mkdir()
+
+      def ask_from_two_directories(ledger):
+          os.chdir(folder)
+          with cb.ClaudeBatchProvider(**settings, ledger=ledger) as provider:
+              actor = cb.Actor(asker, provider)
+              actor.respond_sync("one", key="a")
+              if not (child := os.fork()):
+                  os.chdir("elsewhere")
+                  print(actor.respond_sync("one", key="a").reused, flush=True)
+                  provider.close()
+                  os._exit(0)
+              print(os.waitpid(child, 0)[1], flush=True)
+          with cb.ClaudeBatchProvider(**settings, ledger=ledger) as provider:
+              os.chdir("elsewhere")
+              print(cb.Actor(asker, provider).respond_sync("one", key="a").reused, flush=True)
+
+      ask_from_two_directories("relative.db")
+      ask_from_two_directories("sqlite:///of-a-url.db")
+      print(os.listdir(folder / "elsewhere"))
+      """
+    Then the program has printed
+      """
+      True
+      0
+      True
+      True
+      0
+      True
+      []
+      """
+
+  @file_ledger
+  Scenario: A path and a URL of the same file name one ledger, so its settings are compared
+    Given an API
+    When this program runs
+      """
+      import os
+
+      os.chdir(os.path.dirname(os.environ["CLAUDE_BATCH_LEDGER"]))
+      places = {"shared.db": "1s", "sqlite:///shared.db": "2s"}
+      for place, settling in places.items():
+          provider = cb.ClaudeBatchProvider(**settings, ledger=place, settling=settling)
+          try:
+              print(cb.Actor(asker, provider).respond_sync("one").stop_reason)
+          except cb.ActorConfigurationError as error:
+              print(str(error).partition(": ")[2])
+      """
+    Then the program has printed
+      """
+      end_turn
+      settling=1.0 there and settling=2.0 here; use the same settings for all its providers
+      """

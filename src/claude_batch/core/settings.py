@@ -399,6 +399,9 @@ _PASSWORDS = (
 _PLACE = re.compile(r"[^/]*/*(?:[^:/@]*(?::[^@]*)?@)?[^?]*")
 """A URL up to its options; its password may have a ? that was not encoded."""
 
+_SQLITE = re.compile(r"(sqlite[^:]*:///)([^?]+)(\?.*)?", re.DOTALL)
+"""A URL of SQLite, the path in it, and its options."""
+
 _MASKED = re.compile(r"://[^:/?#@]*:\*\*\*@|[?&][^=&]*password=\*\*\*(?:[&#]|$)")
 """What `without_password` leaves of a URL's password."""
 
@@ -416,9 +419,10 @@ def without_password(location: str) -> str:
 def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
     """Return the ledger to use: the argument, ``CLAUDE_BATCH_LEDGER``, or the default path.
 
-    The default is in the user's data directory. The result is text: a path, or a URL with ``://``.
-    Raises `LedgerError` for libpq's own form, which as a path would be shown with its password, and
-    for a URL that was copied from a message, without its password.
+    The default is in the user's data directory. The result is text: an absolute path, or a URL with
+    ``://``. Raises `LedgerError` for libpq's own form, which as a path would be shown with its
+    password, for a URL that was copied from a message, without its password, and for a database in
+    memory, which would be lost with its process.
     """
     given = from_environment("ledger") if explicit is None else os.fspath(explicit)
     if given is not None:
@@ -434,16 +438,40 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
                 f"{ENVIRONMENT_PREFIX}LEDGER to the URL with its password, and leave out --ledger; "
                 "or write the password"
             )
-        return given
+        return absolute_ledger(given)
     from platformdirs import user_data_path
 
     return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
 
 
+def absolute_ledger(location: str) -> str:
+    """Return a ledger's path, or the path in a URL of SQLite, as an absolute one.
+
+    A process may change its directory before the ledger is opened, or opened again after a fork.
+    Another ledger would then be used, in which the requests that are paid for are unknown. Raises
+    `LedgerError`.
+    """
+    prefix, path, options = "", location, ""
+    if "://" in location:
+        if (url := _SQLITE.fullmatch(location)) is None:
+            return location
+        prefix, path, options = url.groups(default="")
+    if path.startswith("~"):  # of the user's home, wherever the process is
+        return location
+    try:
+        absolute = str(Path(path).absolute())
+    except FileNotFoundError:
+        raise LedgerError(
+            f"the ledger {location} is relative to the current directory, which was deleted; give "
+            "an absolute path"
+        ) from None
+    return f"{prefix}{absolute}{options}"
+
+
 def is_default_ledger(location: str) -> bool:
     """Return whether a command uses this ledger if none is named."""
     try:
-        return without_password(location) == without_password(default_ledger())
+        return without_password(absolute_ledger(location)) == without_password(default_ledger())
     except LedgerError:  # the variable has no location
         return False
 

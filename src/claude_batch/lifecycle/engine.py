@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,9 +30,15 @@ from claude_batch.core.errors import (
     first_cause,
     for_one_caller,
 )
-from claude_batch.core.settings import LedgerSettings, naming_ledger, without_password
+from claude_batch.core.settings import (
+    LedgerSettings,
+    naming_ledger,
+    on_server,
+    without_password,
+)
 from claude_batch.core.user_functions import UserFunctions
 from claude_batch.ledger import workspaces
+from claude_batch.ledger.backends.sqlite import path_of
 from claude_batch.ledger.store import Ledger, Watch
 from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, open_client
 from claude_batch.lifecycle.budget_room import declare_limits, price_by
@@ -134,7 +139,9 @@ class Engine:
         Raises `LedgerError`. Raises `ActorConfigurationError` if another user of the same ledger
         runs with other ledger settings.
         """
-        name = location if "://" in location else str(Path(location).expanduser().resolve())
+        # One engine for a file, also if one user names it by a path and another by a URL: two
+        # engines of a process cannot both lead a workspace.
+        name = location if on_server(location) else str(path_of(location).resolve())
         with _engines_lock:
             engine = _engines.get(name)
             if engine is not None and not engine._loop.closed:
