@@ -40,8 +40,8 @@ from claude_batch.cli.user_messages import (
     BadOutput,
     Exit,
     print_json,
-    require_stdout,
     print_line,
+    require_stdout,
     say,
 )
 from claude_batch.core.errors import (
