@@ -339,6 +339,14 @@ Feature: Submission sends nothing twice, and knows what it does not know
     And everything that is due is advanced until the run is finished
     Then the API has processed 1 requests, none twice
 
+  Scenario: The API's id of a batch is written again until it is stored, unless it never can be
+    Then writes of what was paid for are tried as follows
+      | fault       | tries |
+      | full        | 2     |
+      | busy        | 2     |
+      | unreachable | 2     |
+      | version     | 1     |
+
   Scenario: A request that was posted ten thousand times is not posted again
     Given an API
     And a batch provider with {"drive": false}

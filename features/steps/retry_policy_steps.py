@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from functools import partial
+from typing import cast
 from unittest import mock
 
 from tables import rule
 
+from claude_batch.core.errors import LedgerError, LedgerFault
+from claude_batch.lifecycle.submission import until_stored
 from claude_batch.wire import retry_policy
 from claude_batch.wire.retry_policy import Backoff
 
@@ -15,6 +20,14 @@ def _backoff(work: str) -> Backoff:
     found = getattr(retry_policy, work)
     assert isinstance(found, Backoff), work
     return found
+
+
+@rule("writes of what was paid for are tried")
+def _(fault: str) -> dict[str, int]:
+    write = mock.Mock(side_effect=[LedgerError("no", fault=cast(LedgerFault, fault)), "stored"])
+    with contextlib.suppress(LedgerError):
+        asyncio.run(until_stored(write, "it cannot be stored yet"))
+    return {"tries": write.call_count}
 
 
 @rule("the waits after so many failures are, in seconds,")

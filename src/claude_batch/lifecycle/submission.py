@@ -65,6 +65,8 @@ async def until_stored(write: Callable[[], _T], words: str) -> _T:
 
     For answers that exist only in this process: they are paid for, so it keeps trying while it
     lives. The caller sends nothing else meanwhile. ``words`` begin the message about each failure.
+    Raises `LedgerError` if this process can never write again, because another one has migrated or
+    recovered the ledger. The next driver then looks for the answer at the API.
     """
     failures = 0
     while True:
@@ -73,6 +75,8 @@ async def until_stored(write: Callable[[], _T], words: str) -> _T:
         except LedgerError as error:
             failures += 1
             _log.error("%s: %s", words, error, extra={"for_people": True})
+            if error.fault == "version":
+                raise
             await asyncio.sleep(STORING(failures))
 
 
