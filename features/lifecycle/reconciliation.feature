@@ -149,18 +149,23 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 4 results in the order of the prompts
     And the run's requests were processed once each
 
-  Scenario: A list whose pages name no last id is read to its end, before it decides anything
+  Scenario Outline: A list whose pages <lack> is read to its end, before it decides anything
     Given a server that means harm, before an API that takes 3 seconds for a batch
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 0.7}}]}
       """
-    And it answers the first 1000 list calls with pages of one batch that name no last id
+    And it answers the first 1000 list calls with <pages>
     And a batch provider with {"settling": 1.5, "poll_interval": 0.1, "max_requests": 2}
     When a run of 4 prompts is submitted
     And the results are read in order
     Then there are 4 results in the order of the prompts
     And the API has processed 4 requests, none twice
+
+    Examples:
+      | lack                      | pages                                     |
+      | name no last id           | pages of one batch that name no last id   |
+      | do not say if more follow | pages of one batch that name nothing      |
 
   Scenario: A machine's clock that is set while a batch is looked for does not end the search early
     Given a server that means harm, before an API that takes 0.3 seconds for a batch

@@ -278,6 +278,10 @@ def pages_without_last_id(answer: Answer) -> None:
     answer.change({"data": page["data"][:1], "has_more": bool(rest) or page["has_more"]})
 
 
+def pages_without_more(answer: Answer) -> None:
+    answer.change({"data": answer.json()["data"][:1]})
+
+
 def endless_pages(answer: Answer) -> None:
     number = int(answer.path.rpartition("msgbatch_")[2] or 0) if "after_id" in answer.path else 0
     batch = {
@@ -385,6 +389,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "a 100 Continue now and then": continuing,
     "pages that do not end": plain(endless_pages),
     "pages of one batch that name no last id": plain(pages_without_last_id),
+    "pages of one batch that name nothing": plain(pages_without_more),
     "an answer after 15 s": late,
     "a 401 that has the key": plain(refused_with_key(401, "authentication_error")),
     "a 400 that has the key": plain(refused_with_key(400, "api_error")),

@@ -208,7 +208,7 @@ async def walk(
         last = dated[-1] if dated else last
         reached = is_ordered and bool(dated) and min(dated) < bound
         reached = reached and not any(seen.keys().isdisjoint(ids) for ids in until)
-        if reached or not page.has_more:
+        if reached or page.has_more is False:
             return Listing(seen, server_time, client.workspace, unreadable)
         if len(seen) == before or page.last_id is None:
             break
@@ -322,7 +322,7 @@ class Polling(DriverPart):
             for _ in range(MOST_PAGES):
                 page = await self._client.list_page(after_id=after)
                 seen.update({batch.id: batch for batch in page.data if batch.id in wanted})
-                ended = not page.has_more or page.last_id in (None, after)
+                ended = page.has_more is False or page.last_id in (None, after)
                 if ended or not wanted - seen.keys():
                     break
                 after = page.last_id

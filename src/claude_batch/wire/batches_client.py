@@ -177,7 +177,10 @@ class BatchPage(msgspec.Struct, frozen=True):
     """One page of the list of batches, newest first."""
 
     data: list[RemoteBatch]
-    has_more: bool = False
+    has_more: bool | None = False
+    """Whether there is another page; `None` if the answer does not say so, as behind a gateway.
+
+    Then the next page shows it: only one without entries is the end."""
     last_id: str | None = None
     """Id from which the next page continues. A gateway may omit it, but not the entries."""
     unreadable: int = 0
@@ -188,7 +191,7 @@ class BatchPage(msgspec.Struct, frozen=True):
 
 class _RawPage(msgspec.Struct, frozen=True):
     data: list[msgspec.Raw]
-    has_more: bool = False
+    has_more: bool | None = None
     last_id: RemoteId | None = None
 
 
@@ -336,7 +339,10 @@ class BatchesClient:
                 unreadable += 1
                 _log.warning("an entry of the list of batches is not a batch: %s", error)
         last_id = page.last_id or (found[-1].id if found else None)
-        return BatchPage(found, page.has_more, last_id, unreadable)
+        has_more = page.has_more
+        if has_more is None and not page.data:
+            has_more = False
+        return BatchPage(found, has_more, last_id, unreadable)
 
     async def retrieve(self, batch_id: str) -> RemoteBatch:
         """Return the batch in its current state. Raises `ApiError` or `Unreachable`."""
