@@ -132,12 +132,7 @@ Feature: A setting comes from the nearest place that names it
       | /arg/ledger.db | {"CLAUDE_BATCH_LEDGER": "/env/ledger.db"} | /arg/ledger.db              |
       |                | {"CLAUDE_BATCH_LEDGER": "/env/ledger.db"} | /env/ledger.db              |
       |                |                                           | <the user's data>/ledger.db |
-      | ./host=a       |                                           | …/host=a                    |
-      | a/b.db         |                                           | /…/a/b.db                   |
-      |                | {"CLAUDE_BATCH_LEDGER": "a.db"}           | /…/a.db                     |
-      | ~/a.db         |                                           | ~/a.db                      |
-      | sqlite:///a.db?timeout=3 |                                 | sqlite:////…/a.db?timeout=3 |
-      | sqlite:////a/b.db |                                        | sqlite:////a/b.db           |
+      | ./host=a       |                                           | ./host=a                    |
       | host=a password=secret |                                   | …in libpq's words…          |
       |                | {"CLAUDE_BATCH_LEDGER": " dbname = b"}    | …in libpq's words…          |
       | postgresql://u:***@h/d |                                   | …Set CLAUDE_BATCH_LEDGER to the URL with its password, and leave out --ledger; or write the password |
@@ -147,6 +142,7 @@ Feature: A setting comes from the nearest place that names it
       | message                                      | ledger                   | environment                             | words                                                            |
       | run `claude-batch resume run-1` or `x`       | a b.db                   |                                         | run `claude-batch resume run-1 --ledger 'a b.db'` or `x`         |
       | run `claude-batch resume`                    | a.db                     | {"CLAUDE_BATCH_LEDGER": "a.db"}         | run `claude-batch resume`                                        |
+      | run `claude-batch resume`                    | a.db                     | {"CLAUDE_BATCH_LEDGER": "sqlite:///a.db"} | run `claude-batch resume --ledger a.db`                        |
       | run `claude-batch resume`                    | postgres://u:***@h/d     | {"CLAUDE_BATCH_LEDGER": "postgres://u:secret@h/d"} | run `claude-batch resume`                             |
       | run `claude-batch resume`                    | a.db                     | {"CLAUDE_BATCH_LEDGER": "dbname = b"}   | run `claude-batch resume --ledger a.db`                          |
     And the default state directory is found as follows

@@ -419,10 +419,10 @@ def without_password(location: str) -> str:
 def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
     """Return the ledger to use: the argument, ``CLAUDE_BATCH_LEDGER``, or the default path.
 
-    The default is in the user's data directory. The result is text: an absolute path, or a URL with
-    ``://``. Raises `LedgerError` for libpq's own form, which as a path would be shown with its
-    password, for a URL that was copied from a message, without its password, and for a database in
-    memory, which would be lost with its process.
+    The default is in the user's data directory. The result is text: a path, or a URL with ``://``.
+    A process that lives longer than a command makes it absolute (`absolute_ledger`). Raises
+    `LedgerError` for libpq's own form, which as a path would be shown with its password, and for a
+    URL that was copied from a message, without its password.
     """
     given = from_environment("ledger") if explicit is None else os.fspath(explicit)
     if given is not None:
@@ -438,7 +438,7 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
                 f"{ENVIRONMENT_PREFIX}LEDGER to the URL with its password, and leave out --ledger; "
                 "or write the password"
             )
-        return absolute_ledger(given)
+        return given
     from platformdirs import user_data_path
 
     return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
@@ -471,7 +471,8 @@ def absolute_ledger(location: str) -> str:
 def is_default_ledger(location: str) -> bool:
     """Return whether a command uses this ledger if none is named."""
     try:
-        return without_password(absolute_ledger(location)) == without_password(default_ledger())
+        used = absolute_ledger(default_ledger())
+        return without_password(absolute_ledger(location)) == without_password(used)
     except LedgerError:  # the variable has no location
         return False
 

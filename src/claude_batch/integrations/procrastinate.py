@@ -21,7 +21,7 @@ from procrastinate.jobs import Status
 from claude_batch.actor.tools import offer_tools
 from claude_batch.core.errors import ActorConfigurationError, LedgerError
 from claude_batch.core.quantities import parse_duration
-from claude_batch.core.settings import default_ledger
+from claude_batch.core.settings import absolute_ledger, default_ledger
 from claude_batch.ledger import conversations, queries, workspaces
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.engine import Engine
@@ -80,7 +80,7 @@ def claude_batch_tasks(
         raise ActorConfigurationError("the jobs decide who drives", setting="drive")
     settings["take_over"] = seconds
     ClaudeBatchProvider(ledger=ledger, **settings).close()  # reports errors of the settings here
-    return _Tasks(default_ledger(ledger), queue, tools, seconds, settings).blueprint
+    return _Tasks(absolute_ledger(default_ledger(ledger)), queue, tools, seconds, settings).blueprint
 
 
 class _Tasks:

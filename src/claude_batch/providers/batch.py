@@ -31,7 +31,12 @@ from claude_batch.core.batch_processing import (
 )
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.events import ObserverLike
-from claude_batch.core.settings import default_ledger, from_environment, resolve_ledger_settings
+from claude_batch.core.settings import (
+    absolute_ledger,
+    default_ledger,
+    from_environment,
+    resolve_ledger_settings,
+)
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.ledger import queries, single_calls, unknown_batches, workspaces
@@ -119,7 +124,7 @@ class ClaudeBatchProvider(Opened):
         `ActorConfigurationError` for an unusable value.
         """
         check_environment()
-        self._location = default_ledger(ledger)
+        self._location = absolute_ledger(default_ledger(ledger))
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
         self._api_key_env = api_key_env or from_environment("api_key_env")
@@ -171,7 +176,7 @@ class ClaudeBatchProvider(Opened):
 
     @property
     def ledger(self) -> str:
-        """The ledger's path or URL."""
+        """The ledger's URL, or its absolute path."""
         return self._location
 
     def credentials(self) -> dict[str, str]:
