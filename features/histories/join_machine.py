@@ -317,7 +317,7 @@ class JoinMachine(OrdersMachine):
         def store() -> None:
             if settings.reuse:
                 held_requests.index_answers(process.ledger)  # as a responder does
-            waiting.extend(waiter.seq for _, waiter in self.call_store.store([call]))
+            waiting.extend(waiter.seq for _, waiter in self.call_store.store([call]).waiting)
 
         self._act(store)
         new = verdict.stored(since, answered, settings)

@@ -272,7 +272,7 @@ class LifecycleMachine(RuleBasedStateMachine):
                 encoded = EncodedRequest(params.encode(), LaneHeaders())
                 now = self.clock.time()
                 calls.append(Call(self.process, encoded, self._options(mode), now, CallFuture()))
-            stored = self.call_store.store(calls)
+            stored = self.call_store.store(calls).waiting
             self.calls += [waiter.seq for _, waiter in stored]
 
         self._act(store)

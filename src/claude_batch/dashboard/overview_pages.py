@@ -174,8 +174,8 @@ _PARTS: Final = (
 )
 
 
-class Part(NamedTuple):
-    """A part of a bar, in percent."""
+class Span(NamedTuple):
+    """A part of a bar, or of a batch's life in the timeline, in percent."""
 
     tone: str
     start: float
@@ -188,7 +188,7 @@ class Bar(NamedTuple):
     done: int
     total: int
     failed: int
-    parts: tuple[Part, ...]
+    parts: tuple[Span, ...]
 
     @property
     def percent(self) -> float:
@@ -203,12 +203,12 @@ def bar_of(counts: Mapping[RequestState, int], total: int) -> Bar:
     failed = sum(count for state, count in counts.items() if state not in named)
     numbers = [(tone, sum(counts.get(state, 0) for state in states)) for tone, states in _PARTS]
     numbers.insert(1, ("bad", failed))
-    parts: list[Part] = []
+    parts: list[Span] = []
     start = 0.0
     for tone, count in numbers:
         width = 100 * count / total if total else 0.0
         if count:
-            parts.append(Part(tone, round(start, 2), round(width, 2)))
+            parts.append(Span(tone, round(start, 2), round(width, 2)))
         start += width
     done = sum(count for state, count in counts.items() if state.is_final)
     return Bar(done, total, failed, tuple(parts))

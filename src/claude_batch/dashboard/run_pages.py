@@ -19,14 +19,14 @@ from claude_batch.core.errors import InvalidRequestError, RunNotFoundError
 from claude_batch.core.quantities import roughly
 from claude_batch.core.states import RequestState
 from claude_batch.dashboard.ledger_reader import LedgerReader
-from claude_batch.dashboard.overview_pages import attention_of, bar_of
+from claude_batch.dashboard.overview_pages import Span, attention_of, bar_of
 from claude_batch.dashboard.page_renderer import LONGEST, render_markdown
-from claude_batch.ledger import page_queries, queries, workspaces
+from claude_batch.ledger import page_queries, queries
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, FailedRequest
 from claude_batch.ledger.store import Record
 from claude_batch.providers.failure_report import message_of_line
-from claude_batch.providers.progress import PAST_BATCHES, run_end
+from claude_batch.providers.progress import run_end
 from claude_batch.providers.status import RunStatus, require_run
 from claude_batch.providers.transcript import (
     Attempt,
@@ -66,10 +66,8 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
         failed: list[FailedRequest] = []
         if status.failed:
             failed = page_queries.failed_requests(tx, status.run_id, _SAMPLE, failed=status.failed)
-        took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
-        paused_until = workspaces.workspace_row(tx, row.workspace_id).wait_until
+        end = run_end(tx, status)
     bar = bar_of(status.counts, status.total)
-    end = run_end(status, took, row.parallel_batches, paused_until)
     return {
         "snapshot": snapshot,
         "status": status,
@@ -105,14 +103,6 @@ def _expected_cost(status: RunStatus, cost: int, answered: int) -> int | None:
 
 
 # Timeline -----------------------------------------------------------------------------------------
-
-
-class Span(NamedTuple):
-    """A part of a batch's life, in percent of the timeline."""
-
-    tone: str
-    start: float
-    width: float
 
 
 class Timeline(NamedTuple):

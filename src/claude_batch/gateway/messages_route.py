@@ -48,7 +48,7 @@ from claude_batch.integrations.http_messages import (
     response_of,
 )
 from claude_batch.ledger.queries import Answer
-from claude_batch.lifecycle.pending_call import Alone
+from claude_batch.lifecycle.pending_call import Alone, CallOptions
 from claude_batch.wire.messages import message_of_line
 
 _LARGE: Final = 256 * 1024
@@ -111,8 +111,7 @@ class MessagesRoute:
         departure = "drop" if options.mode.on_disconnect == "drop" else "withdraw"
 
         def ask(*, orphan_only: bool = False) -> Exchange:
-            future = gateway.provider.call(
-                asked.encoded,
+            options_of_call = CallOptions(
                 actor=caller.actor,
                 key=options.key,
                 mode=options.mode,
@@ -124,6 +123,7 @@ class MessagesRoute:
                 retries=options.retries,
                 orphan_only=orphan_only,
             )
+            future = gateway.provider.call(asked.encoded, options_of_call)
             return Exchange(future, digest, departure, gateway.acknowledge, options.retries)
 
         if options.key is None and options.retries:

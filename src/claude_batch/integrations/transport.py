@@ -17,7 +17,7 @@ import anthropic
 import httpx2
 import msgspec
 
-from claude_batch.core.batch_processing import BatchProcessingMode, resolve_mode
+from claude_batch.core.batch_processing import resolve_mode
 from claude_batch.core.errors import (
     ActorConfigurationError,
     BatchRequestError,
@@ -31,6 +31,7 @@ from claude_batch.integrations.http_messages import (
     response_of,
 )
 from claude_batch.ledger.queries import Answer
+from claude_batch.lifecycle.pending_call import CallOptions
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.wire.connection import CredentialFault, check_key
 from claude_batch.wire.encoding import EncodedRequest
@@ -75,16 +76,7 @@ class BatchCaller(Protocol):
         """Offer a base URL and an API key for what is not configured."""
         ...
 
-    def call(
-        self,
-        encoded: EncodedRequest,
-        *,
-        actor: str,
-        key: str | None = None,
-        mode: BatchProcessingMode,
-        failure_ttl: float | None = None,
-        acknowledges: bool = False,
-    ) -> CallFuture:
+    def call(self, encoded: EncodedRequest, options: CallOptions) -> CallFuture:
         """Queue a call with encoded params."""
         ...
 
@@ -101,15 +93,13 @@ class BatchCaller(Protocol):
         ...
 
 
-_Bind = Callable[[httpx2.URL, Mapping[str, object]], None]
-
-
 class _Desk:
     """The common part of both transports, without the waiting. Thread-safe."""
 
-    def __init__(self, provider: BatchCaller, *, learns: bool) -> None:
+    def __init__(self, provider: BatchCaller, *, owns: bool) -> None:
+        """``owns``: nobody else has the provider, and closing the transport closes it too."""
         self._provider = provider
-        self._learns = learns
+        self._owns = owns
         self._mode = resolve_mode(True, provider.overrides)
         self._defaults = dict(provider.default_options)
         # A header of the SDK's, not a part of the body.
@@ -142,14 +132,14 @@ class _Desk:
             )
             failure_ttl = read_failure_ttl(headers, self._mode.failure_ttl)
             received = RECEIVED.get()
-            future = self._provider.call(
-                encoded,
+            options = CallOptions(
                 actor=CALLER,
                 key=read_idempotency_key(headers),
                 mode=self._mode,
                 failure_ttl=failure_ttl,
                 acknowledges=received is not None,
             )
+            future = self._provider.call(encoded, options)
         except Exception as error:
             return _unread(failure(error))
         timeout: Mapping[str, float | None] = request.extensions.get("timeout") or {}
@@ -195,7 +185,7 @@ class _Desk:
         A provider of the client alone that names none takes those of the first call.
         """
         sdk = _sdk_client(anthropic.Anthropic, self._provider, httpx2.Client(transport=_NOWHERE))
-        if self._learns:
+        if self._owns:
             path = first.url.raw_path.partition(b"?")[0].removesuffix(_MESSAGES)
             base_url = str(first.url.copy_with(raw_path=path))
             # The token of a profile expires, and its provider looks it up again by itself.
@@ -255,20 +245,14 @@ def _with_live_timeout(request: httpx2.Request) -> httpx2.Request:
     return request
 
 
-class AsyncBatchTransport(httpx2.AsyncBaseTransport):
+class AsyncBatchTransport(_Desk, httpx2.AsyncBaseTransport):
     """For `anthropic.AsyncAnthropic`."""
 
-    def __init__(self, provider: BatchCaller, *, owns: bool) -> None:
-        """``owns``: nobody else has the provider, and closing the transport closes it too."""
-        self._provider = provider
-        self._owns = owns
-        self._desk = _Desk(provider, learns=owns)
-        self._live: httpx2.AsyncClient | None = None
-        self.bind: _Bind = self._desk.bind
+    _live: httpx2.AsyncClient | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Implement httpx2's hook."""
-        if not self._desk.takes(request):
+        if not self.takes(request):
             if self._live is None:
                 # The SDK's own client, for the proxies of the environment and its socket options.
                 self._live = anthropic.DefaultAsyncHttpxClient()
@@ -277,17 +261,17 @@ class AsyncBatchTransport(httpx2.AsyncBaseTransport):
             )
         if (turn := turn_to_begin()) is not None:
             await turn
-        asked = self._desk.ask(request, await request.aread())
+        asked = self.ask(request, await request.aread())
         if isinstance(asked, httpx2.Response):
             return asked
         try:
             done = await asked.future.wait_on_loop(asked.patience)
         except (asyncio.CancelledError, GeneratorExit):
-            self._desk.leave(asked)
+            self.leave(asked)
             raise
         if not done:
-            return self._desk.timed_out(asked, request)
-        return self._desk.respond(asked)
+            return self.timed_out(asked, request)
+        return self.respond(asked)
 
     async def aclose(self) -> None:
         """Implement httpx2's hook."""
@@ -300,38 +284,31 @@ class AsyncBatchTransport(httpx2.AsyncBaseTransport):
                 await self._provider.aclose()
 
 
-class BatchTransport(httpx2.BaseTransport):
+class BatchTransport(_Desk, httpx2.BaseTransport):
     """For `anthropic.Anthropic`."""
 
-    def __init__(self, provider: BatchCaller, *, owns: bool) -> None:
-        """``owns``: nobody else has the provider, and closing the transport closes it too."""
-        self._provider = provider
-        self._owns = owns
-        self._desk = _Desk(provider, learns=owns)
-        self._live: httpx2.Client | None = None
-        self._opening = threading.Lock()
-        self.bind: _Bind = self._desk.bind
+    _live: httpx2.Client | None = None
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Implement httpx2's hook."""
-        if not self._desk.takes(request):
-            with self._opening:
+        if not self.takes(request):
+            with self._lock:
                 if self._live is None:
                     self._live = anthropic.DefaultHttpxClient()
             return self._live.send(
                 _with_live_timeout(request), stream=True, auth=None, follow_redirects=False
             )
-        asked = self._desk.ask(request, request.read())
+        asked = self.ask(request, request.read())
         if isinstance(asked, httpx2.Response):
             return asked
         try:
             done = asked.future.wait(asked.patience)
         except BaseException:  # Ctrl-C
-            self._desk.leave(asked)
+            self.leave(asked)
             raise
         if not done:
-            return self._desk.timed_out(asked, request)
-        return self._desk.respond(asked)
+            return self.timed_out(asked, request)
+        return self.respond(asked)
 
     def close(self) -> None:
         """Implement httpx2's hook."""

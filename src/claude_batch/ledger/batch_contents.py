@@ -25,6 +25,7 @@ from sqlalchemy import (
 from claude_batch.core.states import IN_FLIGHT, BatchState, RequestState
 from claude_batch.ledger import charges, transitions
 from claude_batch.ledger.charges import DAY
+from claude_batch.ledger.portable_sql import insert_one
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -304,9 +305,7 @@ def _insert_batch(
         "created": now,
         "day": day,
     }
-    result = tx.execute(insert(batches), columns)
-    key: Any = result.inserted_primary_key
-    return int(key[0])
+    return insert_one(tx, batches, **columns)
 
 
 def _note_runs(tx: Connection, batch_id: int) -> None:
@@ -431,8 +430,7 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
     left = 0
     # Usually there is none, so this avoids a scan of up to a hundred thousand requests.
     if tx.scalar(late.limit(1)) is not None:
-        posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
-        sent = requests.c.sendings + posts
+        sent = transitions.sent_with(batch_id)
         left = transitions.unpack(tx, and_(waits, requests.c.run_id.in_(late)), sendings=sent)
     if not gone and not left:
         return True
@@ -442,9 +440,8 @@ def withdraw_cancelled(tx: Connection, batch_id: int) -> bool:
 def withdraw_runs(tx: Connection, batch_id: int, run_ids: Sequence[str]) -> bool:
     """Queue the requests of some runs of an unsent batch again; return False if none is left."""
     waits = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.PACKED)
-    posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
     mine = and_(waits, requests.c.run_id.in_(run_ids))
-    transitions.unpack(tx, mine, sendings=requests.c.sendings + posts)
+    transitions.unpack(tx, mine, sendings=transitions.sent_with(batch_id))
     return recount(tx, batch_id)
 
 

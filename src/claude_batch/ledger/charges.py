@@ -69,6 +69,7 @@ from claude_batch.ledger.schema import (
     runs,
 )
 from claude_batch.ledger.stored_results import stored_counts
+from claude_batch.ledger.transitions import former_of, has_no_result
 
 DAY = 86400.0
 """Seconds in a day (UTC). A request's cost belongs to the day on which its batch was last sent, or
@@ -501,12 +502,7 @@ def _count_collected(tx: Connection, batch_id: int) -> None:
     answers = _answered(batch_id)
     _settle(tx, batch_id, answers, lost=False, contradicted=contradicted, unfinished=False)
     # Lost requests may have been billed, even if the user ordered them to be sent again.
-    former = requests.c.seq.in_(
-        select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
-    )
-    no_result = ~exists().where(
-        results.c.batch_id == batch_id, results.c.request_seq == requests.c.seq
-    )
+    former, no_result = former_of(batch_id), has_no_result(batch_id)
     is_lost = and_(requests.c.batch_id == batch_id, requests.c.state == RequestState.LOST)
     if contradicted:
         is_lost = and_(is_lost, no_result)  # the others are settled above
@@ -532,9 +528,7 @@ def _count_calls(tx: Connection, batch_id: int) -> None:
 
     here = requests.c.batch_id == batch_runs.c.batch_id
     # Calls that may have been billed, of requests that were tried again or have failed since.
-    former = requests.c.seq.in_(
-        select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
-    )
+    former = former_of(batch_id)
     lost = and_(here, requests.c.state == RequestState.LOST)
     unpriced = requests.c.seq.in_(
         select(results.c.request_seq).where(

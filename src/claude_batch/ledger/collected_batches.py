@@ -14,7 +14,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
-    exists,
     func,
     null,
     or_,
@@ -29,7 +28,6 @@ from claude_batch.ledger.charges import charged_batches, settle
 from claude_batch.ledger.portable_sql import count_rows
 from claude_batch.ledger.schema import (
     batches,
-    former_members,
     lanes,
     requests,
     results,
@@ -272,7 +270,7 @@ def _with_success(batch_id: int) -> Any:
 
 
 def _give(tx: Connection, which: Any, batch_id: int) -> int:
-    sendings = requests.c.sendings + _posts_of(batch_id)
+    sendings = transitions.sent_with(batch_id)
     with joining_many(tx):
         return transitions.conclude(tx, which, sendings=sendings).total()
 
@@ -307,19 +305,13 @@ def without_result(tx: Connection, batch_id: int) -> int:
         requests.c.batch_id == batch_id,
         requests.c.state.in_((RequestState.PACKED, RequestState.LOST)),
     )
-    former = select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
     unanswered = requests.c.state.in_(
         (RequestState.QUEUED, RequestState.HELD, RequestState.PACKED, RequestState.LOST)
     )
-    left = and_(requests.c.seq.in_(former), unanswered)
-    lacking = has_no_result(batch_id)
+    left = and_(transitions.former_of(batch_id), unanswered)
+    lacking = transitions.has_no_result(batch_id)
     # Two counts, because each has an index of its own.
     return sum(count_rows(tx, requests, which, lacking) for which in (own, left))
-
-
-def has_no_result(batch_id: int) -> Any:
-    """Return the condition for requests that have no stored result of a batch."""
-    return ~exists().where(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
 
 
 class Collected(msgspec.Struct, frozen=True):
@@ -418,8 +410,9 @@ def finish_collections(
     steps: dict[int, Counter[Next]] = {batch_id: Counter() for batch_id in ids}
     for (may_be_billed, contradicted), members in alike.items():
         posts = {rows[batch_id].posts for batch_id in members}
-        more = _posts_of(requests.c.batch_id) if len(posts) > 1 else posts.pop()
-        how: Any = {"sendings": requests.c.sendings + more, "due": now, "stamp": stamp}
+        one = requests.c.sendings + next(iter(posts))
+        sent = transitions.sent_with(requests.c.batch_id) if len(posts) > 1 else one
+        how: Any = {"sendings": sent, "due": now, "stamp": stamp}
         answered: Any = {"contradicted": contradicted, **how}
         missed: Any = {"answer": None, "may_be_paid": may_be_billed, **how}
         if len(members) == 1:
@@ -463,10 +456,6 @@ def _account_line(tx: Connection, batch_id: int) -> bytes | None:
 
 def _one_of(column: Any, ids: Sequence[int]) -> ColumnElement[bool]:
     return column == ids[0] if len(ids) == 1 else column.in_(ids)
-
-
-def _posts_of(batch_id: Any) -> Any:
-    return select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
 
 
 def _with_result(batch_ids: Sequence[int]) -> Any:

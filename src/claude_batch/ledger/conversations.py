@@ -43,6 +43,10 @@ from claude_batch.ledger.schema import (
 from claude_batch.ledger.store import Record
 from claude_batch.ledger.transitions import stands_at
 
+_OF_VERDICT = and_(
+    verdicts.c.request_seq == requests.c.seq, verdicts.c.sending == requests.c.answered_by
+)
+
 
 class NextTurn(NamedTuple):
     """The next turn of a conversation."""
@@ -153,13 +157,7 @@ def continuing(
             .join(lanes, lanes.c.id == requests.c.lane_id)
             .join(results, OF_ANSWER)
             .outerjoin(conversations, conversations.c.request_seq == requests.c.seq)
-            .outerjoin(
-                verdicts,
-                and_(
-                    verdicts.c.request_seq == requests.c.seq,
-                    verdicts.c.sending == requests.c.answered_by,
-                ),
-            )
+            .outerjoin(verdicts, _OF_VERDICT)
             .where(
                 requests.c.state == RequestState.CONTINUING,
                 lanes.c.workspace_id == workspace_id,
@@ -217,13 +215,7 @@ def continuing_counts(tx: Connection, run_id: str) -> Continuing:
         )
         .select_from(requests)
         .join(results, OF_ANSWER)
-        .outerjoin(
-            verdicts,
-            and_(
-                verdicts.c.request_seq == requests.c.seq,
-                verdicts.c.sending == requests.c.answered_by,
-            ),
-        )
+        .outerjoin(verdicts, _OF_VERDICT)
         .where(requests.c.state == RequestState.CONTINUING, requests.c.run_id == run_id)
     ).one()
     return Continuing(*counts)

@@ -26,8 +26,8 @@ from claude_batch.core.errors import LedgerError
 from claude_batch.core.ids import new_run_id
 from claude_batch.core.states import IN_FLIGHT
 from claude_batch.ledger import budgets
-from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output, remove_some
-from claude_batch.ledger.portable_sql import in_chunks, upsert
+from claude_batch.ledger.deliveries import AS_NAMED, Forms, ask_output, remove_run, remove_some
+from claude_batch.ledger.portable_sql import among, insert_one, upsert
 from claude_batch.ledger.schema import (
     OF_REQUESTS,
     batch_runs,
@@ -40,7 +40,6 @@ from claude_batch.ledger.schema import (
     runs,
 )
 from claude_batch.ledger.store import insert_many
-from claude_batch.ledger.uploaded_files import drop_run_files
 from claude_batch.ledger.workspaces import present_workspace
 
 if TYPE_CHECKING:
@@ -122,15 +121,13 @@ def ensure_lane(
     known = tx.scalar(select(lanes.c.id).where(*where))
     if known is not None:
         return known
-    return _new_key(
-        tx.execute(
-            insert(lanes).values(
-                workspace_id=workspace_id,
-                api_version=api_version,
-                betas=betas,
-                user_profile=user_profile,
-            )
-        )
+    return insert_one(
+        tx,
+        lanes,
+        workspace_id=workspace_id,
+        api_version=api_version,
+        betas=betas,
+        user_profile=user_profile,
     )
 
 
@@ -432,12 +429,8 @@ def open_for_calls(tx: Connection, run_ids: Collection[str]) -> set[str]:
 
     A call in a cancelled run ends as canceled before it is sent.
     """
-    found: set[str] = set()
-    for some in in_chunks(run_ids):
-        found.update(
-            tx.scalars(select(runs.c.id).where(runs.c.id.in_(some), runs.c.cancelled.is_(None)))
-        )
-    return found
+    query = select(runs.c.id).where(runs.c.cancelled.is_(None))
+    return {row.id for row in among(tx, query, runs.c.id, run_ids)}
 
 
 def finish_storing(
@@ -468,18 +461,10 @@ def drop_run(tx: Connection, run_id: str) -> None:
     if stored is not None:
         return
     mine = select(requests.c.seq).where(requests.c.run_id == run_id)
-    _forget(tx, mine)
-    tx.execute(delete(requests).where(requests.c.run_id == run_id))
-    budgets.forget_run(tx, run_id)
-    drop_run_files(tx, run_id)
-    tx.execute(delete(judges).where(judges.c.run_id == run_id))
-    tx.execute(delete(runs).where(runs.c.id == run_id))
-
-
-def _forget(tx: Connection, mine: Any) -> None:
-    """Remove the rows of requests that were never sent. Some may hold another request's answer."""
-    for table in OF_REQUESTS:
+    for table in OF_REQUESTS:  # some may hold another request's answer
         tx.execute(delete(table).where(table.c.request_seq.in_(mine)))
+    tx.execute(delete(requests).where(requests.c.run_id == run_id))
+    remove_run(tx, run_id)
 
 
 def half_stored(tx: Connection, own: str) -> list[tuple[str, str]]:
@@ -507,7 +492,3 @@ def remove_half_stored(tx: Connection, run_id: str) -> bool:
     This also continues the removal of a run, with answers, that a dead process had begun.
     """
     return remove_some(tx, run_id, limit=5000).more
-
-
-def _new_key(result: Any) -> int:
-    return int(result.inserted_primary_key[0])

@@ -341,15 +341,12 @@ def stamp_of(tx: Connection) -> tuple[int, int]:
     return meta_number(tx, "stamp"), count_rows(tx, batches, batches.c.state == BatchState.UNKNOWN)
 
 
-def hold_doubles(ledger: Ledger, pairs: Iterable[Pair]) -> int:
-    """Hold duplicate requests of a run that is not stored yet; return their number."""
-    count = 0
+def hold_doubles(ledger: Ledger, pairs: Iterable[Pair]) -> None:
+    """Hold duplicate requests of a run that is not stored yet."""
     for chunk in in_chunks(pairs, _CHUNK):
-        count += len(chunk)
         with ledger.write() as tx:
             _remember(tx, chunk)
             transitions.hold(tx, requests.c.seq.in_([seq for seq, _ in chunk]))
-    return count
 
 
 def take_answers(tx: Connection, pairs: Sequence[Pair]) -> None:
@@ -371,14 +368,11 @@ def take_answers(tx: Connection, pairs: Sequence[Pair]) -> None:
         _judge_copies(tx, mine)
 
 
-def take_all_answers(ledger: Ledger, pairs: Iterable[Pair]) -> int:
-    """Run `take_answers` for a run in short transactions; return the number of requests."""
-    count = 0
+def take_all_answers(ledger: Ledger, pairs: Iterable[Pair]) -> None:
+    """Run `take_answers` for a run in short transactions."""
     for chunk in in_chunks(pairs, _CHUNK):
-        count += len(chunk)
         with ledger.write() as tx:
             take_answers(tx, chunk)
-    return count
 
 
 def _remember(tx: Connection, pairs: Sequence[Pair]) -> None:

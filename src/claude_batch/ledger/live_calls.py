@@ -37,7 +37,7 @@ from claude_batch.ledger.cancellations import may_be_live
 from claude_batch.ledger.charges import DAY, any_budget
 from claude_batch.ledger.cost_sums import BEGINNING
 from claude_batch.ledger.held_requests import is_held
-from claude_batch.ledger.portable_sql import contains, in_chunks
+from claude_batch.ledger.portable_sql import among, contains, insert_one
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -171,11 +171,8 @@ def waiting(
 
 def fitting(tx: Connection, seqs: Collection[int], left: int) -> set[int]:
     """Return those of the waiting requests that are known to reserve at most ``left``."""
-    found: set[int] = set()
-    for some in in_chunks(seqs):
-        small = and_(requests.c.seq.in_(some), requests.c.reserve.between(0, left))
-        found.update(tx.scalars(select(requests.c.seq).where(small)))
-    return found
+    small = select(requests.c.seq).where(requests.c.reserve.between(0, left))
+    return {row.seq for row in among(tx, small, requests.c.seq, seqs)}
 
 
 def request(tx: Connection, seq: int) -> Waiting | None:
@@ -218,14 +215,8 @@ def request(tx: Connection, seq: int) -> Waiting | None:
 
 def beginnings(tx: Connection, seqs: Collection[int]) -> dict[int, bytes]:
     """Return the first bytes of the params of requests, which name the model, by row number."""
-    found: dict[int, bytes] = {}
-    for some in in_chunks(seqs):
-        beginning = func.substr(params.c.body, 1, BEGINNING)
-        rows = tx.execute(
-            select(params.c.request_seq, beginning).where(params.c.request_seq.in_(some))
-        )
-        found |= {seq: bytes(body) for seq, body in rows}
-    return found
+    query = select(params.c.request_seq, func.substr(params.c.body, 1, BEGINNING))
+    return {seq: bytes(body) for seq, body in among(tx, query, params.c.request_seq, seqs)}
 
 
 def _holder(tx: Connection, lane_id: int, run_id: str, seq: int, now: float) -> int:
@@ -261,22 +252,20 @@ def _holder(tx: Connection, lane_id: int, run_id: str, seq: int, now: float) -> 
 
 def _new_holder(tx: Connection, lane_id: int, run_id: str, now: float, count: int = 0) -> int:
     """Insert a batch that groups live calls. No budget has asked about it yet."""
-    key = tx.execute(
-        insert(batches).values(
-            lane_id=lane_id,
-            state=BatchState.LIVE,
-            request_count=count,
-            params_bytes=0,
-            poll_interval=0.0,
-            max_poll_interval=0.0,
-            created=now,
-            day=int(now // DAY),
-            submitted=now,
-            ended=now,
-        )
-    ).inserted_primary_key
-    assert key is not None
-    holder = int(key[0])
+    holder = insert_one(
+        tx,
+        batches,
+        lane_id=lane_id,
+        state=BatchState.LIVE,
+        request_count=count,
+        params_bytes=0,
+        poll_interval=0.0,
+        max_poll_interval=0.0,
+        created=now,
+        day=int(now // DAY),
+        submitted=now,
+        ended=now,
+    )
     tx.execute(insert(batch_runs).values(batch_id=holder, run_id=run_id))
     return holder
 
@@ -426,11 +415,6 @@ def finish(
             note=case((batches.c.id.in_(noted), batches.c.note), else_=null()),
         )
     )
-
-
-def keep_attempt(tx: Connection, result: NewResult) -> None:
-    """Store an outcome after which the request is tried again."""
-    add_results(tx, [result])
 
 
 def forgotten(tx: Connection, workspace_id: int, now: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -12,10 +12,14 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     FromClause,
+    Row,
+    Select,
     String,
+    Table,
     bindparam,
     delete,
     func,
+    insert,
     select,
 )
 from sqlalchemy.dialects.sqlite import insert as upsert
@@ -27,10 +31,12 @@ from sqlalchemy.types import TypeEngine
 from claude_batch.ledger.schema import meta
 
 __all__ = [
+    "among",
     "contains",
     "count_rows",
     "drop_meta",
     "in_chunks",
+    "insert_one",
     "json_number",
     "meta_number",
     "meta_value",
@@ -40,6 +46,7 @@ __all__ = [
 # ``upsert(table)`` is an INSERT with ON CONFLICT, a clause that PostgreSQL and SQLite write alike.
 
 _T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 
 
 def count_rows(tx: Connection, of: FromClause, *where: ColumnElement[bool]) -> int:
@@ -47,11 +54,25 @@ def count_rows(tx: Connection, of: FromClause, *where: ColumnElement[bool]) -> i
     return tx.scalar(select(func.count()).select_from(of).where(*where)) or 0
 
 
+def insert_one(tx: Connection, table: Table, **values: Any) -> int:
+    """Insert a row; return its number."""
+    key: Any = tx.execute(insert(table).values(**values)).inserted_primary_key
+    return int(key[0])
+
+
 def in_chunks(values: Iterable[_T], size: int = 500) -> Iterator[list[_T]]:
     """Yield lists that fit into an IN list, because SQLite limits the values of a statement."""
     them = iter(values)
     while chunk := list(islice(them, size)):
         yield chunk
+
+
+def among(
+    tx: Connection, query: Select[*_Ts], column: ColumnElement[Any], values: Iterable[Any]
+) -> Iterator[Row[*_Ts]]:
+    """Yield a query's rows with one of these values in a column."""
+    for some in in_chunks(values):
+        yield from tx.execute(query.where(column.in_(some))).all()
 
 
 # Metadata -----------------------------------------------------------------------------------------

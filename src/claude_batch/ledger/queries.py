@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from claude_batch.core.ids import RUN_PREFIX
 from claude_batch.core.states import OPEN, UNDER_WAY, BatchState, RequestState
-from claude_batch.ledger.portable_sql import count_rows, in_chunks, meta_number
+from claude_batch.ledger.portable_sql import among, count_rows, meta_number
 from claude_batch.ledger.schema import (
     OF_ANSWER,
     batch_runs,
@@ -198,11 +198,9 @@ def _with_contexts(tx: Connection, answers: list[_AnswerT]) -> list[_AnswerT]:
     """Return the answers with their stored contexts; of a ledger without any, the same list."""
     if not answers or tx.scalar(_ANY_CONTEXT) is None:
         return answers
-    found: dict[int, bytes] = {}
-    for some in in_chunks(answers):
-        seqs = [answer.seq for answer in some]
-        rows = tx.execute(select(contexts).where(contexts.c.request_seq.in_(seqs)))
-        found.update((row.request_seq, row.value) for row in rows)
+    seqs = (answer.seq for answer in answers)
+    rows = among(tx, select(contexts), contexts.c.request_seq, seqs)
+    found: dict[int, bytes] = {row.request_seq: row.value for row in rows}
     return [
         answer._replace(context=found[answer.seq]) if answer.seq in found else answer
         for answer in answers
@@ -463,11 +461,8 @@ def actors(tx: Connection) -> list[str]:
 
 def actors_of_runs(tx: Connection, run_ids: Collection[str]) -> dict[str, str]:
     """Return the actors of runs by the runs' ids."""
-    found: dict[str, str] = {}
-    for some in in_chunks(run_ids):
-        query = select(runs.c.id, runs.c.actor).where(runs.c.id.in_(some))
-        found.update((row[0], row[1]) for row in tx.execute(query))
-    return found
+    query = select(runs.c.id, runs.c.actor)
+    return {row.id: row.actor for row in among(tx, query, runs.c.id, run_ids)}
 
 
 def request_counts(tx: Connection, run_id: str) -> dict[RequestState, int]:

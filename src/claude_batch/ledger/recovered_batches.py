@@ -26,7 +26,7 @@ from claude_batch.ledger import charges, conversations, transitions
 from claude_batch.ledger.batch_contents import recount
 from claude_batch.ledger.high_water import Mark, count_post
 from claude_batch.ledger.live_calls import may_take_turns
-from claude_batch.ledger.portable_sql import in_chunks
+from claude_batch.ledger.portable_sql import among, in_chunks
 from claude_batch.ledger.retries import ON_ORDER
 from claude_batch.ledger.schema import (
     OF_ANSWER,
@@ -335,8 +335,7 @@ def _standings(tx: Connection, ids: Iterable[str]) -> Iterator[Any]:
         .outerjoin(results, OF_ANSWER)
         .outerjoin(answer, answer.c.id == results.c.batch_id)
     )
-    for some in in_chunks(ids):
-        yield from tx.execute(query.where(requests.c.id.in_(some))).all()
+    return among(tx, query, requests.c.id, ids)
 
 
 def _may_be_later(row: Any, sending: int, asks: bool | None) -> bool:

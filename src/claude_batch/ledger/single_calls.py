@@ -27,7 +27,7 @@ from sqlalchemy import (
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import transitions
 from claude_batch.ledger.batch_contents import recount
-from claude_batch.ledger.portable_sql import in_chunks
+from claude_batch.ledger.portable_sql import among, in_chunks
 from claude_batch.ledger.schema import (
     batches,
     call_keys,
@@ -141,25 +141,21 @@ def orphans(
     Their process is dead, or let them go. Cancelled calls are excluded, because their caller does
     not want them any more.
     """
-    found: list[Orphan] = []
     who: list[Any] = [calls.c.process.in_(list(dead))]
     if let_go:
         who.append(calls.c.process.is_(None))
-    for some in in_chunks(digests):
-        rows = tx.execute(
-            select(requests.c.seq, requests.c.run_id, requests.c.lane_id, calls.c.digest)
-            .join(calls, calls.c.request_seq == requests.c.seq)
-            .where(
-                calls.c.digest.in_(some),
-                calls.c.taken.is_(None),
-                or_(*who),
-                requests.c.state != RequestState.CANCELED,
-                ~requests.c.cancelled,
-            )
-            .order_by(requests.c.seq)
+    unclaimed = (
+        select(requests.c.seq, requests.c.run_id, requests.c.lane_id, calls.c.digest)
+        .join(calls, calls.c.request_seq == requests.c.seq)
+        .where(
+            calls.c.taken.is_(None),
+            or_(*who),
+            requests.c.state != RequestState.CANCELED,
+            ~requests.c.cancelled,
         )
-        found += [Orphan(*row) for row in rows]
-    return found
+        .order_by(requests.c.seq)
+    )
+    return [Orphan(*row) for row in among(tx, unclaimed, calls.c.digest, digests)]
 
 
 def tried(tx: Connection, digests: Collection[bytes], own: str, since: float) -> list[Tried]:
@@ -168,7 +164,6 @@ def tried(tx: Connection, digests: Collection[bytes], own: str, since: float) ->
     Either another process seems to wait for the answer, or the answer was taken after ``since``.
     A caller may have given up as the last byte was written.
     """
-    found: list[Tried] = []
     waits = and_(
         calls.c.taken.is_(None),
         calls.c.process != own,
@@ -176,26 +171,25 @@ def tried(tx: Connection, digests: Collection[bytes], own: str, since: float) ->
         ~requests.c.cancelled,
     )
     taken = and_(calls.c.taken > since, requests.c.state == RequestState.SUCCEEDED)
-    columns = (
-        requests.c.seq,
-        requests.c.run_id,
-        requests.c.lane_id,
-        runs.c.actor,
-        calls.c.digest,
-        calls.c.taken,
-        calls.c.process.is_(None),
+    stored = (
+        select(
+            requests.c.seq,
+            requests.c.run_id,
+            requests.c.lane_id,
+            runs.c.actor,
+            calls.c.digest,
+            calls.c.taken,
+            calls.c.process.is_(None),
+        )
+        .join(calls, calls.c.request_seq == requests.c.seq)
+        .join(runs, runs.c.id == requests.c.run_id)
     )
-    for some in in_chunks(digests):
-        # One by one, because each is a range of the index.
-        for which in (waits, taken):
-            rows = tx.execute(
-                select(*columns)
-                .join(calls, calls.c.request_seq == requests.c.seq)
-                .join(runs, runs.c.id == requests.c.run_id)
-                .where(calls.c.digest.in_(some), which)
-            )
-            found += [Tried(*row) for row in rows]
-    return sorted(found)
+    # One by one, because each is a range of the index.
+    return sorted(
+        Tried(*row)
+        for which in (waits, taken)
+        for row in among(tx, stored.where(which), calls.c.digest, digests)
+    )
 
 
 def request_of_retry(found: Sequence[Tried], retries: int) -> Tried | None:
@@ -238,10 +232,7 @@ def take_over(tx: Connection, seqs: Sequence[int], own: str) -> None:
 
 def rows_of(tx: Connection, identifiers: Collection[str]) -> list[int]:
     """Return the row numbers of those of these requests that are stored."""
-    found: list[int] = []
-    for some in in_chunks(identifiers):
-        found += tx.scalars(select(requests.c.seq).where(requests.c.id.in_(some)))
-    return found
+    return [row.seq for row in among(tx, select(requests.c.seq), requests.c.id, identifiers)]
 
 
 def let_go(tx: Connection, seqs: Sequence[int], own: str) -> None:
@@ -256,11 +247,8 @@ def let_go(tx: Connection, seqs: Sequence[int], own: str) -> None:
 
 def taken_over(tx: Connection, seqs: Collection[int], own: str) -> set[int]:
     """Return those of these calls that another process has taken over, because it waits now."""
-    found: set[int] = set()
-    for some in in_chunks(seqs):
-        others = calls.c.request_seq.in_(some), calls.c.process != own
-        found.update(tx.scalars(select(calls.c.request_seq).where(*others)))
-    return found
+    others = select(calls.c.request_seq).where(calls.c.process != own)
+    return {row.request_seq for row in among(tx, others, calls.c.request_seq, seqs)}
 
 
 class Place(NamedTuple):

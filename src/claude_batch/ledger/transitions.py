@@ -97,6 +97,23 @@ def _reserve_at_prices(tx: Connection) -> ColumnElement[Any]:
     return case((or_(waits, requests.c.batch_id > int(last)), requests.c.reserve))
 
 
+def sent_with(batch_id: Any) -> ColumnElement[int]:
+    """Return a request's sendings, those of a batch that it was in included."""
+    posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
+    return requests.c.sendings + posts
+
+
+def former_of(batch_id: int) -> Condition:
+    """Whether a request left this batch undecided."""
+    former = select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
+    return requests.c.seq.in_(former)
+
+
+def has_no_result(batch_id: Any) -> Condition:
+    """Whether a request has no stored result of a batch."""
+    return ~exists().where(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
+
+
 def is_double() -> Condition:
     """Whether a request takes its answer from an equal one."""
     return exists().where(doubles.c.request_seq == requests.c.seq)

@@ -35,7 +35,7 @@ from claude_batch.ledger import charges, run_deadlines, transitions
 from claude_batch.ledger.batch_contents import batch, recount, withdraw_cancelled
 from claude_batch.ledger.conversations import continuing_counts, is_usable, of_this_turn
 from claude_batch.ledger.held_requests import answer_lost_doubles
-from claude_batch.ledger.portable_sql import count_rows, in_chunks, upsert
+from claude_batch.ledger.portable_sql import among, count_rows, upsert
 from claude_batch.ledger.queries import unfinished
 from claude_batch.ledger.schema import (
     batches,
@@ -159,12 +159,12 @@ def lacks_result() -> ColumnElement[bool]:
             batches.c.state == BatchState.ENDED,
             batches.c.missing.is_not(None),
         ),
-        ~exists().where(
-            results.c.request_seq == requests.c.seq,
-            results.c.batch_id == requests.c.batch_id,
-        ),
+        transitions.has_no_result(requests.c.batch_id),
     )
     return or_(lost, waiting)
+
+
+_FORMER_LACKS = transitions.has_no_result(former_members.c.batch_id)
 
 
 def missing_requests(tx: Connection, run_id: str) -> int:
@@ -176,7 +176,7 @@ def missing_sendings(tx: Connection, run_id: str) -> int:
     """Count like `missing_requests`, plus earlier sendings whose results would be kept as well."""
     former = former_members.join(requests, requests.c.seq == former_members.c.request_seq)
     former = former.join(batches, batches.c.id == former_members.c.batch_id)
-    left = count_rows(tx, former, requests.c.run_id == run_id, _ended(), _former_lacks_result())
+    left = count_rows(tx, former, requests.c.run_id == run_id, _ended(), _FORMER_LACKS)
     return missing_requests(tx, run_id) + left
 
 
@@ -190,13 +190,6 @@ def _ended() -> ColumnElement[bool]:
     )
 
 
-def _former_lacks_result() -> ColumnElement[bool]:
-    return ~exists().where(
-        results.c.request_seq == former_members.c.request_seq,
-        results.c.batch_id == former_members.c.batch_id,
-    )
-
-
 def incomplete_batches(tx: Connection, run_id: str) -> list[Record]:
     """Return the ended batches that lack results of a run, oldest first.
 
@@ -206,7 +199,7 @@ def incomplete_batches(tx: Connection, run_id: str) -> list[Record]:
     left = (
         select(former_members.c.batch_id)
         .join(requests, requests.c.seq == former_members.c.request_seq)
-        .where(requests.c.run_id == run_id, _former_lacks_result())
+        .where(requests.c.run_id == run_id, _FORMER_LACKS)
     )
     return list(
         tx.execute(
@@ -223,9 +216,7 @@ def fill(tx: Connection, batch_id: int, *, contradicted: bool) -> None:
     A success also replaces a failure from another line of the same sending. ``contradicted``: some
     line still hides a success, so no lost request becomes a failure.
     """
-    former = requests.c.seq.in_(
-        select(former_members.c.request_seq).where(former_members.c.batch_id == batch_id)
-    )
+    former = transitions.former_of(batch_id)
     here = requests.c.batch_id == batch_id
     line = and_(results.c.request_seq == requests.c.seq, results.c.batch_id == batch_id)
     success = results.c.outcome == RequestState.SUCCEEDED
@@ -271,8 +262,7 @@ def take_earlier_answers(tx: Connection, batch_id: int) -> int:
     if answered is None:
         return 0
     # A conversation goes on from it, under a number that no POST of this batch had.
-    posts = select(batches.c.posts).where(batches.c.id == batch_id).scalar_subquery()
-    sent = requests.c.sendings + posts
+    sent = transitions.sent_with(batch_id)
     ended = transitions.conclude(tx, answered, may_retry=False, reopens=True, sendings=sent).total()
     if ended and batch(tx, batch_id).state == BatchState.PACKED:
         out = and_(requests.c.batch_id == batch_id, requests.c.state != RequestState.PACKED)
@@ -316,16 +306,12 @@ def snapshot_of(row: Record) -> frozenset[str]:
 
 def known_remote_ids(tx: Connection, workspace_id: int, ids: Collection[str]) -> set[str]:
     """Return those of these API batch ids that the ledger has accounted for."""
-    known: set[str] = set()
-    for part in in_chunks(ids):
-        known |= set(
-            tx.scalars(
-                select(batches.c.remote_id)
-                .join(lanes, lanes.c.id == batches.c.lane_id)
-                .where(lanes.c.workspace_id == workspace_id, batches.c.remote_id.in_(part))
-            ).all()
-        )
-    return known
+    known = (
+        select(batches.c.remote_id)
+        .join(lanes, lanes.c.id == batches.c.lane_id)
+        .where(lanes.c.workspace_id == workspace_id)
+    )
+    return {row.remote_id for row in among(tx, known, batches.c.remote_id, ids)}
 
 
 class OwnBatches(msgspec.Struct, frozen=True):
@@ -349,14 +335,12 @@ _OPEN_SINCE = select(func.min(func.coalesce(batches.c.server_time, batches.c.int
 
 def own_batches(tx: Connection, ids: Collection[str]) -> OwnBatches:
     """Return which of these ids of the API are batches of the ledger, in whatever workspace."""
-    known: set[str] = set()
-    possible: set[str] = set()
-    for part in in_chunks(ids):
-        known.update(tx.scalars(select(batches.c.remote_id).where(batches.c.remote_id.in_(part))))
-        undecided = candidates.c.state != CandidateState.FOREIGN
-        among = candidates.c.remote_id.in_(part)
-        possible.update(tx.scalars(select(candidates.c.remote_id).where(among, undecided)))
-    return OwnBatches(frozenset(known), frozenset(possible - known), tx.scalar(_OPEN_SINCE))
+    undecided = select(candidates.c.remote_id).where(candidates.c.state != CandidateState.FOREIGN)
+    known, possible = (
+        frozenset(row.remote_id for row in among(tx, query, query.selected_columns[0], ids))
+        for query in (select(batches.c.remote_id), undecided)
+    )
+    return OwnBatches(known, possible - known, tx.scalar(_OPEN_SINCE))
 
 
 def candidates_of(tx: Connection, batch_id: int) -> list[Record]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, exists, insert, literal, select, update
 
-from claude_batch.ledger.portable_sql import count_rows, upsert
+from claude_batch.ledger.portable_sql import count_rows, insert_one, upsert
 from claude_batch.ledger.schema import files, leaving_files, run_files, runs
 
 
@@ -88,9 +88,7 @@ def remember_file(
             "checked": now,
             "tokens": tokens,
         }
-        key = tx.execute(insert(files).values(**values)).inserted_primary_key
-        assert key is not None, "one row was inserted"
-        return RememberedFile(int(key[0]), file_id, now, tokens)
+        return RememberedFile(insert_one(tx, files, **values), file_id, now, tokens)
     if known.file_id == instead_of:
         tx.execute(
             update(files)

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import live_calls, submissions
-from claude_batch.ledger.portable_sql import drop_meta, meta_value, put_meta
+from claude_batch.ledger.portable_sql import drop_meta, insert_one, meta_value, put_meta
 from claude_batch.ledger.schema import batches, credentials, lanes, meta, requests, runs, workspaces
 from claude_batch.ledger.store import Record, now_in
 from claude_batch.ledger.uploaded_files import move_files
@@ -157,8 +157,7 @@ def _merged(workspace_id: int) -> str:
 
 
 def _add_workspace(tx: Connection, **values: str) -> int:
-    result: Any = tx.execute(insert(workspaces).values(epoch=0, **values))
-    return int(result.inserted_primary_key[0])
+    return insert_one(tx, workspaces, epoch=0, **values)
 
 
 def name_workspace(

@@ -191,20 +191,11 @@ def reserve_what_waits(
     ``runs`` are the runs with queued requests in the lane. Usually nothing is missing. Returns
     whether any of them has a budget.
     """
-    with ledger.read() as tx:
-        if not charges.any_budget(tx):
-            return False
-        concerned: set[tuple[BudgetScope, str]] = {
-            (budget.scope, budget.name)
-            for run in runs.values()
-            for budget in budgets.budgets_of(tx, run.id, run.actor, today(now))
-        }
-    if not concerned:
+    of = [(run.id, run.actor) for run in runs.values()]
+    if not count_for_runs(ledger, leader, prices, of, now):
         return False
-    price_by(ledger, leader, prices)
     with ledger.read() as tx:
         waiting = budgets.lane_totals(tx, lane_id, alone)
-    count_under_way(ledger, leader, prices, list(concerned), now)
     if any(each.unknown for each in waiting.values()):
         _reserve_all(ledger, leader, prices, "lane", lane_id, now)
     return True

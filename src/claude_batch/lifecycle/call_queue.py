@@ -170,14 +170,7 @@ class CallQueue:
 
         ``failed``: it is a failure that equal calls get again.
         """
-        self._loop.soon(self._acknowledge, seq, taken, failed)
-
-    def _acknowledge(self, seq: int, taken: bool, failed: bool) -> None:
-        if taken:
-            self._store.taken(seq, failed)
-        else:
-            self._store.let_go(seq)
-        self.plan_notes()
+        self._receipts.note(seq, taken, failed)
 
     def watch(self, call: StoredCall, mode: BatchProcessingMode, future: CallFuture) -> None:
         """Set ``future`` to the answer of a stored call, beside the callers that wait for it."""
@@ -237,18 +230,19 @@ class CallQueue:
             return
         try:
             calls = without_repeated(calls)
-            added = self._store.store(calls)
+            flush = self._store.store(calls)
         except Exception as error:
             failure = _not_stored(error)
             for call in calls:
                 call.future.settle(failure)
             return
-        for call in self._store.unread:
+        for call in flush.unread:
             self._queue_after(self._read_documents(call), [call])
-        if uncounted := self._store.uncounted:
+        if uncounted := flush.uncounted:
             self._queue_after(self._count_for(uncounted), uncounted)
-        self._store.report(self._engine.observers)
-        self._engine.noticing.follow(self._store.bounded)
+        flush.report(self._engine.observers)
+        self._engine.noticing.follow(flush.bounded)
+        added = flush.waiting
         self._waiting.expect([c.encoded.params for c, _ in added if c.options.mode.mode == "batch"])
         gone = self._gone  # one object for all of them
         for call, waiter in added:

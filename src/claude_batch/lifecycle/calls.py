@@ -93,7 +93,7 @@ _Orphans = dict[tuple[int, bytes], deque[Orphan]]
 """Orphans by lane and digest; an equal call may take over each of them once."""
 
 
-class _Flush(msgspec.Struct):
+class Flush(msgspec.Struct):
     """Results of one transaction for the calls that it stores."""
 
     positions: dict[str, int] = msgspec.field(default_factory=dict[str, int])
@@ -126,9 +126,30 @@ class _Flush(msgspec.Struct):
     unjoined: list[Call] = msgspec.field(default_factory=list[Call])
     """Calls that want an orphan only, and for which there is none."""
     unread: list[Call] = msgspec.field(default_factory=list[Call])
-    """Calls that are not stored, because a budget has to bound their documents first."""
+    """Calls that are not stored, because a budget has to bound their documents first.
+
+    That takes too long for a transaction, and for the engine's loop."""
     uncounted: list[Call] = msgspec.field(default_factory=list[Call])
     """Calls that are not stored, because their budget has not counted what was sent before it."""
+
+    def report(self, observers: Observers) -> None:
+        """Report to observers what has been queued, by run."""
+        for (run_id, actor), count in self.stored.items():
+            observers.report(
+                RequestsQueued(
+                    ledger=observers.ledger,
+                    run_id=run_id,
+                    actor=actor,
+                    requests=count,
+                    kind="calls",
+                )
+            )
+        for run_id, count in self.retried.items():
+            observers.report(
+                RequestsRetried(
+                    ledger=observers.ledger, requests=count, reason="order", run_id=run_id
+                )
+            )
 
 
 def _until(mode: BatchProcessingMode, now: float) -> float:
@@ -157,18 +178,6 @@ class CallStore:
         self._ledger = ledger
         self._process = process
         self._runs: dict[CallGroup, _CallsRun] = {}
-        self._stored: Counter[tuple[str, str]] = Counter()
-        self._retried: Counter[str] = Counter()
-        self.bounded: set[str] = set()
-        """Runs whose calls, stored by the last `store`, must fit into a budget."""
-        self.unread: list[Call] = []
-        """Calls that the last `store` left out, because their ``bound`` must be set first.
-
-        Reading their documents takes too long for a transaction, and for the engine's loop."""
-        self.uncounted: list[Call] = []
-        """Calls that the last `store` left out, because they bring the budget of their actor.
-
-        What was sent before must be counted first, which may take as long."""
         self.left_runs: deque[str] = deque()
         """Runs that no new call joins any more, and of which something may still be remembered."""
         self._rejoined: set[int] = set()
@@ -242,12 +251,12 @@ class CallStore:
         self._left.clear()
         self._dropped.clear()
 
-    def store(self, calls: Sequence[Call]) -> list[tuple[Call, Waiter]]:
+    def store(self, calls: Sequence[Call]) -> Flush:
         """Store calls, settle those with a known outcome, and return the others with their waiters.
 
         Raises `LedgerError`.
         """
-        flush = _Flush()
+        flush = Flush()
         fresh: dict[CallGroup, list[Call]] = {}
         try:
             with self._ledger.write() as tx:
@@ -284,15 +293,13 @@ class CallStore:
             raise
         self._noted()
         self._rejoined.update(flush.rejoined)
-        self._stored, self._retried, self.bounded = flush.stored, flush.retried, flush.bounded
-        self.unread, self.uncounted = flush.unread, flush.uncounted
         reach(CrashPoint.AFTER_CALLS_STORED)
         self._remember_runs(flush)
         self._settle(flush)
         _warn(flush)
-        return flush.waiting
+        return flush
 
-    def _remember_runs(self, flush: _Flush) -> None:
+    def _remember_runs(self, flush: Flush) -> None:
         """Let later calls join the runs of the stored ones."""
         for group, run_id in flush.runs.items():
             if isinstance(group.apart, Alone):
@@ -328,7 +335,7 @@ class CallStore:
         known = self._runs.get(group)
         return known if known is not None and begun <= known.until else None
 
-    def _settle(self, flush: _Flush) -> None:
+    def _settle(self, flush: Flush) -> None:
         """Give the calls whose outcome is known to their callers."""
         for call, outcome in flush.done:
             if isinstance(outcome, Answer):
@@ -349,7 +356,7 @@ class CallStore:
             call.future.settle(failure)
 
     def _repeat_failures(
-        self, tx: Transaction, fresh: dict[CallGroup, list[Call]], flush: _Flush
+        self, tx: Transaction, fresh: dict[CallGroup, list[Call]], flush: Flush
     ) -> None:
         """Give calls the failure of an equal call, and remove them from ``fresh``.
 
@@ -409,7 +416,7 @@ class CallStore:
         group: CallGroup,
         calls: list[Call],
         orphans: _Orphans,
-        flush: _Flush,
+        flush: Flush,
     ) -> list[Call]:
         """Assign orphans to equal calls, and return the remaining calls."""
         if not orphans:
@@ -433,7 +440,7 @@ class CallStore:
         self._take(tx, taken, flush)
         return left
 
-    def _take(self, tx: Transaction, seqs: Sequence[int], flush: _Flush) -> None:
+    def _take(self, tx: Transaction, seqs: Sequence[int], flush: Flush) -> None:
         flush.taken_over += seqs
         single_calls.take_over(tx, seqs, self._process)
 
@@ -451,7 +458,7 @@ class CallStore:
         group: CallGroup,
         calls: list[Call],
         tried: list[Tried],
-        flush: _Flush,
+        flush: Flush,
     ) -> list[Call]:
         """Give clients' retries the requests of the tries before; return the remaining calls."""
         if not tried:
@@ -484,7 +491,7 @@ class CallStore:
             call.future.joined = "retry"
         return left
 
-    def _store_keyed(self, tx: Transaction, call: Call, flush: _Flush) -> None:
+    def _store_keyed(self, tx: Transaction, call: Call, flush: Flush) -> None:
         actor, key = call.options.actor, call.options.key
         assert key is not None
         known = single_calls.find_call(tx, actor, key)
@@ -502,7 +509,7 @@ class CallStore:
             return
         self._join(tx, call, known.seq, known.run_id, flush)
 
-    def _join(self, tx: Transaction, call: Call, seq: int, run_id: str, flush: _Flush) -> None:
+    def _join(self, tx: Transaction, call: Call, seq: int, run_id: str, flush: Flush) -> None:
         """Give a call the answer of an earlier request, or let it wait for that request.
 
         A request that failed for a transient reason is retried, unless that was a moment ago and
@@ -551,20 +558,15 @@ class CallStore:
         known = self._joinable(group, now)
         if known is None:
             with self._ledger.write() as tx:
-                run_id = self._run(tx, group, workspace, now, _Flush())
+                run_id = self._run(tx, group, workspace, now, Flush())
             known = self._remember_run(group, run_id, now)
         return known.run_id
 
-    def _lane(self, tx: Transaction, workspace_id: int, headers: LaneHeaders, flush: _Flush) -> int:
+    def _lane(self, tx: Transaction, workspace_id: int, headers: LaneHeaders, flush: Flush) -> int:
         lane_id = flush.lanes.get((workspace_id, headers))
         if lane_id is None:
-            lane_id = flush.lanes[workspace_id, headers] = enqueue.ensure_lane(
-                tx,
-                workspace_id,
-                headers.api_version,
-                ",".join(headers.betas),
-                headers.user_profile or "",
-            )
+            lane_id = enqueue.ensure_lane(tx, workspace_id, *headers.as_lane())
+            flush.lanes[workspace_id, headers] = lane_id
         return lane_id
 
     def _run(
@@ -573,7 +575,7 @@ class CallStore:
         group: CallGroup,
         workspace: CallWorkspace,
         begun: float,
-        flush: _Flush,
+        flush: Flush,
     ) -> str:
         """Return the run that holds a group's calls in this process; create it if it is new."""
         run_id = flush.runs.get(group)
@@ -611,7 +613,7 @@ class CallStore:
         return self._process if judges and workspace.is_driven else None
 
     def _brings_budget(
-        self, tx: Transaction, group: CallGroup, calls: list[Call], flush: _Flush
+        self, tx: Transaction, group: CallGroup, calls: list[Call], flush: Flush
     ) -> bool:
         """Return whether a new run of these calls sets a budget that is still to be counted."""
         actor, amount = group.actor, group.mode.actor_budget
@@ -626,7 +628,7 @@ class CallStore:
         return bool(budgets.uncounted(tx, [("actor", actor)], today(self._ledger.now())))
 
     def _reserved(
-        self, tx: Transaction, group: CallGroup, calls: list[Call], flush: _Flush
+        self, tx: Transaction, group: CallGroup, calls: list[Call], flush: Flush
     ) -> list[tuple[Call, int | None]]:
         """Return the calls with what each reserves.
 
@@ -660,7 +662,7 @@ class CallStore:
         return reserved
 
     def _store_group(
-        self, tx: Transaction, group: CallGroup, calls: list[Call], flush: _Flush
+        self, tx: Transaction, group: CallGroup, calls: list[Call], flush: Flush
     ) -> list[tuple[Call, Waiter]]:
         """Store calls, and return those that are stored with their waiters."""
         if self._brings_budget(tx, group, calls, flush):
@@ -726,27 +728,8 @@ class CallStore:
                 enqueue.set_trace(tx, first + index, call.trace)
         return [(call, call.waiter(first + index, run_id)) for index, call in enumerate(calls)]
 
-    def report(self, observers: Observers) -> None:
-        """Report to observers what the last `store` has queued, by run."""
-        for (run_id, actor), count in self._stored.items():
-            observers.report(
-                RequestsQueued(
-                    ledger=observers.ledger,
-                    run_id=run_id,
-                    actor=actor,
-                    requests=count,
-                    kind="calls",
-                )
-            )
-        for run_id, count in self._retried.items():
-            observers.report(
-                RequestsRetried(
-                    ledger=observers.ledger, requests=count, reason="order", run_id=run_id
-                )
-            )
 
-
-def _warn(flush: _Flush) -> None:
+def _warn(flush: Flush) -> None:
     """Report the calls that are sent again, and those that get the failure of an equal one."""
     if flush.failures:
         again = count_of(

@@ -449,7 +449,9 @@ class Conversations:
                     lambda call=call, name=use.name: self._note_asking(call, name),
                 )
             except RuntimeError as error:  # the system has no more threads
-                self._put_back(started[place:], error)
+                _log.warning("a tool could not be started, and is tried again: %s", error)
+                left = started[place:]
+                self._start_later([(call, use, None) for call, use in left], left)
                 return
 
     def _start_later(
@@ -459,6 +461,7 @@ class Conversations:
     ) -> None:
         """Put calls back whose functions have not begun, although some may be noted as started."""
         calls = {call for call, _ in started}
+        self._running -= calls
         self._workbench.not_begun |= calls
         self._workbench.running -= calls
         self._to_start.extendleft(reversed(chosen))
@@ -468,15 +471,6 @@ class Conversations:
         row = self._standing[call[0]].row
         tool = (self._workbench.tools_of(row.run_id, row.tools) or {}).get(use.name)
         return tool is not None and not tool.repeatable
-
-    def _put_back(self, unstarted: list[tuple[_Call, ToolUse]], error: RuntimeError) -> None:
-        """Start calls later whose functions could not begin, although they are noted as started."""
-        _log.warning("a tool could not be started, and is tried again: %s", error)
-        calls = [call for call, _ in unstarted]
-        self._running.difference_update(calls)
-        self._workbench.not_begun.update(calls)
-        self._workbench.running.difference_update(calls)
-        self._to_start.extendleft((call, use, None) for call, use in reversed(unstarted))
 
     def _next_calls(self) -> list[tuple[_Call, ToolUse, str | None]]:
         """Take the calls that may start now, in their order."""

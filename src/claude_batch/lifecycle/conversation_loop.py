@@ -129,11 +129,8 @@ class ConversationLoop:
         return rest
 
     async def _sleep(self, seconds: float) -> None:
-        if self._stopping():
-            return
-        # Other tasks run once even if the event is already set.
-        await asyncio.sleep(0)
-        await sleep_or_wake(self._wake, min(seconds, LONGEST_SLEEP))
+        if not self._stopping():
+            await sleep_or_wake(self._wake, min(seconds, LONGEST_SLEEP))
 
     def _tool_has_ended(self) -> None:
         assert self._loop is not None, "tools are started by a pass"

@@ -678,8 +678,5 @@ class Driver:
         return LONGEST_SLEEP
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
-        if self._stopping:
-            return
-        # Other tasks run once even if the event is already set.
-        await asyncio.sleep(0)
-        await sleep_or_wake(wake, min(seconds, LONGEST_SLEEP))
+        if not self._stopping:
+            await sleep_or_wake(wake, min(seconds, LONGEST_SLEEP))

@@ -298,7 +298,7 @@ class Engine:
         for session in self._sessions.values():
             await session.client.close()
         self.calls.note()
-        self.noticing.look_once_more()
+        self.noticing.look_quietly()
         self._watch_for_others.close()
         self._lock.release()
         self.ledger.close()
@@ -380,17 +380,14 @@ class Engine:
 
     def change_after(self, version: int) -> Future[int]:
         """Return a future that completes when the version is higher than the given one."""
-        future: Future[int] = Future()
 
-        def subscribe() -> None:
-            if self._version > version or self._failure is not None or self._loop.closed:
+        def wait(future: Future[int]) -> None:
+            if self._version > version:
                 _settle(future, self._version)
             else:
                 self._subscribers.append((version, future))
 
-        if not self._loop.soon(subscribe):
-            future.set_result(self._version)
-        return future
+        return self._subscribed(wait)
 
     def run_change_after(self, watch: RunWatch, version: int) -> Future[int]:
         """Return a future that completes when the watched run may have changed.
@@ -398,13 +395,19 @@ class Engine:
         It completes at once after the end of some of its requests, and at times after other changes
         of the ledger. ``version`` is that of the engine before the caller read its run.
         """
+        return self._subscribed(
+            lambda future: self._run_watches.wait(watch, version, future, self._version)
+        )
+
+    def _subscribed(self, wait: Callable[[Future[int]], object]) -> Future[int]:
+        """Let a future wait on the loop; it is done at once if the engine has stopped."""
         future: Future[int] = Future()
 
         def subscribe() -> None:
             if self._failure is not None or self._loop.closed:
                 _settle(future, self._version)
             else:
-                self._run_watches.wait(watch, version, future, self._version)
+                wait(future)
 
         if not self._loop.soon(subscribe):
             future.set_result(self._version)

@@ -24,7 +24,7 @@ from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
 from claude_batch.ledger.store import Leader, Transaction
-from claude_batch.ledger.stored_results import NewResult
+from claude_batch.ledger.stored_results import NewResult, add_results
 from claude_batch.ledger.submissions import epoch_followed
 from claude_batch.lifecycle.budget_room import (
     CallRoom,
@@ -688,7 +688,7 @@ class LiveCalls(DriverPart):
                 )
             if state in (RequestState.QUEUED, RequestState.CANCELED):
                 if result is not None:
-                    live_calls.keep_attempt(tx, result)
+                    add_results(tx, [result])
                 live_calls.put_back(
                     tx, seq, call.batch_id, step, note=words_of(answer), may_be_paid=may_be_paid
                 )

@@ -85,16 +85,12 @@ class Noticing:
             return
         self._planned = True
         rest = max(SOON, RESTS_PER_LOOK * self._took)
-        asyncio.get_running_loop().call_later(rest, self._look_later)
+        asyncio.get_running_loop().call_later(rest, self.look_quietly)
 
-    def _look_later(self) -> None:
+    def look_quietly(self) -> None:
+        """Look now, as planned or at the end; an error of the ledger changes nothing."""
         self._planned = False
         with contextlib.suppress(LedgerError):  # the driver reports it to the callers
-            self.look()
-
-    def look_once_more(self) -> None:
-        """Report what is not reported yet, at the end."""
-        with contextlib.suppress(LedgerError):
             self.look()
 
     def look(self) -> None:

@@ -265,10 +265,8 @@ def gap_since(
     longest wait between two fetches. If nobody fetched for half of ``after``, the fetches before
     and after that pause may both have been cut short, so the time starts anew.
     """
-    unwatched = seen is not None and now - seen > interval + max(after / 2, LATE)
-    if since is None or unwatched or since > now + 1:
-        return now + 1  # the Date header has whole seconds
-    return since
+    planned = None if seen is None else seen + interval
+    return missing_since(since, planned, now=now, server_now=now, after=after)
 
 
 def absence(

@@ -626,12 +626,11 @@ async def refetch(
     again = f"{_KEPT}; try again later"
     done = Refetched()
     for row in rows:
-        try:
-            with contact_faults(client, _KEPT, again):
-                await _fetch(ledger, collection, row)
-        except _Refused as error:
-            done.refused[row.remote_id] = str(error)
-            _log.warning("batch %s: its results cannot be fetched: %s", row.remote_id, error)
+        with contact_faults(client, _KEPT, again):
+            refusal = await _fetch(ledger, collection, row)
+        if refusal is not None:
+            done.refused[row.remote_id] = refusal
+            _log.warning("batch %s: its results cannot be fetched: %s", row.remote_id, refusal)
             continue
         done.batches.append(row.id)
         _fill(ledger, row.id)
@@ -641,25 +640,23 @@ async def refetch(
     return done
 
 
-class _Refused(Exception):
-    """The API definitely refuses the results of a batch."""
-
-
-async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> None:
+async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> str | None:
+    """Fetch the results of a batch; return why the API definitely refuses them, if it does."""
     for failures in range(1, FETCH_TRIES + 1):
         try:
             await collection.fetch(ledger.write, row)
-            return
+            return None
         except ApiError as error:
             fault = error.fault
             if fault.from_api and not fault.passes and fault.account_reason is None:
-                raise _Refused(str(error)) from None
+                return str(error)
             if fault.account_reason is not None or failures == FETCH_TRIES:
                 raise
         except Unreachable:
             if failures == FETCH_TRIES:
                 raise
         await asyncio.sleep(SENDING(failures))
+    raise AssertionError("unreachable")
 
 
 def _fill(ledger: Ledger, batch_id: int) -> None:

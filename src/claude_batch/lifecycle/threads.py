@@ -260,6 +260,7 @@ def wait_for(future: Future[_T]) -> _T:
 
 async def sleep_or_wake(wake: asyncio.Event, seconds: float) -> None:
     """Wait until the event is set, at most ``seconds``."""
+    await asyncio.sleep(0)  # other tasks run once even if the event is already set
     # Python 3.11's `wait_for` may swallow a cancellation that arrives together with the event. A
     # driver's loop would then continue although its sibling has ended.
     with contextlib.suppress(TimeoutError):

@@ -43,11 +43,8 @@ from claude_batch.ledger import queries, single_calls, unknown_batches, workspac
 from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.single_calls import StoredCall
-from claude_batch.lifecycle.api_sessions import ApiSession
-from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.observers import Carriers, checked_observers
-from claude_batch.lifecycle.pending_call import Alone, CallOptions
-from claude_batch.lifecycle.tool_runner import ConversationSettings
+from claude_batch.lifecycle.pending_call import CallOptions
 from claude_batch.lifecycle.waiters import CallFuture, turn_to_begin
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.engine_access import EngineAccess, Opened, find_credentials
@@ -251,51 +248,15 @@ class ClaudeBatchProvider(Opened):
         asked = ActorRequest.of(request, key=key)
         return self._responder.respond_sync(actor, asked, keep, settings)
 
-    def call(
-        self,
-        encoded: EncodedRequest | Callable[[Engine, ApiSession], EncodedRequest],
-        *,
-        actor: str,
-        key: str | None = None,
-        mode: BatchProcessingMode | None = None,
-        conversation: ConversationSettings | None = None,
-        keep: bool = False,
-        failure_ttl: float | None = None,
-        acknowledges: bool = False,
-        apart: Alone | str | None = None,
-        tenant: str = "",
-        new: bool = False,
-        retries: int = 0,
-        orphan_only: bool = False,
-    ) -> CallFuture:
+    def call(self, encoded: EncodedRequest, options: CallOptions) -> CallFuture:
         """Queue encoded params: the entry point for integrations that need no actor.
 
-        Without ``conversation``, the API's answer is returned even if it asks for another turn.
-        Cancelling the future withdraws a request that is not sent yet, unless it has a key or
-        ``keep`` is set. With ``failure_ttl``, the failure of an equal call is repeated for so many
-        seconds. With ``acknowledges``, the caller calls `acknowledge` once it has the answer, or
-        will not take it. ``apart``: a run of its own, or the label of a run for such calls. Calls
-        of different ``tenant`` share no request. With ``new``, the call takes over no earlier
-        request. ``retries``: which retry of a client's call this is, so that it may join the
-        request of the try before, even with ``new``. With ``orphan_only``, no request is made:
-        unless the call takes over one that nobody waits for, its future counts as left. Never
-        blocks: the first call opens the ledger on a separate thread. If ``encoded`` is a function,
-        it also runs on a separate thread.
+        Without ``options.conversation``, the API's answer is returned even if it asks for another
+        turn. Cancelling the future withdraws a request that is not sent yet, unless it has a key or
+        ``keep`` is set. If it ``acknowledges``, the caller calls `acknowledge` once it has the
+        answer, or will not take it. Never blocks: the first call opens the ledger on a separate
+        thread.
         """
-        options = CallOptions(
-            actor=actor,
-            key=key,
-            mode=mode or resolve_mode(True, self.overrides),
-            conversation=conversation,
-            keep=keep,
-            acknowledges=acknowledges,
-            failure_ttl=failure_ttl,
-            apart=apart,
-            tenant=tenant,
-            new=new,
-            retries=retries,
-            orphan_only=orphan_only,
-        )
         return self._responder.store(encoded, options)
 
     def stored_call(self, seq: int) -> StoredCall | None:

@@ -180,67 +180,6 @@ class Estimate:
         return values
 
 
-def estimate(
-    loads: Mapping[str, Load],
-    rules: Mapping[str, Rule],
-    prices: Prices,
-    *,
-    batches: int,
-    way: Literal["batch", "live", "either"] = "batch",
-    now: float,
-) -> Estimate:
-    """Sum the loads of all models. ``rules`` has the rule of each model that has one."""
-    batch = way != "live"
-    tokens = low = expected = 0
-    costs = [0, 0, 0, 0]
-    unpriced: dict[str, int] = {}
-    sources = {rules.get(model, UNKNOWN).source for model in loads}
-    for model, load in loads.items():
-        rule = rules.get(model, UNKNOWN)
-        each = _input_tokens(load, rule) / load.requests
-        longest = load.max_tokens / load.requests
-        mean = min(rule.mean_output or longest * EXPECTED_SHARE, longest)
-        short = min(rule.low_output or longest * LOW_SHARE, mean)
-        tokens += round(each * load.requests)
-        low += round(short * load.requests)
-        expected += round(mean * load.requests)
-        tariff = prices.tariff(model, at=now)
-        if tariff is None:
-            unpriced[model] = load.requests
-            continue
-        # Computed for one request of average length, because prices depend on the length of each
-        # prompt.
-        for place, output in ((0, short), (1, mean)):
-            usage = Usage(input_tokens=round(each), output_tokens=round(output))
-            charge = tariff.charge(usage, batch=batch)
-            costs[place] += charge.cost * load.requests
-            costs[2] += charge.live * load.requests * place
-        costs[3] += sum(
-            _saved(tariff, round(size * rule.tokens_per_byte), count, load.hour, batch=batch)
-            for size, count in load.prefixes.values()
-        )
-    return Estimate(
-        requests=sum(load.requests for load in loads.values()),
-        size=sum(load.size for load in loads.values()),
-        batches=batches if batch else 0,
-        input_tokens=tokens,
-        counted=next(kind for kind in ("rule", "seen", "counted") if kind in sources),
-        output_low=low,
-        output_expected=expected,
-        output_most=sum(load.max_tokens for load in loads.values()),
-        cost_low=costs[0],
-        cost=costs[1],
-        cost_most=sum(load.most for load in loads.values()),
-        cost_most_turns=sum(load.most_turns for load in loads.values()),
-        live_cost=costs[2],
-        saved_by_cache=costs[3],
-        unpriced=unpriced,
-        way=way,
-        unbounded=sum(load.unbounded for load in loads.values()),
-        turns=max((load.turns for load in loads.values()), default=1),
-    )
-
-
 def _input_tokens(load: Load, rule: Rule) -> float:
     """Return the tokens of all prompts, limited to their upper bound."""
     if rule.source == "rule":
@@ -357,8 +296,55 @@ class Estimator:
             )
             for count, size in self._lanes.values()
         )
-        return estimate(
-            self.loads, rules, self._prices, batches=batches, way=self._way(), now=self._now
+        way = self._way()
+        batch = way != "live"
+        tokens = low = expected = 0
+        costs = [0, 0, 0, 0]
+        unpriced: dict[str, int] = {}
+        sources = {rules.get(model, UNKNOWN).source for model in self.loads}
+        for model, load in self.loads.items():
+            rule = rules.get(model, UNKNOWN)
+            each = _input_tokens(load, rule) / load.requests
+            longest = load.max_tokens / load.requests
+            mean = min(rule.mean_output or longest * EXPECTED_SHARE, longest)
+            short = min(rule.low_output or longest * LOW_SHARE, mean)
+            tokens += round(each * load.requests)
+            low += round(short * load.requests)
+            expected += round(mean * load.requests)
+            tariff = self._prices.tariff(model, at=self._now)
+            if tariff is None:
+                unpriced[model] = load.requests
+                continue
+            # Computed for one request of average length, because prices depend on the length of
+            # each prompt.
+            for place, output in ((0, short), (1, mean)):
+                usage = Usage(input_tokens=round(each), output_tokens=round(output))
+                charge = tariff.charge(usage, batch=batch)
+                costs[place] += charge.cost * load.requests
+                costs[2] += charge.live * load.requests * place
+            costs[3] += sum(
+                _saved(tariff, round(size * rule.tokens_per_byte), count, load.hour, batch=batch)
+                for size, count in load.prefixes.values()
+            )
+        return Estimate(
+            requests=sum(load.requests for load in self.loads.values()),
+            size=sum(load.size for load in self.loads.values()),
+            batches=batches if batch else 0,
+            input_tokens=tokens,
+            counted=next(kind for kind in ("rule", "seen", "counted") if kind in sources),
+            output_low=low,
+            output_expected=expected,
+            output_most=sum(load.max_tokens for load in self.loads.values()),
+            cost_low=costs[0],
+            cost=costs[1],
+            cost_most=sum(load.most for load in self.loads.values()),
+            cost_most_turns=sum(load.most_turns for load in self.loads.values()),
+            live_cost=costs[2],
+            saved_by_cache=costs[3],
+            unpriced=unpriced,
+            way=way,
+            unbounded=sum(load.unbounded for load in self.loads.values()),
+            turns=max((load.turns for load in self.loads.values()), default=1),
         )
 
     def _way(self) -> Literal["batch", "live", "either"]:

@@ -23,10 +23,12 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
+    Generator,
     Iterable,
     Iterator,
     Mapping,
 )
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
@@ -145,16 +147,14 @@ class ClaudeProvider(Closing):
         (see `PostProcessor`) receives each result, for ``post_process_timeout`` at most. Raises
         `ActorConfigurationError`.
         """
-        self._concurrency = _count("concurrency", concurrency, 1)
-        self._max_retries = _count("max_retries", max_retries, 0)
-        try:
+        with _naming("concurrency"):
+            self._concurrency = read_count(concurrency, 1)
+        with _naming("max_retries"):
+            self._max_retries = read_count(max_retries, 0)
+        with _naming("timeout"):
             self._timeout = None if timeout is None else parse_duration(timeout)
-        except ValueError as error:
-            raise ActorConfigurationError(f"timeout: {error}") from None
-        try:
+        with _naming("refusal_patience"):
             self._refusal_patience = parse_duration(refusal_patience)
-        except ValueError as error:
-            raise ActorConfigurationError(f"refusal_patience: {error}") from None
         self._limits = (
             _own_limit("requests_per_minute", requests_per_minute),
             _own_limit("tokens_per_minute", tokens_per_minute),
@@ -595,17 +595,17 @@ def _own_limit(name: str, given: int | None) -> int | None:
     value, where = given, name
     if value is None:
         value, where = from_environment(name), SETTINGS[name].variable
-    try:
+    with _naming(where):
         return None if value is None else SETTINGS[name].read(value) or None
-    except ValueError as error:
-        raise ActorConfigurationError(f"{where}: {error}") from None
 
 
-def _count(name: str, given: object, least: int) -> int:
+@contextmanager
+def _naming(setting: str) -> Generator[None]:
+    """Raise the reason why a setting is refused as an error that names the setting."""
     try:
-        return read_count(given, least)
+        yield
     except ValueError as error:
-        raise ActorConfigurationError(f"{name}: {error}") from None
+        raise ActorConfigurationError(f"{setting}: {error}") from None
 
 
 class _Many:

@@ -146,12 +146,6 @@ class ProgressReader:
             self._failed = status.failed
             self._failures = cost_sums.failures(tx, self._run_id)
         budget = budgets.amounts(tx, self._run_id, status.actor).get("run")
-        end: float | None = None
-        if status.state is RunState.RUNNING:
-            row = queries.run_row(tx, self._run_id)
-            took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
-            paused_until = workspaces.workspace_row(tx, row.workspace_id).wait_until
-            end = run_end(status, took, row.parallel_batches, paused_until)
         outcomes = {str(state): n for state, n in status.counts.items() if state.is_final}
         completed = sum(outcomes.values())
         cost = sum(cost for cost, _ in self._costs.values())
@@ -166,7 +160,7 @@ class ProgressReader:
             budget=budget,
             expected_cost=cost if completed == status.total and not unpriced else None,
             failures=self._failures,
-            expected_end=end,
+            expected_end=run_end(tx, status),
         )
 
     def _expected_cost(self, status: RunStatus, cost: int, completed: int) -> int | None:
@@ -193,19 +187,17 @@ class ProgressReader:
         return cost + self._estimate * left // status.total
 
 
-def run_end(
-    status: RunStatus,
-    took: Sequence[float],
-    parallel_batches: int | None,
-    paused_until: float | None,
-) -> float | None:
+def run_end(tx: Transaction, status: RunStatus) -> float | None:
     """Return when a run may end, from the seconds that past batches took, or None.
 
     If ``parallel_batches`` limits the run, its further batches are expected one after another.
-    ``paused_until``: when its workspace sends again; None if it does not pause.
     """
     if status.state is not RunState.RUNNING:
         return None
+    row = queries.run_row(tx, status.run_id)
+    took = queries.past_durations(tx, row.workspace_id, PAST_BATCHES)
+    paused_until = workspaces.workspace_row(tx, row.workspace_id).wait_until
+    parallel_batches = row.parallel_batches
     states = [batch.state for batch in status.batches]
     goes_live = status.mode == "live" or any(map(groups_live_calls, states))
     if goes_live or any(map(is_undecided, status.batches)):

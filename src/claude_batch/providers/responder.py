@@ -161,7 +161,22 @@ class Responder:
 
         encoded: EncodedRequest | Callable[[Engine, ApiSession], EncodedRequest]
         if self._drive and encoder.has_documents(asked):
-            encoded = self._placing(encoder, asked, actor, mode, conversation, alone=alone)
+
+            def placed(engine: Engine, session: ApiSession) -> EncodedRequest:
+                """Upload the documents where that pays, and encode the request."""
+                if alone:
+                    # No other call of its run could use an uploaded document again.
+                    return encoder.encode(asked)
+                return self._documents.encode(
+                    engine,
+                    session,
+                    lambda placing: encoder.encode(asked, placing),
+                    actor=actor.name,
+                    mode=mode,
+                    conversation=conversation,
+                )
+
+            encoded = placed
         else:
             encoded = encoder.encode(asked)
         options = CallOptions(
@@ -175,33 +190,6 @@ class Responder:
             apart=Alone() if alone else None,
         )
         return self.store(encoded, options)
-
-    def _placing(
-        self,
-        encoder: RequestEncoder,
-        asked: ActorRequest,
-        actor: ActorConfiguration,
-        mode: BatchProcessingMode,
-        conversation: ConversationSettings,
-        *,
-        alone: bool,
-    ) -> Callable[[Engine, ApiSession], EncodedRequest]:
-        """Return what uploads the documents of a request where that pays, and encodes it."""
-
-        def placed(engine: Engine, session: ApiSession) -> EncodedRequest:
-            if alone:
-                # No other call of its run could use an uploaded document again.
-                return encoder.encode(asked)
-            return self._documents.encode(
-                engine,
-                session,
-                lambda placing: encoder.encode(asked, placing),
-                actor=actor.name,
-                mode=mode,
-                conversation=conversation,
-            )
-
-        return placed
 
     def store(
         self,

@@ -401,13 +401,8 @@ class RunWriter:
     def _lane(self, tx: Transaction, headers: LaneHeaders, lanes: dict[LaneHeaders, int]) -> int:
         lane_id = lanes.get(headers)
         if lane_id is None:
-            lane_id = lanes[headers] = enqueue.ensure_lane(
-                tx,
-                self._workspace_id,
-                headers.api_version,
-                ",".join(headers.betas),
-                headers.user_profile or "",
-            )
+            lane_id = enqueue.ensure_lane(tx, self._workspace_id, *headers.as_lane())
+            lanes[headers] = lane_id
         return lane_id
 
     def to_send(self) -> tuple[Sequence[int], BatchProcessingMode]:

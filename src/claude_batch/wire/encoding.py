@@ -417,6 +417,10 @@ class LaneHeaders(msgspec.Struct, frozen=True):
         """Return the headers of a lane, given by its columns in the ledger."""
         return cls(api_version, tuple(betas.split(",")) if betas else (), user_profile or None)
 
+    def as_lane(self) -> tuple[str, str, str]:
+        """Return the columns of the lane, as `of_lane` takes them."""
+        return self.api_version, ",".join(self.betas), self.user_profile or ""
+
     def as_headers(self) -> dict[str, str]:
         """Return the headers as they are sent."""
         headers = {"anthropic-version": self.api_version}
