@@ -80,7 +80,9 @@ def claude_batch_tasks(
         raise ActorConfigurationError("the jobs decide who drives", setting="drive")
     settings["take_over"] = seconds
     ClaudeBatchProvider(ledger=ledger, **settings).close()  # reports errors of the settings here
-    return _Tasks(absolute_ledger(default_ledger(ledger)), queue, tools, seconds, settings).blueprint
+    return _Tasks(
+        absolute_ledger(default_ledger(ledger)), queue, tools, seconds, settings
+    ).blueprint
 
 
 class _Tasks:
