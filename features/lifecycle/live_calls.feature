@@ -72,6 +72,8 @@ Feature: Live calls of the ledger are made once, and survive the process
       | the first {"type": "error", "status": 400, "message": "The request timed out while trying to download the file. Please try again later."} | the call is answered live | 2 | 1 |
       | each {"type": "error", "status": 400, "message": "The request timed out while trying to download the file. Please try again later."} | outcome 1 is a BatchRequestError that was errored with invalid_request_error | 2 | 0 |
       | each {"type": "error", "status": 400, "message": "bad thing"} | outcome 1 is a BatchRequestError that was errored with invalid_request_error | 1 | 0 |
+      | each {"type": "error", "status": 402, "details": {"error_code": "linked_organization_spend_limit_reached"}} | outcome 1 is a BatchRequestError that was errored with billing_error | 1 | 0 |
+      | each {"type": "error", "status": 403, "details": {"error_code": "user_profile_not_billable"}} | outcome 1 is a BatchRequestError that was errored with permission_error | 1 | 0 |
       | each {"type": "proxy_413"} | outcome 1 is a BatchRequestError that was errored with http_413 | 1 | 0 |
       | each {"type": "drop_after"} | the call may have been paid for | 1 | 1 |
       | each {"type": "html_200", "processed": true} | the call may have been paid for | 1 | 1 |

@@ -150,6 +150,29 @@ Feature: Submission sends nothing twice, and knows what it does not know
       | {"type": "redirect", "location": "http://127.0.0.1:1/elsewhere"}      | elsewhere |
       | {"type": "error", "status": 404}                                     | not_found |
       | {"type": "error", "status": 429, "details": {"error_code": "enforced_spend_limit_reached"}} | spend_limit |
+      | {"type": "error", "status": 400, "details": {"error_code": "organization_on_hold"}} | permission |
+
+  Scenario: If the user profile of a batch cannot be billed, its requests fail, and sending goes on
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "times": 3, "action": {"type": "error", "status": 402,
+        "message": "that customer has reached its limit",
+        "details": {"error_code": "linked_organization_spend_limit_reached"}}}]}
+      """
+    And a limit of 2 requests of a refused batch that fail together
+    And a batch provider
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then 0 results are answers and 4 are errors
+    And result 1 failed with BatchRequestError
+    And the error is a BatchRequestError that says
+      """
+      that customer has reached its limit
+      """
+    And the API was called 3 times by POST /v1/messages/batches
+    When 2 prompts are asked at once
+    Then all 2 are answered
 
   Scenario: A 400 that names no request is bisected, and fails the one that it means
     Given an API

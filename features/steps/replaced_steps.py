@@ -43,6 +43,9 @@ LIMITS = {
     ),
     "seconds to send a probe": "claude_batch.cli.server_commands._TIMEOUT",
     "callers of probes": "claude_batch.cli.server_commands._MOST_CALLERS",
+    "requests of a refused batch that fail together": (
+        "claude_batch.lifecycle.submission.FAILED_TOGETHER"
+    ),
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
 

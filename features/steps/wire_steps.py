@@ -150,8 +150,8 @@ def _(status: int) -> object:
 
 
 @rule("a result line with an error is judged")
-def _(error_type: str, message: str) -> str:
-    return classify_line(error_type, message, None)
+def _(error_type: str, message: str, error_code: str) -> str:
+    return classify_line(error_type, message, {"error_code": error_code})
 
 
 @rule("a stored failure passes by itself or not,")

@@ -3,24 +3,36 @@ Feature: Each error of the API means one thing, by one table
 
   Scenario: An answer to a create call
     Then a create call that is answered so is judged as follows
-      | status | error_type            | message                                                     | error_code                   | verdict     |
-      | 400    | invalid_request_error | bad                                                         |                              | BAD_REQUEST |
-      | 400    | invalid_request_error | Your credit balance is too low to go on                     |                              | ACCOUNT     |
-      | 400    | invalid_request_error | You have reached your specified API usage limits.           |                              | ACCOUNT     |
-      | 400    | invalid_request_error | You have reached your specified workspace API usage limits. |                              | ACCOUNT     |
-      | 401    | authentication_error  | bad key                                                     |                              | ACCOUNT     |
-      | 402    | billing_error         | pay                                                         |                              | ACCOUNT     |
-      | 403    | permission_error      | no                                                          |                              | ACCOUNT     |
-      | 404    | not_found_error       | no                                                          |                              | MISPLACED   |
-      | 413    | request_too_large     | big                                                         |                              | TOO_LARGE   |
-      | 429    | rate_limit_error      | slow                                                        |                              | WAIT        |
-      | 429    | rate_limit_error      | slow                                                        | ramp_limit_exceeded          | WAIT        |
-      | 429    | rate_limit_error      | stop                                                        | enforced_spend_limit_reached | ACCOUNT     |
-      | 429    | rate_limit_error      | stop                                                        | contract_spend_limit_reached | ACCOUNT     |
-      | 529    | overloaded_error      | busy                                                        |                              | WAIT        |
-      | 500    | api_error             | oops                                                        |                              | UNKNOWN     |
-      | 504    | timeout_error         | late                                                        |                              | UNKNOWN     |
-      | 409    | conflict_error        | hm                                                          |                              | UNKNOWN     |
+      | status | error_type            | message                                                     | error_code                              | verdict     |
+      | 400    | invalid_request_error | bad                                                         |                                         | BAD_REQUEST |
+      | 400    | invalid_request_error | Your credit balance is too low to go on                     |                                         | ACCOUNT     |
+      | 400    | invalid_request_error | You have reached your specified API usage limits.           |                                         | ACCOUNT     |
+      | 400    | invalid_request_error | You have reached your specified workspace API usage limits. |                                         | ACCOUNT     |
+      | 401    | authentication_error  | bad key                                                     |                                         | ACCOUNT     |
+      | 402    | billing_error         | pay                                                         |                                         | ACCOUNT     |
+      | 403    | permission_error      | no                                                          |                                         | ACCOUNT     |
+      | 404    | not_found_error       | no                                                          |                                         | MISPLACED   |
+      | 413    | request_too_large     | big                                                         |                                         | TOO_LARGE   |
+      | 429    | rate_limit_error      | slow                                                        |                                         | WAIT        |
+      | 429    | rate_limit_error      | slow                                                        | ramp_limit_exceeded                     | WAIT        |
+      | 429    | rate_limit_error      | stop                                                        | enforced_spend_limit_reached            | ACCOUNT     |
+      | 429    | rate_limit_error      | stop                                                        | contract_spend_limit_reached            | ACCOUNT     |
+      | 529    | overloaded_error      | busy                                                        |                                         | WAIT        |
+      | 500    | api_error             | oops                                                        |                                         | UNKNOWN     |
+      | 504    | timeout_error         | late                                                        |                                         | UNKNOWN     |
+      | 409    | conflict_error        | hm                                                          |                                         | UNKNOWN     |
+      | 402    | billing_error         | pay                                                         | linked_organization_spend_limit_reached | CUSTOMER    |
+      | 402    | billing_error         | pay                                                         | linked_organization_billing_unavailable | CUSTOMER    |
+      | 402    | billing_error         | pay                                                         | some_new_code                           | ACCOUNT     |
+      | 403    | permission_error      | no                                                          | user_profile_billing_not_authorized     | CUSTOMER    |
+      | 403    | permission_error      | no                                                          | user_profile_not_billable               | CUSTOMER    |
+      | 403    | permission_error      | no                                                          | sandbox_egress_restricted               | ACCOUNT     |
+      | 400    | invalid_request_error | bad                                                         | user_profile_required                   | BAD_REQUEST |
+      | 400    | invalid_request_error | off                                                         | organization_on_hold                    | ACCOUNT     |
+      | 400    | invalid_request_error | off                                                         | cmek_key_disabled                       | ACCOUNT     |
+      | 400    | invalid_request_error | off                                                         | cmek_key_network_blocked                | ACCOUNT     |
+      | 400    | invalid_request_error | off                                                         | workspace_human_review_disabled         | ACCOUNT     |
+      | 400    | invalid_request_error | off                                                         | claude_code_key_creator_not_member      | ACCOUNT     |
 
   Scenario: An answer that is not the API's own
     Then a create call that another server answers is judged as follows
@@ -33,18 +45,26 @@ Feature: Each error of the API means one thing, by one table
 
   Scenario: A result line that errored
     Then a result line with an error is judged as follows
-      | error_type            | message                                                                          | disposition |
-      | overloaded_error      | busy                                                                             | retry       |
-      | api_error             | oops                                                                             | retry       |
-      | timeout_error         | late                                                                             | retry       |
-      | rate_limit_error      | slow                                                                             | retry       |
-      | invalid_request_error | bad                                                                              | final       |
-      | invalid_request_error | Your credit balance is too low                                                   | account     |
-      | invalid_request_error | You have reached your specified workspace API usage limits.                      | account     |
-      | invalid_request_error | The request timed out while trying to download the file. Please try again later. | retry       |
-      | permission_error      | that model                                                                       | final       |
-      | billing_error         | pay                                                                              | account     |
-      | something_new         | unheard of                                                                       | final       |
+      | error_type            | message                                                                          | error_code                              | disposition |
+      | overloaded_error      | busy                                                                             |                                         | retry       |
+      | api_error             | oops                                                                             |                                         | retry       |
+      | timeout_error         | late                                                                             |                                         | retry       |
+      | rate_limit_error      | slow                                                                             |                                         | retry       |
+      | invalid_request_error | bad                                                                              |                                         | final       |
+      | invalid_request_error | Your credit balance is too low                                                   |                                         | account     |
+      | invalid_request_error | You have reached your specified workspace API usage limits.                      |                                         | account     |
+      | invalid_request_error | The request timed out while trying to download the file. Please try again later. |                                         | retry       |
+      | permission_error      | that model                                                                       |                                         | final       |
+      | billing_error         | pay                                                                              |                                         | account     |
+      | something_new         | unheard of                                                                       |                                         | final       |
+      | billing_error         | pay                                                                              | linked_organization_spend_limit_reached | final       |
+      | billing_error         | pay                                                                              | linked_organization_billing_unavailable | final       |
+      | permission_error      | no                                                                               | user_profile_not_billable               | final       |
+      | invalid_request_error | off                                                                              | organization_on_hold                    | account     |
+      | invalid_request_error | off                                                                              | cmek_key_disabled                       | account     |
+      | invalid_request_error | off                                                                              | cmek_key_network_blocked                | account     |
+      | invalid_request_error | off                                                                              | claude_code_key_creator_not_member      | account     |
+      | rate_limit_error      | slow                                                                             | ramp_limit_exceeded                     | retry       |
 
   Scenario: A stored failure may pass by itself, or not
     Then a stored failure passes by itself or not, as follows

@@ -85,6 +85,9 @@ async def until_stored(write: Callable[[], _T], words: str) -> _T:
 _NAMED_REQUEST = re.compile(r"requests\.([0-9]{1,6})\b")
 """A longer number names no request of a batch, and may exceed what a database can count."""
 
+FAILED_TOGETHER = 100
+"""Most requests of a refused batch that fail in one transaction."""
+
 
 class Refusals(DriverPart):
     """The judge of one workspace's refused batches."""
@@ -116,6 +119,16 @@ class Refusals(DriverPart):
         """Split a batch in two; a single request that is too large fails."""
         if batch_contents.split(tx, row.id, self._ledger.now()) is None:
             self._fail(tx, row, 0, "request_too_large", note)
+
+    def customer(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
+        """Fail every request of a batch whose user profile, which all of them have, is refused."""
+        if row.request_count > FAILED_TOGETHER and batch_contents.split(
+            tx, row.id, self._ledger.now()
+        ):
+            return  # each half is refused in turn, so that no transaction takes long
+        error_type = fault.error_type or "billing_error"
+        while self._fail(tx, row, 0, error_type, fault.message, fault.request_id):
+            pass
 
     def bad_request(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
         """Handle a 400: fail the request that it names, or split the batch to find it."""
@@ -524,6 +537,8 @@ class Submission(DriverPart):
                 self._refusals.too_large(tx, row, note)
             elif verdict is SendVerdict.BAD_REQUEST:
                 self._refusals.bad_request(tx, row, fault)
+            elif verdict is SendVerdict.CUSTOMER:
+                self._refusals.customer(tx, row, fault)
             elif verdict in (SendVerdict.WAIT, SendVerdict.UNKNOWN):
                 self._wait(tx, leader, SENDING(self._failures, fault.retry_after or None), note)
             else:

@@ -33,12 +33,14 @@ class SendVerdict(Enum):
     TOO_LARGE = "a definite no: the body is too large"  # 413
     BAD_REQUEST = "a definite no: the body is invalid"  # 400
     ACCOUNT = "a definite no: the account's fault"  # 401, 402, 403, spend limits
+    CUSTOMER = "a definite no: the user profile that is billed"  # 402, 403 with certain codes
     MISPLACED = "a definite no: nothing is there"  # 3xx, 404
     UNKNOWN = "it may have been processed"  # everything else
 
 
 _ERRORS_PAGE = "https://platform.claude.com/docs/en/api/errors"
 _LIMITS_PAGE = "https://platform.claude.com/docs/en/api/rate-limits"
+_SDK = "the error classes of the official SDK 2.14"
 
 
 class Meaning(NamedTuple):
@@ -107,6 +109,35 @@ MEANINGS: tuple[Meaning, ...] = (
         code="contract_spend_limit_reached",
         halt="spend_limit",
     ),
+    # The organization, its workspace or its key cannot send; no request is at fault.
+    _row("invalid_request_error", _ACCOUNT, _SDK, code="organization_on_hold", halt="permission"),
+    _row("invalid_request_error", _ACCOUNT, _SDK, code="cmek_key_disabled", halt="permission"),
+    _row(
+        "invalid_request_error",
+        _ACCOUNT,
+        _SDK,
+        code="cmek_key_network_blocked",
+        halt="permission",
+    ),
+    _row(
+        "invalid_request_error",
+        _ACCOUNT,
+        _SDK,
+        code="workspace_human_review_disabled",
+        halt="permission",
+    ),
+    _row(
+        "invalid_request_error",
+        _ACCOUNT,
+        _SDK,
+        code="claude_code_key_creator_not_member",
+        halt="credentials",
+    ),
+    # One customer cannot be billed: the user profile that the request names.
+    _row("billing_error", _FINAL, _SDK, code="linked_organization_spend_limit_reached"),
+    _row("billing_error", _FINAL, _SDK, code="linked_organization_billing_unavailable"),
+    _row("permission_error", _FINAL, _SDK, code="user_profile_billing_not_authorized"),
+    _row("permission_error", _FINAL, _SDK, code="user_profile_not_billable"),
     # Types.
     _row("overloaded_error", _RETRY, _ERRORS_PAGE),
     _row("api_error", _RETRY, _ERRORS_PAGE),
@@ -151,8 +182,8 @@ def account_reason(
 ) -> HaltReason | None:
     """Return the account's fault as a halt reason, or `None` if the account is not at fault."""
     row = _meaning(error_type, message, details)
-    if row is not None and row.halt is not None:
-        return row.halt
+    if row is not None and (row.halt is not None or row.error_code is not None):
+        return row.halt  # a code is more precise than the status
     return _ACCOUNT_STATUS.get(status) if status is not None else None
 
 
@@ -246,8 +277,11 @@ class ApiFault(msgspec.Struct, frozen=True, kw_only=True):
         """Meaning of the answer to a POST: a definite no (see `NOT_BILLED`), or unknown."""
         for row in NOT_BILLED:
             if self.status in row.statuses and (self.from_api or not row.in_api_words):
-                is_accounts = row.in_api_words and self.account_reason is not None
-                return SendVerdict.ACCOUNT if is_accounts else row.verdict
+                if row.in_api_words and self.account_reason is not None:
+                    return SendVerdict.ACCOUNT
+                if row.verdict is SendVerdict.ACCOUNT:
+                    return SendVerdict.CUSTOMER
+                return row.verdict
         return SendVerdict.UNKNOWN
 
     @property
