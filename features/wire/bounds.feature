@@ -20,6 +20,8 @@ Feature: What a request can come to at most is known before it is sent, or it is
       | {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "aaaa"}}]}]} | 5046        |
       | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "a"}}]}]}   | 50          |
       | {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "1. 2.\n3? 4"}, "citations": {"enabled": true}}]}]} | 1114 |
+      | {"messages": [{"role": "user", "content": [{"type": "search_result", "source": "u", "title": "t", "content": [{"type": "text", "text": "1. 2."}], "citations": {"enabled": true}}]}]} | 1050 |
+      | {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": [{"type": "search_result", "source": "u", "content": [], "citations": {"enabled": true}}]}]}]} | 1050 |
       | {"messages": [{"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_definition", "definition": {"type": "custom", "name": "a"}}}]}]} | 1550 |
 
   Scenario: The arguments of a call, and the schemas of tools and formats, are text whatever they look like

@@ -31,7 +31,7 @@ DAY = 86400.0
 
 _EPOCH = date(1970, 1, 1)
 
-_RULES = 3
+_RULES = 4
 """Version of the rules by which requests are bounded (`claude_batch.wire.bounds`).
 
 If it has changed since a waiting request was stored, its reservation is computed again."""

@@ -588,14 +588,17 @@ def _tools_bound(tools: list[_Tool]) -> tuple[int, int, bool]:
 
 
 def _citing_tokens(value: object) -> int:
-    """Return what citations add to the tokens of cited documents."""
+    """Return what citations add to the tokens of cited documents and search results.
+
+    Blocks inside of them are not split; the JSON of each has more bytes than its mark has tokens.
+    """
     tokens = 0
     for block in _mappings_in(value):
-        source = block.get("source")
-        if block.get("citations") is None or not isinstance(source, dict):
+        given = block.get("source")  # in a search result the name of its source, a text
+        if block.get("citations") is None or not isinstance(given, (dict, str)):
             continue
-        data = cast("dict[str, object]", source).get("data")
-        is_text = cast("dict[str, object]", source).get("type") == "text"
+        source = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+        data, is_text = source.get("data"), source.get("type") == "text"
         tokens = tokens or CITING_TOKENS
         tokens += _chunk_tokens(data) if is_text and isinstance(data, str) else 0
     return tokens
