@@ -33,6 +33,16 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | an advisor without a name | {"input_tokens": 1000, "output_tokens": 200, "iterations": [{"type": "advisor_message", "input_tokens": 1000}]}                                                                          | unpriced |
       | implausibly many tokens   | {"input_tokens": 1000, "output_tokens": 200, "iterations": [{"type": "advisor_message", "input_tokens": 1e8}, {"type": "advisor_message", "input_tokens": 1e8}]}                         | unread   |
 
+  Scenario: The length of each prompt decides its price, not the sum of a turn and its compactions
+    # A prompt of more than 100,000 tokens costs five times as much.
+    Then answers of the API cost as follows
+      | what                 | model            | usage                                                                                                                                                                                                        | batch    |
+      | both are short       | claude-haiku-5-5 | {"input_tokens": 45000, "output_tokens": 1000, "iterations": [{"type": "compaction", "input_tokens": 60000, "output_tokens": 1000}]}                                                                         | 5750000  |
+      | two compactions      | claude-haiku-5-5 | {"input_tokens": 45000, "iterations": [{"type": "compaction", "input_tokens": 60000}, {"type": "compaction", "input_tokens": 60000}]}                                                                        | 8250000  |
+      | a long compaction    | claude-haiku-5-5 | {"input_tokens": 45000, "output_tokens": 1000, "iterations": [{"type": "compaction", "input_tokens": 160000, "output_tokens": 1000}]}                                                                        | 43750000 |
+      | with cached tokens   | claude-haiku-5-5 | {"input_tokens": 45000, "iterations": [{"type": "compaction", "cache_read_input_tokens": 60000}]}                                                                                                            | 2550000  |
+      | one rounding for all | claude-haiku-5-5 | {"input_tokens": 1, "iterations": [{"type": "compaction", "cache_creation_input_tokens": 1}]}                                                                                                                | 113      |
+
   Scenario: An answer that reports no tokens has no price, and is not free
     Then answers of the API cost as follows
       | what           | usage                                                  | batch    |

@@ -152,13 +152,13 @@ def _(sent_on: str) -> int:
 
 
 @rule("answers of the API cost")
-def _(usage: dict[str, Any], what: str) -> dict[str, str]:
-    """What an answer of claude-haiku-4-5 costs in a batch."""
+def _(usage: dict[str, Any], what: str, model: str = "claude-haiku-4-5") -> dict[str, str]:
+    """What an answer of a model costs in a batch."""
     result = {"type": "succeeded", "message": {"content": [], "usage": usage}}
     found = decode_line(json.dumps({"custom_id": "a", "result": result}).encode()).usage
     if found is None:
         return {"batch": "unread"}
-    charge = prices_of().charge("claude-haiku-4-5", found, batch=True, at=NOW)
+    charge = prices_of().charge(model, found, batch=True, at=NOW)
     return {"batch": str(charge.cost) if charge else "unpriced"}
 
 

@@ -70,6 +70,10 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Models that advised the one that answered (the advisor tool), and the tokens of each.
 
     They are billed at the advisor's prices, and no other field contains them."""
+    compactions: tuple[Usage, ...] = ()
+    """The tokens of each compaction, which the other fields contain, too.
+
+    Each is a prompt of its own: its length decides its price if prices depend on the length."""
 
     @property
     def cache_hit_rate(self) -> float:
@@ -93,7 +97,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values; ``advisors`` only if there are any."""
         values = msgspec.structs.asdict(self)
-        del values["is_missing"]
+        del values["is_missing"], values["compactions"]
         if advisors := values.pop("advisors"):
             values["advisors"] = [{"model": name, **used.to_dict()} for name, used in advisors]
         return values

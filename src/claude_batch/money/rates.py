@@ -109,22 +109,21 @@ class Tariff(msgspec.Struct, frozen=True):
         """Return the cost of an answer with this usage, from a batch or live."""
         fresh, read, output = usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens
         five, hour = usage.cache_creation_5m_input_tokens, usage.cache_creation_1h_input_tokens
-        prompt = fresh + read + five + hour
-        rates = self.base
-        for above, dearer in self.tiers:
-            if prompt > above:
-                rates = dearer
-                break
-        plain = prompt * rates.input + output * rates.output
-        tokens = plain
-        if prompt != fresh:
-            tokens = (
-                fresh * rates.input
-                + output * rates.output
-                + read * rates.cache_read
-                + five * rates.cache_write_5m
-                + hour * rates.cache_write_1h
+        tokens = plain = 0
+        for part in usage.compactions:
+            mine = (
+                part.input_tokens,
+                part.cache_read_input_tokens,
+                part.output_tokens,
+                part.cache_creation_5m_input_tokens,
+                part.cache_creation_1h_input_tokens,
             )
+            more, more_plain = self._of_prompt(*mine)
+            tokens, plain = tokens + more, plain + more_plain
+            fresh, read, output = fresh - mine[0], read - mine[1], output - mine[2]
+            five, hour = five - mine[3], hour - mine[4]
+        more, more_plain = self._of_prompt(fresh, read, output, five, hour)
+        tokens, plain = tokens + more, plain + more_plain
         if usage.inference_geo == PRICED_GEO:
             tokens = tokens * _GEO_NUMERATOR // _GEO_DENOMINATOR
             plain = plain * _GEO_NUMERATOR // _GEO_DENOMINATOR
@@ -134,6 +133,28 @@ class Tariff(msgspec.Struct, frozen=True):
         if plain == tokens:
             return Charge(cost, live, cost)
         return Charge(cost, live, _nano(plain // _BATCH_DIVISOR + fees if batch else plain + fees))
+
+    def _of_prompt(
+        self, fresh: int, read: int, output: int, five: int, hour: int
+    ) -> tuple[int, int]:
+        """Return the femto-dollars of one prompt and its output, and those without a cache."""
+        prompt = fresh + read + five + hour
+        rates = self.base
+        for above, dearer in self.tiers:
+            if prompt > above:
+                rates = dearer
+                break
+        plain = prompt * rates.input + output * rates.output
+        if prompt == fresh:
+            return plain, plain
+        tokens = (
+            fresh * rates.input
+            + output * rates.output
+            + read * rates.cache_read
+            + five * rates.cache_write_5m
+            + hour * rates.cache_write_1h
+        )
+        return tokens, plain
 
     def ceiling(
         self,

@@ -210,6 +210,7 @@ class _Usage(msgspec.Struct, gc=False):
             _tokens(self.output_tokens),
         )
         advisors: tuple[tuple[str, Usage], ...] = ()
+        compactions: tuple[Usage, ...] = ()
         beside = 0
         for each in self.iterations or ():
             # These are billed, and not part of the other numbers (the SDK's
@@ -222,6 +223,7 @@ class _Usage(msgspec.Struct, gc=False):
             if each.type == "advisor_message":
                 advisors += ((each.model or "", more),)
             else:
+                compactions += (more,)
                 five += more.cache_creation_5m_input_tokens
                 hour += more.cache_creation_1h_input_tokens
                 read += more.cache_read_input_tokens
@@ -242,6 +244,7 @@ class _Usage(msgspec.Struct, gc=False):
             speed=self.speed,
             is_missing=self.input_tokens is None and self.output_tokens is None,
             advisors=advisors,
+            compactions=compactions,
         )
 
 
