@@ -63,7 +63,7 @@ Feature: What a run has cost adds up, to the nano-dollar
       saved $0.0257 by batch and $0.0105 by cache
       tokens: 163,101 in, 2,601 out, cache 44,001 read and 801 written; 3 web searches
       cache writes: 301 for 5 minutes, 500 for 1 hour
-      cache hit rate: 21.2 %; the prompts cost as much as 168,877 plain input tokens
+      cache hit rate: 21.2 %; the prompts cost about as much as 168,877 plain input tokens
       requests: 7 succeeded
       results of all attempts: 7 succeeded
       first answers after

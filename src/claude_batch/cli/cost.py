@@ -144,8 +144,8 @@ def _details(report: CostReport) -> list[str]:
         )
     if total.effective_input_tokens != tokens.input:
         lines.append(
-            f"cache hit rate: {total.cache_hit_rate * 100:.1f} %; the prompts cost as much as "
-            f"{total.effective_input_tokens:,} plain input tokens"
+            f"cache hit rate: {total.cache_hit_rate * 100:.1f} %; the prompts cost about as much "
+            f"as {total.effective_input_tokens:,} plain input tokens"
         )
     if report.requests:
         counts = ", ".join(f"{count:,} {state}" for state, count in report.requests.items())

@@ -19,7 +19,8 @@ CACHE_WRITE_5M_FACTOR: Final = Decimal("1.25")
 CACHE_WRITE_1H_FACTOR: Final = Decimal(2)
 """A cache write of one hour costs this many times the input price."""
 CACHE_READ_FACTOR: Final = Decimal("0.1")
-"""A cache read costs this many times the input price."""
+"""A cache read costs this many times the input price; less for some models, such as 0.05 for
+``claude-opus-5-5`` and ``claude-sonnet-5-5``."""
 
 
 def cache_hit_rate(*, plain: int, read: int, written: int) -> float:
@@ -29,7 +30,10 @@ def cache_hit_rate(*, plain: int, read: int, written: int) -> float:
 
 
 def effective_input_tokens(*, plain: int, read: int, written_5m: int, written_1h: int) -> int:
-    """Return how many plain input tokens cost as much as these prompts, rounded.
+    """Return about how many plain input tokens cost as much as these prompts, rounded.
+
+    The factors are those of most models. Reads of some models, such as ``claude-opus-5-5``, cost
+    half of this or less. Costs are not computed from this number, but from the model's prices.
 
     Half the price in batches applies to all of them, and does not change the number.
     """
@@ -86,7 +90,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def effective_input_tokens(self) -> int:
-        """How many plain input tokens cost as much as this prompt, cache included (rounded)."""
+        """About how many plain input tokens cost as much as this prompt, cache included.
+
+        A cache read counts 0.1, a write of five minutes 1.25, one of an hour 2, as most models
+        charge. Some charge less for a read, so the number is too high for them.
+        """
         return effective_input_tokens(
             plain=self.input_tokens,
             read=self.cache_read_input_tokens,

@@ -3,7 +3,7 @@
 claude-haiku-4-5:        # a model's name; also matches the other names of the model
   input: 0.8             # dollars per million tokens, live; token prices halve in a batch
   output: 4
-  cache_read: 0.08       # default: 0.1 times `input`
+  cache_read: 0.08       # default: 0.1 times `input`, also for models that charge less
   cache_write_5m: 1      # default: 1.25 times `input`
   cache_write_1h: 1.6    # default: twice `input`
   web_search: 10         # dollars per thousand searches, also in a batch

@@ -70,7 +70,10 @@ class CostShare:
 
     @property
     def effective_input_tokens(self) -> int:
-        """How many plain input tokens cost as much as the prompts, cache included (rounded)."""
+        """About how many plain input tokens cost as much as the prompts, cache included.
+
+        The factors are those of most models; see `core.answer_parts.effective_input_tokens`.
+        """
         return effective_input_tokens(
             plain=self.tokens.input,
             read=self.tokens.cache_read,
