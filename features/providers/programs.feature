@@ -290,6 +290,41 @@ Feature: Programs of every kind may ask an actor
       True
       """
 
+  Scenario: A process that is forked during the upload of a document can ask with documents
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "upload_file", "action": {"type": "delay", "seconds": 2}}]}
+      """
+    When this program runs
+      """
+      import os, threading, time
+
+      document = ("word " * 120_000).encode()
+      provider = cb.ClaudeBatchProvider(**settings)
+      actor = cb.Actor(asker, provider)
+
+      def ask(prompt):
+          return actor.respond_sync(cb.ActorRequest(prompt, documents=[document])).stop_reason
+
+      ask("inline")
+      parent = threading.Thread(target=ask, args=["uploaded"])
+      parent.start()
+      time.sleep(1)
+      if not (child := os.fork()):
+          threading.Timer(20, os._exit, args=[9]).start()
+          print(ask("of the child"), flush=True)
+          os._exit(0)
+      print(os.waitpid(child, 0)[1])
+      parent.join()
+      provider.close()
+      """
+    Then the program has printed
+      """
+      end_turn
+      0
+      """
+
   Scenario: A fork waits for a provider that another thread is opening
     Given an API
     When this program runs
