@@ -290,6 +290,55 @@ Feature: Programs of every kind may ask an actor
       True
       """
 
+  Scenario: A signal handler can close a provider while the interrupted code opens its ledger
+    Given an API
+    When this program runs
+      """
+      import os, signal, threading
+      from claude_batch.lifecycle import engine
+
+      watch = threading.Timer(20, os._exit, args=[9])
+      watch.daemon = True
+      watch.start()
+
+      def attempt(words, actor):
+          try:
+              print(words, [result.ok for result in actor.respond_all_sync(["one"])], flush=True)
+          except cb.ActorError as error:
+              print(words, type(error).__name__, str(error)[:22], flush=True)
+
+      def interrupt(owner, name, handler):
+          actor = cb.Actor(asker, cb.ClaudeBatchProvider(**settings))
+          signal.signal(signal.SIGTERM, lambda *_: handler(actor))
+          original = getattr(owner, name)
+
+          def interrupted(*arguments, **options):
+              setattr(owner, name, original)
+              made = original(*arguments, **options)
+              signal.raise_signal(signal.SIGTERM)
+              return made
+
+          setattr(owner, name, interrupted)
+          attempt(name, actor)
+          actor.provider.close()
+
+      close = lambda actor: actor.provider.close()
+      ask = lambda actor: attempt("handler", actor)
+      interrupt(engine, "declare_limits", close)
+      interrupt(engine.Engine, "open_session", close)
+      interrupt(engine, "declare_limits", ask)
+      interrupt(engine.Engine, "open_session", ask)
+      """
+    Then the program has printed
+      """
+      declare_limits ActorConfigurationError the provider is closed
+      open_session ActorConfigurationError the provider is closed
+      handler EngineStoppedError a signal handler canno
+      declare_limits [True]
+      handler [True]
+      open_session [True]
+      """
+
   Scenario: A process that is forked during the upload of a document can ask with documents
     Given an API
     And the API has the faults

@@ -80,7 +80,9 @@ LAST_SECONDS = 10.0
 The end of the process first waits as long for the readers, which may be writing a file."""
 
 _engines: dict[str, Engine] = {}
-_engines_lock = threading.Lock()
+_engines_lock = threading.RLock()  # a signal handler may close a provider while this thread opens
+_starting: set[str] = set()
+"""The ledgers whose engines are being started, by the thread that holds the lock."""
 
 
 class Engine:
@@ -137,7 +139,8 @@ class Engine:
         ``finder`` finds the tool functions that the conversations of a run call.
 
         Raises `LedgerError`. Raises `ActorConfigurationError` if another user of the same ledger
-        runs with other ledger settings.
+        runs with other ledger settings. Raises `EngineStoppedError` in a signal handler that has
+        interrupted this method.
         """
         # One engine for a file, also if one user names it by a path and another by a URL: two
         # engines of a process cannot both lead a workspace.
@@ -159,11 +162,27 @@ class Engine:
                         "providers"
                     )
             else:
-                ledger = Ledger(location)
-                declare_limits(ledger, settings)
-                engine = _engines[name] = cls(ledger, settings, finder)
+                engine = _engines[name] = cls._start(name, location, settings, finder)
             engine._users += 1
             return engine
+
+    @classmethod
+    def _start(
+        cls, name: str, location: str, settings: LedgerSettings, finder: ToolFinder | None
+    ) -> Engine:
+        if name in _starting:
+            raise EngineStoppedError(
+                f"a signal handler cannot use the ledger {without_password(location)}, because "
+                "the code that it interrupted is opening it; call `close` there, or set a flag "
+                "that the program reads later"
+            )
+        _starting.add(name)
+        try:
+            ledger = Ledger(location)
+            declare_limits(ledger, settings)
+            return cls(ledger, settings, finder)
+        finally:
+            _starting.discard(name)
 
     def release(self) -> None:
         """Remove one user; the last one ends the thread and leaves open work in the ledger."""
@@ -506,8 +525,9 @@ def _after_fork_in_parent() -> None:
 def _after_fork() -> None:
     # The parent's engine thread does not exist in the child, which must not use its connections.
     global _engines_lock
-    _engines_lock = threading.Lock()
+    _engines_lock = threading.RLock()
     _engines.clear()
+    _starting.clear()
 
 
 atexit.register(shutdown_all)

@@ -237,7 +237,7 @@ class Observers:
     def __init__(self, ledger: str, *, log: bool = True) -> None:
         """Set up for a ledger, whose name is in the events; ``log`` adds the log as an observer."""
         self.ledger: str = ledger
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close a provider
         self._outlets: tuple[_Outlet, ...] = (_Outlet(Logbook()),) if log else ()
 
     def wants(self, kind: type[Event]) -> bool:

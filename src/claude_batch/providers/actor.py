@@ -123,7 +123,7 @@ class Actor(Closing):
         self._opening: str = ""
         """The call that opens the actor, for errors; without its last parenthesis."""
         self._closed = False
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()  # a signal handler may call `close`
 
     @classmethod
     def of_registry(

@@ -250,18 +250,22 @@ class EngineAccess:
         self._credentials = credentials
         self._drive = drive
         self._observers = observers
-        self.opens: threading.Lock = threading.Lock()
-        """Held while it opens: never waited for on an event loop."""
+        self.opens: threading.RLock = threading.RLock()
+        """Held while it opens: never waited for on an event loop.
+
+        Like `_planning`, it can be taken again, because a signal handler may call `close` while the
+        thread that it has interrupted opens the ledger.
+        """
         self._engine: Engine | None = None
         self._session: ApiSession | None = None
-        self._planning = threading.Lock()  # held only briefly
+        self._planning = threading.RLock()  # held only briefly
         self._opening: Future[Entered] | None = None
         self.closed: bool = False
         _accesses.add(self)
 
     def forget(self) -> None:
         """Reset after a fork: the parent keeps its engine, and the child opens its own."""
-        self.opens, self._planning = threading.Lock(), threading.Lock()
+        self.opens, self._planning = threading.RLock(), threading.RLock()
         self._engine = self._session = self._opening = None
 
     @property
@@ -288,9 +292,8 @@ class EngineAccess:
             return self._acquire()
 
     def _acquire(self) -> Engine:
-        if self._engine is None:
-            if self.closed:
-                raise ActorConfigurationError(closed_words(self.shown_location))
+        if (engine := self._engine) is None:
+            self._check_open()
             finder = ToolFinder(imports=self.settings.allow_tools_from_ledger)
             engine = Engine.acquire(self.location, self.settings, finder)
             if self._functions is not None:
@@ -301,7 +304,10 @@ class EngineAccess:
                     raise
             engine.observers.attach(self._observers)
             self._engine = engine
-        return self._engine
+            if self.closed:
+                self.close()  # again: a signal handler closed it before there was an engine
+            self._check_open()
+        return engine
 
     def session(self) -> ApiSession:
         """Return the session, once open. Raises `LedgerError` and `ActorConfigurationError`."""
@@ -311,10 +317,18 @@ class EngineAccess:
             engine = self._acquire()
             if self._session is None:
                 found = self._credentials()
-                self._session = engine.open_session(
+                session = engine.open_session(
                     found.get("base_url"), found.get("api_key"), drive=self._drive
                 )
+                if self.closed:  # by a signal handler, meanwhile
+                    engine.close_session(session)
+                self._check_open()
+                self._session = session
             return self._session
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ActorConfigurationError(closed_words(self.shown_location))
 
     def opening(self) -> Future[Entered]:
         """Start opening if needed. Never waits; the future raises what `session` would raise.

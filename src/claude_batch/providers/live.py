@@ -173,7 +173,7 @@ class ClaudeProvider(Closing):
         )
         """The middleware for requests and responses."""
         self._runner = MiddlewareRunner(self.middleware)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call `close`
         self._thread: EventLoopThread | None = None
         self._live: LiveClient | None = None
         self._closed = False
