@@ -64,6 +64,8 @@ Feature: Callers and observers come and go while answers and events are on their
       | aclose              |                   | yes  |
       | submit              |                   | yes  |
       | respond_all         |                   | yes  |
+      | estimate            |                   | yes  |
+      | estimate a stream   |                   | yes  |
       | an input that fails | ZeroDivisionError | yes  |
 
   Scenario: A call that waits keeps few objects, because the garbage collector examines each of them

@@ -207,7 +207,8 @@ def _(context: Context, by: str, raises: str) -> dict[str, bool]:
 
     async def prompts() -> AsyncIterator[str]:
         yield by
-        raise ZeroDivisionError
+        if raises:
+            raise ZeroDivisionError
 
     async def use() -> None:
         if by == "respond_all":
@@ -215,6 +216,10 @@ def _(context: Context, by: str, raises: str) -> dict[str, bool]:
             assert [result.ok async for result in results] == [True]
         elif by == "submit":
             await (await actor.submit([by], results_dir=context.tmp / by)).wait()
+        elif by == "estimate":
+            await actor.estimate([by])
+        elif by == "estimate a stream":
+            await actor.estimate(prompts())
         elif by == "an input that fails":
             await actor.submit(prompts())
         else:
@@ -226,6 +231,7 @@ def _(context: Context, by: str, raises: str) -> dict[str, bool]:
         with ThreadPoolExecutor(1) as threads:
             loop.set_default_executor(threads)
             waiting = asyncio.ensure_future(asyncio.to_thread(given_up.wait))
+            await asyncio.sleep(0)
             try:
                 async with asyncio.timeout(10):
                     await use()

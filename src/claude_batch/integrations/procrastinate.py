@@ -26,6 +26,7 @@ from claude_batch.ledger import conversations, queries, workspaces
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.providers.batch import ClaudeBatchProvider
+from claude_batch.providers.sync_bridge import in_worker_thread
 
 __all__ = ["claude_batch_tasks"]
 
@@ -193,7 +194,7 @@ class _Tasks:
                 nb_hours=_KEPT_HOURS, queue=self._queue, include_failed=True, include_aborted=True
             )
         try:
-            needs = await asyncio.to_thread(self._needs)
+            needs = await in_worker_thread(self._needs)
         except LedgerError as error:
             _log.warning("no jobs are deferred now: %s", error)
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import (
@@ -15,6 +14,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 import msgspec
@@ -35,6 +35,7 @@ from claude_batch.actor.request import (
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, judge_of, read_as
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
@@ -449,12 +450,12 @@ class Actor(Closing):
         """
         estimation = self._estimation(requests, output_format)
         if not isinstance(requests, AsyncIterable):
-            return await asyncio.to_thread(_estimated, estimation, requests, offline)
+            return await _beside(partial(_estimated, estimation, requests, offline))
         position = 0
         async for request in requests:
-            await asyncio.to_thread(_add, estimation, request, position)
+            await in_worker_thread(partial(_add, estimation, request, position))
             position += 1
-        return await asyncio.to_thread(_estimated, estimation, (), offline)
+        return await _beside(partial(_estimated, estimation, (), offline))
 
     def estimate_sync(
         self,
@@ -565,6 +566,11 @@ def _estimated(estimation: Estimation, requests: Iterable[RequestLike], offline:
     for position, request in enumerate(requests):
         _add(estimation, request, position)
     return estimation.result(offline=offline)
+
+
+async def _beside(estimating: Callable[[], Estimate]) -> Estimate:
+    # Not `in_worker_thread`: it reads the caller's iterable, which may wait for answers.
+    return await in_own_thread(estimating, name="claude-batch-estimate", daemon=True)
 
 
 def _add(estimation: Estimation, request: RequestLike, position: int) -> None:
