@@ -180,7 +180,6 @@ Feature: What failed in a run is asked again on order, and nothing else
     And the API was asked for 5 requests, and paid once for each of 2
 
   Scenario Outline: An output that was changed since is not replaced, and one that was moved is written anew: <verb>
-    Given a limit of 0 seconds between two clocks
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Given a command's file "out.jsonl"
       """
@@ -203,7 +202,6 @@ Feature: What failed in a run is asked again on order, and nothing else
       | resume | 1    | succeeded, invalid_request_error, expired, succeeded, canceled |
 
   Scenario Outline: An older file that was put in the place of the output is not replaced: <how>
-    Given a limit of 0 seconds between two clocks
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     Then a command in a shell ends with a code and says
       | command                                        | code | says |
@@ -221,7 +219,6 @@ Feature: What failed in a run is asked again on order, and nothing else
       | mv -f |
 
   Scenario: An output that has the results so far is replaced by the same run
-    Given a limit of 0 seconds between two clocks
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And a command runs: retry RUN --max-wait 0.001
     And a command runs: results RUN -o out.jsonl
@@ -232,7 +229,6 @@ Feature: What failed in a run is asked again on order, and nothing else
     And the output "out.jsonl" has the states succeeded, succeeded, succeeded, succeeded, succeeded
 
   Scenario Outline: An output that was changed while a retry was parked is not replaced: <command>
-    Given a limit of 0 seconds between two clocks
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
     And a command runs: retry RUN --max-wait 0.001
     Then the command line exits with 3

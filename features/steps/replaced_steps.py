@@ -36,7 +36,6 @@ LIMITS = {
     "kinds of calls whose run is remembered": "claude_batch.lifecycle.calls.RUNS_KEPT",
     "runs of calls that are forgotten at once": "claude_batch.lifecycle.call_queue.RUNS_AT_ONCE",
     "live calls that are looked at together": "claude_batch.lifecycle.live_driver.PAGE",
-    "seconds between two clocks": "claude_batch.cli.run_delivery._MOMENT",
     "seconds between two lines about stored requests": "claude_batch.cli.run_command.LINES_APART",
     "second that an idle connection of the gateway lasts": (
         "claude_batch.gateway.gateway_app._KEEP_ALIVE"

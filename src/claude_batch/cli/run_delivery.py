@@ -589,23 +589,19 @@ def check_stored_output(run: Run, output: str | None, ledger: str) -> None:
     check_folder(run.forms().results_dir)
 
 
-_MOMENT = 2.0
-"""Seconds by which a file system's clock may be ahead of this machine's."""
-
-
 def check_unchanged(left: Outstanding) -> None:
     """Check that nobody has changed OUT since the run wrote it. Raises `BadOutput`."""
     if left.output is None or left.written is None or is_special(left.output):
         return
+    from claude_batch.ledger.deliveries import changed_at
+
     try:
-        there = os.stat(left.output)
+        changed = changed_at(left.output)
     except FileNotFoundError:
         return  # it was moved, so that nothing is replaced
     except OSError as error:
         raise BadOutput(f"{left.output}: {error.strerror}{NOTHING_SENT}") from None
-    # A file that was moved, or copied with its times, keeps an old mtime, but its ctime is when it
-    # came here. A new mode or owner sets the ctime too, so it is reported as a change.
-    if max(there.st_mtime, there.st_ctime) > left.written + _MOMENT:
+    if changed > left.written:
         raise BadOutput(
             f"{left.output}: was changed after {left.id} had written it, and would be replaced. "
             f"Give it another name, then repeat the command{NOTHING_SENT}"

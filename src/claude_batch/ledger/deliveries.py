@@ -9,7 +9,6 @@ batch that was ever ours.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Literal, NamedTuple
@@ -34,7 +33,7 @@ from claude_batch.ledger.schema import (
     strange_lines,
     workspaces,
 )
-from claude_batch.ledger.store import next_stamp, now_in
+from claude_batch.ledger.store import next_stamp
 from claude_batch.ledger.uploaded_files import drop_run_files
 
 PRUNED = "pruned"
@@ -54,7 +53,7 @@ class Outstanding(NamedTuple):
     base_url: str
     """The API that the run uses; no other server has its batches."""
     written: float | None = None
-    """When its output was last written, in seconds since the epoch by this machine's clock."""
+    """When its output was last written: `changed_at` of the file, just afterwards."""
 
 
 # Counted from their index alone.
@@ -122,11 +121,25 @@ def was_sent(tx: Connection, run_id: str) -> bool:
 
 
 def _of_row(tx: Connection, row: Any) -> Outstanding:
-    written: float | None = row.written
-    if written is not None:
-        written += time.time() - now_in(tx)
     address = row.base_url.rstrip("/")
-    return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, written)
+    return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, row.written)
+
+
+def changed_at(path: str) -> float:
+    """Return when a file was last changed or moved here, by the clock of its file system.
+
+    A file that was moved, or copied with its times, keeps an old mtime, but its ctime is when it
+    came here. A new mode or owner sets the ctime too. Raises `OSError`.
+    """
+    there = os.stat(path)
+    return max(there.st_mtime, there.st_ctime)
+
+
+def _written_at(output: str | None, now: float) -> float:
+    try:
+        return now if output is None else changed_at(output)
+    except OSError:  # somebody has moved it already
+        return now
 
 
 def mark_delivered(tx: Connection, run_id: str, now: float, *, seen: int | None = None) -> bool:
@@ -139,7 +152,8 @@ def mark_delivered(tx: Connection, run_id: str, now: float, *, seen: int | None 
     ended = not unfinished(tx, run_id)
     is_whole = ended and seen in (None, last_endings(tx, [run_id])[run_id])
     # The other process may have written all answers before this output replaced them.
-    values = {"written": now, "delivered": now if is_whole else None}
+    output: str | None = tx.scalar(select(runs.c.output).where(runs.c.id == run_id))
+    values = {"written": _written_at(output, now), "delivered": now if is_whole else None}
     tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
     return is_whole
 
@@ -147,7 +161,7 @@ def mark_delivered(tx: Connection, run_id: str, now: float, *, seen: int | None 
 def note_rewritten(tx: Connection, run_id: str, output: str, now: float) -> None:
     """Note that an output was written again, if it is the run's own and was written before."""
     own = and_(runs.c.id == run_id, runs.c.output == output, runs.c.written.is_not(None))
-    tx.execute(update(runs).where(own).values(written=now))
+    tx.execute(update(runs).where(own).values(written=_written_at(output, now)))
 
 
 class Forms(NamedTuple):

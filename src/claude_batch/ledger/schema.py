@@ -123,7 +123,8 @@ runs: Table = Table(
     Column("stored", Float),  # when fully stored; nothing is packed before
     Column("cancelled", Float),
     Column("delivered", Float),
-    # When its output was last written; it stays when requests are sent again.
+    # When its output was last written, by its file system's clock; it stays when requests are sent
+    # again.
     Column("written", Float),
     # The caller's W3C ``traceparent``; None without an observer.
     Column("trace", String),
