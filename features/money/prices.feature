@@ -134,6 +134,15 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
       | answers | cpu seconds below | looks for the price |
       | 20,000  | 0.5               | 1                   |
 
+  Scenario: Only so many prices are remembered, and none of a name that no model can have
+    Given a limit of 3 prices that are remembered
+    Then prices of models are remembered as follows
+      | models | letters in a name | remembered |
+      | 2      | 20                | 2          |
+      | 3      | 256               | 3          |
+      | 9      | 20                | 3          |
+      | 2      | 257               | 0          |
+
   Scenario: Nothing of it is loaded before the first answer
     Then the command line's help and the package itself load no prices
 

@@ -162,6 +162,15 @@ def _(usage: dict[str, Any], what: str, model: str = "claude-haiku-4-5") -> dict
     return {"batch": str(charge.cost) if charge else "unpriced"}
 
 
+@rule("prices of models are remembered")
+def _(models: int, letters_in_a_name: int) -> int:
+    prices = Prices()
+    for number in range(models):
+        name = f"{number}".ljust(letters_in_a_name, "x")
+        assert prices.tariff(name, at=NOW) is None and prices.possible(name, at=NOW) == []
+    return len(prices._known)
+
+
 @rule("our prices equal those that genai-prices lists")
 def _(model: str) -> dict[str, bool]:
     """Compare prompts below and above the limits of prices."""

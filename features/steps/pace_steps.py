@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import heapq
 import math
@@ -16,7 +17,8 @@ from behave import given, then, use_step_matcher, when
 from behave.runner import Context
 from tables import rule
 
-from claude_batch.wire.live_client import pace_of
+from claude_batch.wire.connection import Connection
+from claude_batch.wire.live_client import LiveClient, pace_of
 from claude_batch.wire.pace import Pace, Turn
 
 NOW = 1_900_000_000.0
@@ -226,6 +228,22 @@ def _(calls: int, a_minute: int, left: int, for_others: float) -> dict[str, floa
 
 
 # --- whose a pace is ------------------------------------------------------------------------------
+
+
+@rule("a client has paces of models")
+def _(calls: str, under_way: str) -> str:
+    async def call() -> str:
+        client = LiveClient(Connection(base_url="http://a", api_key="k"), concurrency=9)
+        for model in calls.split():
+            turn = await client.turn(model, 1, 1)
+            if model not in under_way.split():
+                client.unused(turn, model)
+        assert not client._queues
+        kept = " ".join(client._paces)
+        await client.aclose()
+        return kept
+
+    return asyncio.run(call())
 
 
 @rule("a call has the pace of one to http://a with the key k and the model m")

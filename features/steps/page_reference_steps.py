@@ -302,6 +302,7 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
     },
     "Limits of claude-batch": {
         "sendings of one request": (MAX_SENDING,),
+        "name of a model": (limits.LONGEST_MODEL_NAME,),
         "size of a response, unpacked": (MOST_BODY_BYTES // 2**20,),
         "shapes of requests that preflight checks in a run": (MOST_SHAPES,),
         "runs that `status` lists": (inspect.signature(all_statuses).parameters["limit"].default,),

@@ -45,6 +45,8 @@ LIMITS = {
     "requests of a refused batch that fail together": (
         "claude_batch.lifecycle.submission.FAILED_TOGETHER"
     ),
+    "prices that are remembered": "claude_batch.money.prices._REMEMBERED",
+    "paces that a client remembers": "claude_batch.wire.live_client.PACES_KEPT",
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
 

@@ -19,6 +19,7 @@ Feature: What the API would refuse hours later is refused at once, with the item
       | {"model": 5, "max_tokens": 9}                              | `model` must be a text that is not empty, not 5                                |
       | {"model": "", "max_tokens": 9}                             | `model` must be a text that is not empty, not ''                               |
       | {"model": null, "max_tokens": 9}                           | `model` is missing                                                             |
+      | {"model": "MMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMMM", "max_tokens": 9} | `model` has 257 characters; at most 256 are possible |
 
   Scenario: Sampling parameters of another kind or range
     Then changed params are encoded for a batch as follows

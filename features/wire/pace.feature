@@ -165,6 +165,15 @@ Feature: Live calls leave as fast as the API allows, and no faster
       | http://a | k     | m     | in a forked child           | no     |
       | http://a | k     | m     | once nobody has it any more | no     |
 
+  Scenario: A client forgets the paces that were not used for longest, but none of a call under way
+    Given a limit of 3 paces that a client remembers
+    Then a client has paces of models as follows
+      | calls     | under way | paces |
+      | a b       |           | a b   |
+      | a b c d   |           | b c d |
+      | a b c a d |           | c a d |
+      | a b c d   | a         | a c d |
+
   Scenario: The user's own limits hold in every minute
     Then after the calls of a log one more waits as follows
       | log                      | second | requests | tokens | bytes | max tokens | wait |

@@ -37,8 +37,14 @@ _RULES = 4
 If it has changed since a waiting request was stored, its reservation is computed again."""
 
 
+_LONGEST_NAME = 256
+"""Most characters of a model's name that may have a price. An answer may name anything."""
+_REMEMBERED = 1024
+"""Most prices that are remembered, because every call may name another model."""
+
+
 class Prices:
-    """Prices of models. Each model is looked up once. Safe to share between threads."""
+    """Prices of models. Each model is looked up once a day. Safe to share between threads."""
 
     def __init__(self, own: Mapping[str, Tariff] | None = None) -> None:
         """``own`` has prices by model name, which take precedence over all others."""
@@ -78,7 +84,12 @@ class Prices:
         try:
             return self._known[key]
         except KeyError:
-            tariff = self._known[key] = self._find(*key)
+            if len(model) > _LONGEST_NAME:
+                return None
+            tariff = self._find(*key)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()  # the few that are in use are soon found again
+            self._known[key] = tariff
             return tariff
 
     def possible(self, model: str, *, at: float) -> list[Tariff]:
@@ -87,6 +98,8 @@ class Prices:
         The answer names the version that the API chose, and a price file may name some versions.
         A listed price may change before the answer comes, because a request can wait for days.
         """
+        if len(model) > _LONGEST_NAME:
+            return []
         if own := self._of_family(model):
             return own
         days = [at, *(day * DAY for day in _listed_changes(model) if day * DAY > at)]

@@ -25,6 +25,7 @@ from claude_batch.wire.limits import (
     API_VERSION,
     LEAST_THINKING_BUDGET,
     LONG_OUTPUT_BETA,
+    LONGEST_MODEL_NAME,
     MAX_BODY_BYTES,
     MAX_LONG_OUTPUT_TOKENS,
     REFUSED_IN_BATCH,
@@ -508,6 +509,10 @@ def encode_params(
         raise InvalidRequestError("`model` is missing; name one in the actor or in `params`")
     if not isinstance(model, str) or not model:
         raise InvalidRequestError(f"`model` must be a text that is not empty, not {model!r:.100}")
+    if len(model) > LONGEST_MODEL_NAME:
+        raise InvalidRequestError(
+            f"`model` has {len(model):,} characters; at most {LONGEST_MODEL_NAME} are possible"
+        )
     if "max_tokens" not in merged:
         raise InvalidRequestError("`max_tokens` is missing; the API requires it")
     if not merged.get("messages"):

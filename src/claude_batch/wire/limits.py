@@ -171,6 +171,10 @@ _WIDENED = ("claude-sonnet-4-0", "claude-sonnet-4-2025", "claude-sonnet-4-5")
 # The beta context-1m-2025-08-07 gives these a million tokens. Params do not show it.
 
 
+LONGEST_MODEL_NAME = 256
+"""Most characters of a model's name; names of models have about 30."""
+
+
 def longest_window(model: str) -> int:
     """Return the most tokens of context that a model can have, with or without a beta."""
     is_small = model.startswith(_SMALL_CONTEXT) and not model.startswith(_WIDENED)

@@ -12,6 +12,7 @@ import hashlib
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from weakref import WeakValueDictionary
 
@@ -49,6 +50,8 @@ _paces: WeakValueDictionary[tuple[str, str, str], Pace] = WeakValueDictionary()
 # Kept for as long as the process lives: a new provider continues the count of a closed one.
 _logs: dict[tuple[str, str], CallLog] = {}
 _paces_lock = threading.Lock()
+PACES_KEPT = 1024
+"""Most models whose pace a client remembers, because every call may name another model."""
 
 
 class OwnLimitWait(float):
@@ -181,8 +184,9 @@ class LiveClient:
         self._connection = connection
         self._redaction = connection.redaction
         self._concurrency = concurrency
-        self._paces: dict[str, Pace] = {}
-        self._queues: dict[str, asyncio.Lock] = {}
+        self._paces: OrderedDict[str, Pace] = OrderedDict()
+        # A lock lives as long as a call waits for its turn.
+        self._queues: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -197,9 +201,20 @@ class LiveClient:
         if pace is None:
             # This client keeps the pace alive for all others, as long as it lives.
             pace = pace_of(self.base_url, self._connection.credential, model)
+            self._forget_paces()
             self._paces[model] = pace
             pace.listen(self._some_call_ended)
+        self._paces.move_to_end(model)
         return pace
+
+    def _forget_paces(self) -> None:
+        """Make room for another pace: forget the one that was not used for longest."""
+        if len(self._paces) < PACES_KEPT:
+            return
+        # A call under way is counted at the pace that it began with.
+        idle = (model for model, pace in self._paces.items() if not pace.under_way)
+        if (model := next(idle, None)) is not None:
+            self._paces.pop(model).unlisten(self._some_call_ended)
 
     def leave(self) -> None:
         """Stop listening; for a connection that another owner closes."""
