@@ -40,6 +40,23 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ClaudeBatchProvider(observers=[cb.Middleware])  | TypeError: observers: <class 'claude_batch.actor.middleware.Middleware'> is a class; give an object of it: Middleware() |
     And in the ledger the counts of runs are [0]
 
+  Scenario: A function takes other arguments than it is called with
+    When a run of these prompts is submitted
+      | prompt |
+      | one    |
+    Then these mistakes are refused
+      | expression                                                                                    | error                                                                                |
+      | cb.ClaudeBatchProvider(post_process=isinstance)                                                     | TypeError: post_process: <built-in function isinstance> takes (obj, class_or_tuple, /), but is called with (result) |
+      | cb.ClaudeProvider(post_process=isinstance)                                                    | TypeError: post_process: <built-in function isinstance> takes                         |
+      | cb.ClaudeProvider(classify=isinstance)                                                        | TypeError: classify: <built-in function isinstance> takes (obj, class_or_tuple, /), but is called with (fault) |
+      | cb.ClaudeBatchProvider(pace=len)                                                              | TypeError: pace: <built-in function len> takes (obj, /), but is called with (refusals, retry_after) |
+      | cb.ClaudeBatchProvider(observers=[isinstance])                                                | TypeError: observers: <built-in function isinstance> takes (obj, class_or_tuple, /), but is called with (event) |
+      | cb.ClaudeBatchProvider(observers=[type("Seen", (), {"on_event": lambda self: None})()])       | TypeError: observers: <bound method |
+      | cb.ClaudeBatchProvider(middleware=[type("Old", (), {"before_request": lambda self, request: request})()]) | TypeError: middleware: <bound method |
+      | cb.ClaudeBatchProvider(middleware=[type("Old", (), {"after_response": lambda self, actor, response: response})()]) | TypeError: middleware: <bound method |
+      | run.wait_sync(progress=isinstance)                                                            | ActorConfigurationError: progress: <built-in function isinstance> takes (obj, class_or_tuple, /), but is called with (progress) |
+      | run.wait_sync(progress=type("Slow", (), {"__call__": actor.respond.__func__})())              | ActorConfigurationError: progress: |
+
   Scenario: A value has no meaning
     When a run of these prompts is submitted
       | prompt |

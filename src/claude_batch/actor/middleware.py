@@ -7,7 +7,6 @@ decide on which thread a method runs, and for how long.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
@@ -19,7 +18,7 @@ from claude_batch.actor.request import ActorRequest
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import ActorConfigurationError, MiddlewareError
 from claude_batch.core.quantities import parse_duration
-from claude_batch.core.user_functions import described
+from claude_batch.core.user_functions import check_takes, described, is_async
 
 
 class Middleware:
@@ -202,8 +201,8 @@ class Middlewares:
     ) -> None:
         """The timeouts are durations that limit each ``after_response`` and ``post_process``.
 
-        Raises ``TypeError`` for a class and for an object with neither method, and
-        `ActorConfigurationError` for an invalid timeout.
+        Raises ``TypeError`` for a class, for an object with neither method, and for a method or
+        function that takes other arguments; `ActorConfigurationError` for an invalid timeout.
         """
         self.timeout: float = _timeout("middleware_timeout", timeout)
         self.post_timeout: float = _timeout("post_process_timeout", post_process_timeout)
@@ -212,10 +211,10 @@ class Middlewares:
         if post_process is not None:
             if not callable(post_process):
                 raise TypeError(f"post_process: {post_process!r} is not callable")
-            is_async = inspect.iscoroutinefunction(post_process) or inspect.iscoroutinefunction(
-                getattr(post_process, "__call__", None)  # noqa: B004 - an object may have one
+            check_takes("post_process", post_process, "result")
+            self.post.append(
+                PostStep("post_process", "after_response", post_process, is_async(post_process))
             )
-            self.post.append(PostStep("post_process", "after_response", post_process, is_async))
         self.before: list[Step] = []
         """In the order in which they are called, as is `after`."""
         self.after: list[Step] = []
@@ -234,11 +233,11 @@ class Middlewares:
                 )
             name = type(each).__name__
             if callable(before):
-                is_async = inspect.iscoroutinefunction(before)
-                self.before.append(Step(name, "before_request", before, is_async))
+                check_takes("middleware", before, "actor", "request")
+                self.before.append(Step(name, "before_request", before, is_async(before)))
             if callable(after):
-                is_async = inspect.iscoroutinefunction(after)
-                self.after.insert(0, Step(name, "after_response", after, is_async))
+                check_takes("middleware", after, "actor", "key", "response")
+                self.after.insert(0, Step(name, "after_response", after, is_async(after)))
 
     def __bool__(self) -> bool:
         return bool(self.before or self.after or self.post)

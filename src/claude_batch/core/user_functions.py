@@ -38,6 +38,33 @@ def described(error: BaseException) -> str:
     return f"{kind}: {words}" if words else kind
 
 
+def is_async(function: object) -> bool:
+    """Return whether calling an object returns a coroutine: ``async def``, or its ``__call__``."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 - an object may have one
+    )
+
+
+def check_takes(name: str, function: Callable[..., Any], *arguments: str) -> None:
+    """Raise ``TypeError`` if a function cannot be called with so many arguments.
+
+    The faults of such a function are only logged, so a wrong signature would be noticed late.
+    ``arguments`` are their names, for the message. A function without a readable signature passes.
+    """
+    try:
+        # A wrapper may pass on other arguments than it receives.
+        signature = inspect.signature(function, follow_wrapped=False)
+        takes = str(signature)
+    except Exception:  # some built-ins have none, and an object of the user may fail
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        raise TypeError(
+            f"{name}: {function!r} takes {takes}, but is called with ({', '.join(arguments)})"
+        ) from None
+
+
 LONGEST_PAUSE = 3600.0
 """Longest pause in seconds that a `PaceStrategy` may ask for."""
 
@@ -100,17 +127,23 @@ class UserFunction(Generic[_T]):
     """One function of the user, with the check of what it returns."""
 
     def __init__(
-        self, name: str, function: Callable[..., Any], check: Callable[[Any], _T], seconds: float
+        self,
+        name: str,
+        function: Callable[..., Any],
+        check: Callable[[Any], _T],
+        seconds: float,
+        *arguments: str,
     ) -> None:
         """``check`` returns the decision, or raises ``ValueError``.
 
-        Raises `ActorConfigurationError` for an ``async def`` function, and ``TypeError`` for what
-        is not callable.
+        Raises `ActorConfigurationError` for an ``async def`` function, and ``TypeError`` for an
+        object that cannot be called with ``arguments``, which are names.
         """
         if not callable(function):
             raise TypeError(f"{name}: {function!r} is not callable")
-        if inspect.iscoroutinefunction(function):
+        if is_async(function):
             raise ActorConfigurationError(f"{name}: {function!r} is asynchronous; use a plain one")
+        check_takes(name, function, *arguments)
         self.name: str = name
         self.function: Callable[..., Any] = function
         self._check = check
@@ -190,8 +223,10 @@ class UserFunctions(msgspec.Struct):
         return cls(
             None
             if classify is None
-            else UserFunction("classify", classify, _classification, SECONDS),
-            None if pace is None else UserFunction("pace", pace, _pause, SECONDS),
+            else UserFunction("classify", classify, _classification, SECONDS, "fault"),
+            None
+            if pace is None
+            else UserFunction("pace", pace, _pause, SECONDS, "refusals", "retry_after"),
         )
 
     def join(self, other: UserFunctions) -> None:

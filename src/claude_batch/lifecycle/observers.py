@@ -20,6 +20,7 @@ from claude_batch.core import events
 from claude_batch.core.events import Event, ObserverLike
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import command_naming
+from claude_batch.core.user_functions import check_takes
 
 # Observers ----------------------------------------------------------------------------------------
 
@@ -48,10 +49,13 @@ def checked_observers(observers: Iterable[ObserverLike]) -> tuple[ObserverLike, 
                     f"observers: {observer!r}: {name} is called synchronously and cannot be "
                     "awaited; write it as a plain method (on_event may be `async def`)"
                 )
-        if not callable(observer) and not callable(getattr(observer, "on_event", None)):
+        on_event: Any = getattr(observer, "on_event", None)
+        taking = on_event if callable(on_event) else observer
+        if not callable(taking):
             raise TypeError(
                 f"observers: {observer!r} is not callable and has no method on_event(event)"
             )
+        check_takes("observers", taking, "event")
     return found
 
 

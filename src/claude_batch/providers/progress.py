@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import inspect
 import io
 import logging
 import math
@@ -38,6 +37,7 @@ from claude_batch.core.quantities import (
 )
 from claude_batch.core.states import IN_FLIGHT, OPEN_AT_API, BatchState, RequestState, RunState
 from claude_batch.core.terminal import ColumnKind, Rows, cell, visible
+from claude_batch.core.user_functions import check_takes, is_async
 from claude_batch.ledger import budgets, cost_sums, queries, workspaces
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.store import Ledger, Transaction
@@ -279,11 +279,15 @@ def check_progress(progress: object) -> None:
             f"progress: {progress!r} is not a function; pass a function that takes a `Progress`, "
             "or True for the progress bar"
         )
-    if inspect.iscoroutinefunction(progress):
+    if is_async(progress):
         raise ActorConfigurationError(
             f"progress: {progress!r} is an `async def`, and nothing awaits it; pass a plain "
             "function, which may start a task"
         )
+    try:
+        check_takes("progress", progress, "progress")
+    except TypeError as error:
+        raise ActorConfigurationError(str(error)) from None
 
 
 class Reports:
