@@ -128,12 +128,12 @@ Feature: Later commands show, wait for, cancel and deliver a run
       | status run-nosuchrun              | has no run 'run-nosuchrun' |
       | cancel run-                       | has no run 'run-'          |
       | cancel r                          | has no run 'r'             |
-      | cancel ""                         | has no run ''              |
-      | results ""                        | has no run ''              |
+      | cancel ""                         | is empty; give a value     |
+      | results ""                        | is empty; give a value     |
       | show run- 1                       | has no run 'run-'          |
       | unknown run- --give-up            | has no run 'run-'          |
       | ledger prune run-zzz              | has no run 'run-zzz'; `claude-batch status` lists what it has |
-      | ledger prune ""                   | has no run ''              |
+      | ledger prune ""                   | is empty; give a value     |
 
   Scenario: The folder for results is made only for a run that exists
     Given a command's API
