@@ -59,6 +59,7 @@ Feature: Polling looks as often as it is worth
     When a run of 2 prompts is submitted
     Then a batch of the run becomes in_progress
     When somebody else makes 1 batches of 1 requests
+    And a command waits 0.3 seconds
     And somebody deletes the oldest batch at the API
     And the results are read in order
     Then 0 results are answers and 2 are errors
@@ -176,6 +177,7 @@ Feature: Polling looks as often as it is worth
     When a run of 2 prompts is submitted
     Then a batch of the run becomes in_progress
     When somebody else makes 1 batches of 1 requests
+    And a command waits 0.3 seconds
     And somebody deletes the oldest batch at the API
     And the run is cancelled
     And the results are read in order
