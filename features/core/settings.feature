@@ -142,7 +142,6 @@ Feature: A setting comes from the nearest place that names it
       | message                                      | ledger                   | environment                             | words                                                            |
       | run `claude-batch resume run-1` or `x`       | a b.db                   |                                         | run `claude-batch resume run-1 --ledger 'a b.db'` or `x`         |
       | run `claude-batch resume`                    | a.db                     | {"CLAUDE_BATCH_LEDGER": "a.db"}         | run `claude-batch resume`                                        |
-      | run `claude-batch resume`                    | a.db                     | {"CLAUDE_BATCH_LEDGER": "sqlite:///a.db"} | run `claude-batch resume --ledger a.db`                        |
       | run `claude-batch resume`                    | postgres://u:***@h/d     | {"CLAUDE_BATCH_LEDGER": "postgres://u:secret@h/d"} | run `claude-batch resume`                             |
       | run `claude-batch resume`                    | a.db                     | {"CLAUDE_BATCH_LEDGER": "dbname = b"}   | run `claude-batch resume --ledger a.db`                          |
     And the default state directory is found as follows

@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
@@ -444,6 +445,10 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
     return str(user_data_path("claude-batch", appauthor=False) / "ledger.db")
 
 
+_relative: dict[str, str] = {}
+"""The locations that were given as relative ones, by their absolute form."""
+
+
 def absolute_ledger(location: str) -> str:
     """Return a ledger's path, or the path in a URL of SQLite, as an absolute one.
 
@@ -465,7 +470,10 @@ def absolute_ledger(location: str) -> str:
             f"the ledger {location} is relative to the current directory, which was deleted; give "
             "an absolute path"
         ) from None
-    return f"{prefix}{absolute}{options}"
+    found = f"{prefix}{absolute}{options}"
+    if found != location:
+        _relative[found] = location
+    return found
 
 
 def is_default_ledger(location: str) -> bool:
@@ -489,9 +497,16 @@ def naming_ledger(message: str, location: str) -> str:
 
 
 def command_naming(command: str, location: str) -> str:
-    """Return a command that names its ledger, unless it does already, or uses it by default."""
+    """Return a command that names its ledger, unless it does already, or uses it by default.
+
+    A ledger that was given by a relative path is named so, as long as that leads to it.
+    """
     if " --ledger " in command or is_default_ledger(location):
         return command
+    if (given := _relative.get(location)) is not None:
+        with suppress(LedgerError):  # the current directory was deleted
+            if absolute_ledger(given) == location:
+                location = given
     return f"{command} --ledger {shlex.quote(without_password(location))}"
 
 
