@@ -137,6 +137,10 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | a tool that asks an actor with asynchronous tools     | yes    | The tools gave: The tools gave: little |
       | a tool that asks a live actor with asynchronous tools | no     | The tools gave: ActorConfigurationError: this code runs on an event loop of claude-batch (claude-batch-tools)… |
       | a tool that asks an actor without tools               | no     | The tools gave: Sandbox answer… |
+      | a tool that waits for its own run of an actor with asynchronous tools | no | The tools gave: ActorConfigurationError: this code runs on an event loop of claude-batch (claude-batch-tools)… |
+      | a tool that iterates over its own run of an actor with asynchronous tools | no | The tools gave: ActorConfigurationError: this code runs on an event loop of claude-batch (claude-batch-tools)… |
+      | a tool that waits for its own run of an actor with asynchronous tools | yes | The tools gave: The tools gave: little |
+      | a tool that waits for its own run of an actor without tools | no | The tools gave: Sandbox answer… |
 
   Scenario: A key is the id of a request without a key, which is its number
     Then these mistakes are refused

@@ -84,6 +84,14 @@ def _(context: Context, by: str, awaits: bool) -> dict[str, str]:
             [answer] = await model.abatch(["inner"]) if awaits else model.batch(["inner"])
         else:
             prompt = "inner [[sandbox:tools]]" if has_tools else "inner"
+            if "own run" in by:
+                run = await inner.submit([prompt], new=True)
+                if awaits:
+                    await run.wait()
+                elif "iterates" not in by:
+                    run.wait_sync()
+                [result] = run
+                return result.unwrap().text
             answer = await inner.respond(prompt) if awaits else inner.respond_sync(prompt)
         return answer.text
 

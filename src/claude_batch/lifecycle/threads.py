@@ -111,9 +111,14 @@ class EventLoopThread:
                 self._loop.call_soon_threadsafe(work, *arguments)
             return not self._closed
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on the loop's own thread."""
+        return threading.current_thread() is self._thread
+
     def check_blocking(self) -> None:
         """Raise `ActorConfigurationError` on the loop's own thread, which must not wait for it."""
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             raise ActorConfigurationError(
                 f"this code runs on an event loop of claude-batch ({self._name}). A synchronous "
                 "method would block that loop, which its own answer needs. Await the asynchronous "
@@ -223,6 +228,11 @@ class SharedEventLoop:
         with self._lock:
             thread = self._running()
             return thread, thread.run(work)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this loop."""
+        return (thread := self._thread) is not None and thread.is_current
 
     def check_blocking(self) -> None:
         """Raise `ActorConfigurationError` if the caller runs on this loop, and would block it."""

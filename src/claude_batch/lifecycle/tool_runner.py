@@ -261,6 +261,11 @@ def check_blocking(tools: Tools | None) -> None:
         _loop.check_blocking()
 
 
+def in_asynchronous_tool() -> bool:
+    """Return whether the caller runs on the event loop of the asynchronous tools."""
+    return _loop.is_current
+
+
 _on_ask: ContextVar[Callable[[], None] | None] = ContextVar("on_ask", default=None)
 """In a tool's function, or one that judges: what is called when it asks claude-batch."""
 

@@ -34,7 +34,7 @@ from claude_batch.ledger.store import Transaction
 from claude_batch.lifecycle.engine import Engine
 from claude_batch.lifecycle.notices import RunWatch
 from claude_batch.lifecycle.recovery import Refetched, refetch
-from claude_batch.lifecycle.tool_runner import note_asking
+from claude_batch.lifecycle.tool_runner import check_blocking, in_asynchronous_tool, note_asking
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.cost_report import CostReport, cost_of, set_budget
 from claude_batch.providers.engine_access import EngineAccess
@@ -207,6 +207,7 @@ class Run(Closing):
     def wait_sync(self, *, progress: ProgressLike = None) -> RunStatus:
         """Run `wait` synchronously, with or without a running event loop."""
         check_progress(progress)
+        self._check_blocking()
         [[status]] = step_sync(self._reported(self._finished(), progress))
         return status
 
@@ -254,6 +255,7 @@ class Run(Closing):
     ) -> Iterator[ActorResult[OutputT]]:
         """Run `results` synchronously, with or without a running event loop."""
         output = self._format(output_format)
+        self._check_blocking()
         yield from self._read_sync(self._reported(self._pages(ordered), progress), output)
 
     def __aiter__(self) -> AsyncIterator[ActorResult]:
@@ -542,6 +544,11 @@ class Run(Closing):
         """Note that results so far replaced an output, so that the run may replace it again."""
         ledger, path = self._engine.ledger, os.path.abspath(output)
         ledger.apply(lambda tx: deliveries.note_rewritten(tx, self.id, path, ledger.now()))
+
+    def _check_blocking(self) -> None:
+        """Raise `ActorConfigurationError` if waiting here would block the run's own tools."""
+        if self._row.tools and in_asynchronous_tool() and self._waiter.unfinished():
+            check_blocking(self._engine.workbench.tools_of(self.id, self._row.tools))
 
     # What waits, written once for both kinds of callers ---------------------------------------
 
