@@ -59,6 +59,8 @@ Feature: A context travels beside a request, and comes back with its result
     Then both are one run, whose contexts in another process are ["new", null, "newest"]
     When a run with the contexts [null, null, null] is submitted
     Then both are one run, whose contexts in another process are ["new", null, "newest"]
+    When a run with the contexts [object(), null, null] is submitted
+    Then both are one run, whose contexts in another process are [null, null, null]
 
   Scenario Outline: Middleware sees the context, and keeps it: <how>
     Given an API

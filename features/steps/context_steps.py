@@ -142,7 +142,7 @@ def _(context: Context) -> None:
 def _(context: Context, values: str) -> None:
     requests = [
         cb.ActorRequest(f"prompt {at}", context=value)
-        for at, value in enumerate(json.loads(values))
+        for at, value in enumerate(eval(values, {"null": None}))
     ]
     context.run = context.actor.submit_sync(requests)
     context.runs = [context.run]

@@ -491,7 +491,7 @@ class RunWriter:
                 process=self.asked.process,
             )
         else:
-            if self._has_contexts:
+            if self._has_contexts or self.beside.contexts:
                 enqueue.move_contexts(tx, self.run_id, known.id)
             enqueue.drop_run(tx, self.run_id)
             enqueue.ask_again(tx, known.id, self.asked, self.ledger.now())
