@@ -23,6 +23,8 @@ Feature: Providers are opened and closed as their users expect
       | ClaudeBatchProvider | {"settling": "later"}                         | settling                                                                |
       | ClaudeBatchProvider | {"deadline": "soon"}                          | is neither a duration nor a time                                        |
       | ClaudeBatchProvider | {"deadline": "2026-11-22"}                    | is neither a duration nor a time                                        |
+      | ClaudeBatchProvider | {"deadline": 1795770000.5}                    | deadline: 1795770000.5 is a duration, of 57 years. For a point in time, write it as such: 2026-11-27T09:00:00Z |
+      | ClaudeBatchProvider | {"deadline": "1795770000"}                    | deadline: '1795770000' is a duration, of 57 years. For a point in time  |
       | ClaudeBatchProvider | {"prime": true}                               | it needs `cache: auto`                                                  |
       | ClaudeBatchProvider | {"prices": "no-such-file.yaml"}               | no-such-file.yaml: the prices cannot be read: No such file or directory |
       | ClaudeBatchProvider | {"middleware_timeout": "soon"}                | middleware_timeout: …                                                   |

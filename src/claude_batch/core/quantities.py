@@ -127,22 +127,32 @@ def format_time(moment: float) -> str:
 
 
 _LAST_YEAR: Final = 9000
+_SINCE_EPOCH: Final = 1e9
+"""Seconds that a caller counted from the epoch: as a deadline's duration, 31 years."""
 
 
 def parse_deadline(value: object) -> float | datetime:
     """Return seconds for a duration, as `parse_duration` reads it, or a point in time.
 
     A point in time is ISO 8601 (``2026-11-22T08:00:00Z``, ``2026-11-22 08:00``) or a ``datetime``.
-    Without an offset it is this machine's local time. Raises ``ValueError`` for anything else.
+    Without an offset it is this machine's local time. Raises ``ValueError`` for anything else, such
+    as seconds since the epoch, which would be a duration of half a century.
     """
     moment: datetime | None = None
+    seconds: float | None = None
     if isinstance(value, datetime):
         moment = value
-    elif isinstance(value, str):
-        try:
-            return parse_duration(value)
-        except ValueError:
-            pass
+    else:
+        with suppress(ValueError):
+            seconds = parse_duration(value)
+    if seconds is not None:
+        if seconds < _SINCE_EPOCH:
+            return seconds
+        raise ValueError(
+            f"{value!r} is a duration, of {seconds / 31_557_600:.0f} years. For a point in time, "
+            f"write it as such: {datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        )
+    if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value.strip())
         except ValueError:
@@ -150,11 +160,6 @@ def parse_deadline(value: object) -> float | datetime:
         # A date without a time could mean the beginning or the end of the day.
         if moment is not None and len(value.strip()) <= len("2026-11-22"):
             moment = None
-    else:
-        try:
-            return parse_duration(value)
-        except ValueError:
-            pass
     if moment is None:
         raise ValueError(
             f"{value!r} is neither a duration nor a time; write 2h, PT2H, or "
