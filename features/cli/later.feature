@@ -424,7 +424,7 @@ Feature: Later commands show, wait for, cancel and deliver a run
                  {"route": "create", "action": {"type": "error", "status": 529, "retry_after": 600}}]}
       """
     And a command's file "asks.jsonl" of 2 prompts
-    When a command runs: run actor.yaml asks.jsonl --max-requests 1 --deadline 2s --deadline-margin 1s --fallback none --max-wait 3s
+    When a command runs: run actor.yaml asks.jsonl --max-requests 1 --deadline 5s --deadline-margin 1s --fallback none --max-wait 6s
     And a command runs: retry RUN
     Then the command line exits with 2 and says
       """
