@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 import polars as pl
 from anthropic import Anthropic, AsyncAnthropic
@@ -110,6 +110,14 @@ async def shapes(actor: cb.Actor, run: cb.Run) -> None:
     assert_type(
         (await actor.respond("…", output_format=list[Invoice])).parsed_output, list[Invoice]
     )
+    assert_type(await actor.respond("…", output_format=Invoice | None), cb.ActorResponse[Any])
+    assert_type(actor.respond_sync("…", output_format=Invoice | list[int]), cb.ActorResponse[Any])
+    assert_type(actor.respond_sync("…", output_format=Literal["a", "b"]), cb.ActorResponse[Any])
+    either = actor.respond_all_sync(["…"], output_format=None | Invoice)
+    assert_type(either, Iterator[cb.ActorResult[Any]])
+    assert_type(actor.submit_sync(["…"], output_format=Invoice | None), cb.Run)
+    assert_type(run.results(output_format=Invoice | None), AsyncIterator[cb.ActorResult[Any]])
+    assert_type(cb.ActorRequest("…", output_format=Invoice | list[int]), cb.ActorRequest)
     async for result in actor.respond_all(["…"], output_format=Invoice):
         assert_type(result, cb.ActorResult[Invoice])
         assert_type(result.response, cb.ActorResponse[Invoice] | None)

@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from types import UnionType
 from typing import Any, ForwardRef, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -393,7 +394,7 @@ def _kinds(part: Mapping[str, Any]) -> set[str]:
 
 _T = TypeVar("_T")
 
-FormatLike: TypeAlias = type[Any] | Mapping[str, Any]
+FormatLike: TypeAlias = type[Any] | UnionType | Mapping[str, Any]
 """A type that Pydantic validates, or a JSON schema, whose answers are decoded JSON."""
 
 _MOST_PROBLEMS = 5
@@ -509,9 +510,9 @@ def _made(kind: object, _written: str) -> OutputFormat[Any]:
     return OutputFormat(cast("type[Any]", kind))
 
 
-def output_format_of(kind: type[_T]) -> OutputFormat[_T]:
+def output_format_of(kind: type[Any] | UnionType) -> OutputFormat[Any]:
     """Return the format of a type, created once. Raises `InvalidRequestError`."""
     try:
         return _made(kind, written_kind(kind))
     except TypeError:  # of a type that cannot be hashed
-        return OutputFormat(kind)
+        return OutputFormat(cast("type[Any]", kind))

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
+from types import UnionType
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -80,7 +81,7 @@ class ActorRequest:
     """Messages parameters of this request, which take precedence over the actor's.
 
     ``{"temperature": None}`` removes the actor's temperature."""
-    output_format: type[Any] | Mapping[str, Any] | None = None
+    output_format: type[Any] | UnionType | Mapping[str, Any] | None = None
     """The format of this answer, instead of the actor's: a type, or a JSON schema."""
     context: Any = field(default=None, compare=False)
     """Any object. It is not sent; the result of the request carries it too.

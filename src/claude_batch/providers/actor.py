@@ -15,6 +15,7 @@ from collections.abc import (
     Mapping,
 )
 from functools import partial
+from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 import msgspec
@@ -182,7 +183,7 @@ class Actor(Closing):
         *,
         key: str | None = None,
         keep: bool = False,
-        output_format: type[OutputT] | Mapping[str, Any] | None = None,
+        output_format: type[OutputT] | UnionType | Mapping[str, Any] | None = None,
         **settings: Unpack[CallKeywords],
     ) -> ActorResponse[OutputT]:
         """Send one request and return its response.
@@ -215,7 +216,7 @@ class Actor(Closing):
         *,
         key: str | None = None,
         keep: bool = False,
-        output_format: type[OutputT] | Mapping[str, Any] | None = None,
+        output_format: type[OutputT] | UnionType | Mapping[str, Any] | None = None,
         **settings: Unpack[CallKeywords],
     ) -> ActorResponse[OutputT]:
         """Run `respond` synchronously, with or without a running event loop."""
@@ -232,7 +233,7 @@ class Actor(Closing):
         *,
         ordered: bool = True,
         new: bool = False,
-        output_format: type[OutputT] | Mapping[str, Any] | None = None,
+        output_format: type[OutputT] | UnionType | Mapping[str, Any] | None = None,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
         **settings: Unpack[CallKeywords],
@@ -271,7 +272,7 @@ class Actor(Closing):
         *,
         ordered: bool = True,
         new: bool = False,
-        output_format: type[OutputT] | Mapping[str, Any] | None = None,
+        output_format: type[OutputT] | UnionType | Mapping[str, Any] | None = None,
         progress: ProgressLike = None,
         results_dir: StrPath | None = None,
         **settings: Unpack[CallKeywords],

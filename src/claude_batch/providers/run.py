@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import partial
+from types import UnionType
 from typing import Any, TypeVar
 
 from claude_batch.actor.output import FormatLike, OutputFormat, output_format_of
@@ -228,7 +229,7 @@ class Run(Closing):
         self,
         *,
         ordered: bool = True,
-        output_format: type[OutputT] | Mapping[str, Any] | None = None,
+        output_format: type[OutputT] | UnionType | Mapping[str, Any] | None = None,
         progress: ProgressLike = None,
     ) -> AsyncIterator[ActorResult[OutputT]]:
         """Yield results in input order, or as they complete; wait for those that are missing.
@@ -250,7 +251,7 @@ class Run(Closing):
         self,
         *,
         ordered: bool = True,
-        output_format: type[OutputT] | Mapping[str, Any] | None = None,
+        output_format: type[OutputT] | UnionType | Mapping[str, Any] | None = None,
         progress: ProgressLike = None,
     ) -> Iterator[ActorResult[OutputT]]:
         """Run `results` synchronously, with or without a running event loop."""
@@ -267,7 +268,7 @@ class Run(Closing):
         return self.results_sync(ordered=self.ordered)
 
     def by_outcome(
-        self, *, output_format: type[OutputT] | Mapping[str, Any] | None = None
+        self, *, output_format: type[OutputT] | UnionType | Mapping[str, Any] | None = None
     ) -> Outcomes[OutputT]:
         """Return the results that are there now, grouped by outcome; waits for none.
 
