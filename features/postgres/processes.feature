@@ -169,3 +169,19 @@ Feature: Processes of several machines know who lives and who drives
     When a command runs: run actor.yaml prompts.jsonl -o out.jsonl --deadline 1h
     Then the command line exits with 0
     And the times of runs, requests and batches in the ledger are within 10 minutes of its server's
+
+  Scenario: Ages are by the server's clock, on a machine whose clock is wrong
+    Given the clock of this machine is 5 hours ahead
+    And a command's file "prompts.jsonl" of 3 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Given a dashboard of this ledger
+    Then the dashboard's pages say
+      | path | words                      |
+      | /    | finished…3 of 3…s ago      |
+      | /    | Spent today $0.0…3 results |
+    When a command runs: status
+    Then the command line prints
+      """
+      3 succeeded of 3
+      """
+    And the command line does not print: 5h

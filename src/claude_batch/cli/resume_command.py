@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -510,14 +509,14 @@ def unknown_command(
             _print_decision(run_id, decision, count, options)
             if not as_json:
                 return
-        found = unknown_sendings(store, run_id)
+        found, now = unknown_sendings(store, run_id), store.now()
     if as_json:
         print_json([sending.to_dict() for sending in found])
         return
     if not found:
         print_line("no requests are unknown")
     for sending in found:
-        print_line(_words(sending))
+        print_line(_words(sending, now))
 
 
 def _print_decision(run_id: str, decision: str, count: int, options: ProviderOptions) -> None:
@@ -537,10 +536,10 @@ def _print_decision(run_id: str, decision: str, count: int, options: ProviderOpt
         )
 
 
-def _words(sending: UnknownSending) -> str:
+def _words(sending: UnknownSending, now: float) -> str:
     lines = [f"{sending.run_id}: {count_of(sending.requests, 'request')}"]
     if sending.since is not None:
-        lines[0] += f", unknown for {roughly(max(1, time.time() - sending.since))}"
+        lines[0] += f", unknown for {roughly(max(1, now - sending.since))}"
     lines[0] += f": {sending.reason}"
     if sending.lost:
         lines.append("  they ended as lost; send them again with --resubmit")

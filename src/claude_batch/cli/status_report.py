@@ -34,7 +34,7 @@ from claude_batch.providers.progress import (
 from claude_batch.providers.status import Finished, RunStatus, all_statuses_in, status_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from rich.console import RenderableType
 
@@ -46,6 +46,8 @@ class StatusReport(msgspec.Struct, frozen=True):
     """The statuses of runs at one moment; of a single run also its progress and cost."""
 
     statuses: tuple[RunStatus, ...]
+    now: float
+    """The ledger's time."""
     progress: Progress | None = None
     cost: CostReport | None = None
     failures: tuple[str, ...] = ()
@@ -67,7 +69,7 @@ class StatusReport(msgspec.Struct, frozen=True):
             from rich.console import Group
             from rich.text import Text
 
-            runs = _runs_table(list(self.statuses)) if self.statuses else Text("no runs yet")
+            runs = _runs_table(self.statuses, self.now) if self.statuses else Text("no runs yet")
             return Group(runs, *map(Text, workers))
         words = ", ".join(progress_words(self.progress))
         more = (words, *self.failures, _cache_line(self.cost.total), *workers)
@@ -97,12 +99,12 @@ class StatusReader:
 
     def read(self) -> StatusReport:
         """Return the present report. Raises `RunNotFoundError` and `LedgerError`."""
-        workers = tuple(self._ledger.workers())
+        workers, now = tuple(self._ledger.workers()), self._ledger.now()
         with self._ledger.read() as tx:
             if self._run_id is None:
                 statuses = all_statuses_in(self._ledger, tx, finished=self._finished)
                 statuses = [self._with_flags(status) for status in statuses]
-                return StatusReport(tuple(statuses), workers=workers)
+                return StatusReport(tuple(statuses), now, workers=workers)
             status = self._with_flags(status_in(self._ledger, tx, self._run_id))
             if self._progress is None:
                 self._progress = ProgressReader(self._ledger, status.run_id)
@@ -110,7 +112,7 @@ class StatusReader:
             cost = cost_in(tx, status.run_id, counts=status.counts)
             failures = failures_in(tx, status).details(status.run_id)
         lines = tuple(map(self._completed, failures))
-        return StatusReport((status,), progress, cost, lines, workers)
+        return StatusReport((status,), now, progress, cost, lines, workers)
 
     def _with_flags(self, status: RunStatus) -> RunStatus:
         return replace(status, waiting_for=self._completed(status.waiting_for))
@@ -134,9 +136,8 @@ _RUN_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
 )
 
 
-def _runs_table(statuses: list[RunStatus]) -> Rows:
+def _runs_table(statuses: Iterable[RunStatus], now: float) -> Rows:
     """Return a table with one run per line."""
-    now = time.time()
     rows: list[tuple[str, ...]] = []
     for status in statuses:
         output = status.output or ""

@@ -300,6 +300,7 @@ class DashboardApp:
     def _render(self, template: str, place: str, version: int, values: dict[str, Any]) -> bytes:
         return render(
             f"{template}.html",
+            self._reader.ledger.now(),
             page=template,
             address_here=place,
             version=version,

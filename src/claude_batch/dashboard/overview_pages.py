@@ -15,7 +15,7 @@ from claude_batch.ledger import page_queries, queries, workspaces
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.cost_sums import DAY
 from claude_batch.ledger.schema import SCHEMA_VERSION
-from claude_batch.ledger.store import Record
+from claude_batch.ledger.store import Ledger, Record
 from claude_batch.lifecycle.budget_room import today
 from claude_batch.providers.cost_report import BudgetStatus
 from claude_batch.providers.ledger_care import mark_of
@@ -39,7 +39,7 @@ class Attention(NamedTuple):
 def overview_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
     """Read the first page."""
     snapshot = reader.snapshot
-    now = time.time()
+    now = reader.ledger.now()
     day = today(now)
     month = day - datetime.fromtimestamp(now, UTC).day + 1
     costs = snapshot.costs
@@ -50,7 +50,7 @@ def overview_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, 
         "total": costs.total(),
         "runs": [(status, bar_of(status.counts, status.total)) for status in snapshot.statuses],
         "states": _states(snapshot),
-        "attention": attention_of(snapshot, reader.ledger.location),
+        "attention": attention_of(snapshot, reader.ledger),
         "costs": _costs_of_runs(snapshot),
         "budgets": [(each, *shares_of(each)) for each in snapshot.budgets],
         "changeable": [
@@ -85,8 +85,9 @@ def _states(snapshot: Snapshot) -> list[tuple[RunState, int]]:
     return [(state, states.count(state)) for state in RunState if state in states]
 
 
-def attention_of(snapshot: Snapshot, location: str) -> list[Attention]:
-    """Return what waits for a person, the gravest first; ``location`` is that of the ledger."""
+def attention_of(snapshot: Snapshot, ledger: Ledger) -> list[Attention]:
+    """Return what waits for a person, the gravest first."""
+    location = ledger.location
     found: list[Attention] = []
     for row in snapshot.halted:
         behind = row.behind is not None or row.halt_reason == "ledger_behind"
@@ -95,7 +96,7 @@ def attention_of(snapshot: Snapshot, location: str) -> list[Attention]:
             Attention(
                 "The ledger must be recovered" if behind else "Sending is halted",
                 f"{row.base_url}: {row.halt_reason}: {why} "
-                f"(for {roughly(time.time() - row.halted)})",
+                f"(for {roughly(ledger.now() - row.halted)})",
                 None,
                 command_naming(
                     "claude-batch ledger recover" if behind else "claude-batch resume", location
@@ -292,11 +293,12 @@ def costs_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any
     """Read the page of costs."""
     snapshot = reader.snapshot
     costs = snapshot.costs
+    last = today(reader.ledger.now())
     return {
         "snapshot": snapshot,
         "total": costs.total(),
-        "by_day_and_model": _stack(costs, lambda cell: cell.sums.model),
-        "by_day_and_actor": _stack(costs, lambda cell: cell.actor),
+        "by_day_and_model": _stack(costs, last, lambda cell: cell.sums.model),
+        "by_day_and_actor": _stack(costs, last, lambda cell: cell.actor),
         "tables": [
             ("Models", "model", _table(costs.by(lambda cell: cell.sums.model))),
             ("Actors", "actor", _table(costs.by(lambda cell: cell.actor))),
@@ -305,9 +307,8 @@ def costs_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any
     }
 
 
-def _stack(costs: CostCells, name: Callable[[Cell], str | None]) -> Stack:
-    """Add up the cost of the last days by a name."""
-    last = today(time.time())
+def _stack(costs: CostCells, last: int, name: Callable[[Cell], str | None]) -> Stack:
+    """Add up the cost of the days to the ``last`` by a name."""
     sums: dict[str, dict[int, int]] = {}
     for cell in costs.cells():
         day = cell.sums.day
@@ -387,9 +388,8 @@ def ledger_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, An
         "mark": mark_of(ledger),
         "workspaces": [_led(reader, row, names[row.id], workers) for row in rows],
         "limits": limits,
-        "now": time.time(),
         "attention": [
-            each for each in attention_of(reader.snapshot, ledger.location) if each.run_id is None
+            each for each in attention_of(reader.snapshot, ledger) if each.run_id is None
         ],
     }
 

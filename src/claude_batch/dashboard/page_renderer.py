@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
@@ -64,6 +64,10 @@ def moment(seconds: float | None) -> Markup:
     )
 
 
+_now: ContextVar[float] = ContextVar("now")
+"""The ledger's time for which a page is drawn."""
+
+
 def age(seconds: float | None) -> Markup:
     """Return how long ago a time was, as ``<time>``; empty for None."""
     if seconds is None:
@@ -72,7 +76,7 @@ def age(seconds: float | None) -> Markup:
     return Markup('<time datetime="{0}" title="{1}">{2}</time>').format(
         at.isoformat(timespec="seconds"),
         f"{at:%Y-%m-%d %H:%M:%S} UTC",
-        f"{roughly(time.time() - seconds)} ago",
+        f"{roughly(_now.get() - seconds)} ago",
     )
 
 
@@ -136,10 +140,11 @@ def _environment() -> Environment:
     return made
 
 
-def render(template: str, **values: Any) -> bytes:
-    """Return a page."""
+def render(template: str, now: float, **values: Any) -> bytes:
+    """Return a page; ages on it count to ``now``, which should be the ledger's time."""
+    _now.set(now)
     # A lone surrogate in a text of the ledger has been written out by `_written`.
-    return _environment().get_template(template).render(values).encode()
+    return _environment().get_template(template).render(values, now=now).encode()
 
 
 # Texts of a model ---------------------------------------------------------------------------------

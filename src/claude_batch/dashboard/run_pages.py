@@ -6,7 +6,6 @@ page has its prompt, each attempt and turn, and the answer with its citations.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -66,7 +65,8 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
         failed: list[FailedRequest] = []
         if status.failed:
             failed = page_queries.failed_requests(tx, status.run_id, _SAMPLE, failed=status.failed)
-        end = run_end(tx, status)
+        now = reader.ledger.now()
+        end = run_end(tx, status, now=now)
     bar = bar_of(status.counts, status.total)
     return {
         "snapshot": snapshot,
@@ -75,16 +75,14 @@ def run_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
         "bar": bar,
         "total": total,
         "expected_cost": _expected_cost(status, total.cost, total.results - total.failed),
-        "ends_in": None if end is None else end - time.time(),
+        "ends_in": None if end is None else end - now,
         "attention": [
-            each
-            for each in attention_of(snapshot, reader.ledger.location)
-            if each.run_id == status.run_id
+            each for each in attention_of(snapshot, reader.ledger) if each.run_id == status.run_id
         ],
         "unknown": any(each.run_id == status.run_id for each in snapshot.unknown),
         "budget": snapshot.budget("run", status.run_id),
         "outcomes": [(s, status.counts[s]) for s in RequestState if status.counts.get(s)],
-        "timeline": timeline_of(batches, time.time()),
+        "timeline": timeline_of(batches, now),
         "batches_in_all": batches_in_all,
         "failures": failures_of(failed),
         "failures_sampled": len(failed) == _SAMPLE,
@@ -120,7 +118,13 @@ def timeline_of(batches: list[Record], now: float) -> Timeline | None:
     if not rows:
         return None
     begin = min(row.created for row in rows)
-    ends = [row.collected if row.collected is not None else now for row in rows]
+    # A batch may be newer than ``now``, because a process can know the server's time inexactly.
+    ends = [
+        row.collected
+        if row.collected is not None
+        else max(now, row.created, row.submitted or 0.0, row.ended or 0.0)
+        for row in rows
+    ]
     end = max(*ends, begin + 1.0)
     whole = end - begin
 

@@ -91,6 +91,8 @@ class Progress:
     None if no prediction is possible: no batch has ended yet, no process drives the ledger, or
     something blocks the run.
     """
+    read: float | None = field(default=None, compare=False)
+    """The ledger's time at which this was read; None without a ledger. `to_dict` leaves it out."""
 
     @property
     def cost_usd(self) -> Decimal:
@@ -100,6 +102,7 @@ class Progress:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; ``…_usd`` are dollars."""
         values = asdict(self)
+        del values["read"]
         for name in ("cost", "budget", "expected_cost"):
             values[f"{name}_usd"] = None if values[name] is None else values[name] / 1e9
         return values
@@ -146,6 +149,7 @@ class ProgressReader:
             self._failed = status.failed
             self._failures = cost_sums.failures(tx, self._run_id)
         budget = budgets.amounts(tx, self._run_id, status.actor).get("run")
+        now = self._ledger.now()
         outcomes = {str(state): n for state, n in status.counts.items() if state.is_final}
         completed = sum(outcomes.values())
         cost = sum(cost for cost, _ in self._costs.values())
@@ -160,7 +164,8 @@ class ProgressReader:
             budget=budget,
             expected_cost=cost if completed == status.total and not unpriced else None,
             failures=self._failures,
-            expected_end=run_end(tx, status),
+            expected_end=run_end(tx, status, now=now),
+            read=now,
         )
 
     def _expected_cost(self, status: RunStatus, cost: int, completed: int) -> int | None:
@@ -187,10 +192,11 @@ class ProgressReader:
         return cost + self._estimate * left // status.total
 
 
-def run_end(tx: Transaction, status: RunStatus) -> float | None:
+def run_end(tx: Transaction, status: RunStatus, *, now: float) -> float | None:
     """Return when a run may end, from the seconds that past batches took, or None.
 
     If ``parallel_batches`` limits the run, its further batches are expected one after another.
+    ``now``: the ledger's time.
     """
     if status.state is not RunState.RUNNING:
         return None
@@ -217,7 +223,6 @@ def run_end(tx: Transaction, status: RunStatus) -> float | None:
         rounds = math.ceil(max(0, math.ceil(queued / size) - room) / parallel_batches)
         has_room = room > 0
     waits = BatchState.PACKED in states or (queued > 0 and has_room)
-    now = time.time()
     pause = max(0.0, (paused_until or 0.0) - now)
     return expected_end(at_api, waits=waits, took=took, now=now, rounds=rounds, pause=pause)
 
@@ -641,7 +646,7 @@ def _cost_and_time(progress: Progress) -> list[str]:
         of = "" if progress.budget is None else f" of {write_usd(progress.budget)}"
         words.append(f"cost so far {dollars(progress.cost)}{of}{unpriced}")
     if progress.expected_end is not None:
-        words.append(f"about {roughly(max(1, progress.expected_end - time.time()))} left")
+        words.append(f"about {roughly(max(1, progress.expected_end - _moment(progress)))} left")
     if progress.failures:
         failed = [f"{count:,} {kind}" for kind, count in progress.failures.items()]
         words.append(f"failed: {', '.join(failed)}")
@@ -672,6 +677,11 @@ def _bar(progress: Progress) -> Table:
     return line
 
 
+def _moment(of: RunStatus | Progress) -> float:
+    """Return the time to which ages count: the ledger's, which may differ from this machine's."""
+    return time.time() if of.read is None else of.read
+
+
 def ago(then: float | None, now: float) -> str:
     """Return the age of a moment, or an empty text for None."""
     return "" if then is None else roughly(now - then)
@@ -690,7 +700,7 @@ def run_details(
     """Return a run's states, what it waits for, ``more`` lines, and its batches."""
     from rich.console import Group
 
-    now = time.time()
+    now = _moment(status)
     lines = [
         f"{status.run_id} {status.state}: {counts_line(status)}",
         f"actor {status.actor}, submitted {ago(status.created, now)} ago",

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -146,6 +146,8 @@ class RunStatus:
     """Requests that do not fit into a budget, and the budget that holds them."""
     waiting_since: float | None = None
     """Time since which it waits for that; None for a finished run."""
+    read: float | None = field(default=None, compare=False)
+    """The ledger's time at which this was read. `to_dict` leaves it out."""
 
     @property
     def finished(self) -> bool:
@@ -160,6 +162,7 @@ class RunStatus:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         values = asdict(self)
+        del values["read"]
         values["counts"] = {str(state): count for state, count in self.counts.items()}
         values["held"] = None if self.held is None else self.held._asdict()
         return values
@@ -259,6 +262,7 @@ def status_in(
             if still_open
             else None
         ),
+        read=ledger.now(),
     )
 
 
