@@ -38,6 +38,8 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ClaudeBatchProvider(middleware=[cb.Middleware]) | TypeError: middleware: <class 'claude_batch.actor.middleware.Middleware'> is a class; give an object of it: Middleware() |
       | cb.ClaudeProvider(middleware=[cb.Middleware])      | TypeError: middleware: <class 'claude_batch.actor.middleware.Middleware'> is a class; give an object of it: Middleware() |
       | cb.ClaudeBatchProvider(observers=[cb.Middleware])  | TypeError: observers: <class 'claude_batch.actor.middleware.Middleware'> is a class; give an object of it: Middleware() |
+      | cb.Actor(actor.configuration, cb.ClaudeBatchProvider) | ActorConfigurationError: provider: <class 'claude_batch.providers.batch.ClaudeBatchProvider'> is a class; give an object of it: ClaudeBatchProvider() |
+      | cb.client_sync(provider=cb.ClaudeBatchProvider)    | ActorConfigurationError: provider: <class 'claude_batch.providers.batch.ClaudeBatchProvider'> is a class; give an object of it: ClaudeBatchProvider() |
     And in the ledger the counts of runs are [0]
 
   Scenario: A function takes other arguments than it is called with
@@ -56,6 +58,21 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ClaudeBatchProvider(middleware=[type("Old", (), {"after_response": lambda self, actor, response: response})()]) | TypeError: middleware: <bound method |
       | run.wait_sync(progress=isinstance)                                                            | ActorConfigurationError: progress: <built-in function isinstance> takes (obj, class_or_tuple, /), but is called with (progress) |
       | run.wait_sync(progress=type("Slow", (), {"__call__": actor.respond.__func__})())              | ActorConfigurationError: progress: |
+
+  Scenario: An object is used in a way that it does not have
+    When a run of these prompts is submitted
+      | prompt |
+      | one    |
+    Then these mistakes are refused
+      | expression                            | error |
+      | __import__("pickle").dumps(actor)     | TypeError: Actor cannot be pickled or copied, because it has threads and connections; load it in each process with cb.load_actor or cb.make_actor |
+      | __import__("copy").copy(actor)        | TypeError: Actor cannot be pickled or copied |
+      | __import__("pickle").dumps(run)       | TypeError: Run cannot be pickled or copied, because it has threads and connections; pass its `id`, and open it with cb.open_run |
+      | __import__("pickle").dumps(provider)  | TypeError: ClaudeBatchProvider cannot be pickled or copied, because it has threads and connections; create one in each process |
+      | list(actor.run(["a"]))                | TypeError: actor.run(…) is a block, and for cannot be used with it; write `async with actor.run(…) as run:` |
+      | actor.run(["a"]).__await__()          | TypeError: actor.run(…) is a block, and await cannot be used with it |
+      | actor.run(["a"]).__aiter__()          | TypeError: actor.run(…) is a block, and async for cannot be used with it |
+    And in the ledger the counts of runs are [1]
 
   Scenario: A value has no meaning
     When a run of these prompts is submitted

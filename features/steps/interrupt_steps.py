@@ -47,7 +47,8 @@ def _run(context: Context, name: str, module: str, words: str, *, ignored: bool 
     paths = os.pathsep.join((str(folder), SOURCES))
 
     def prepare() -> None:
-        # Whoever runs the tests in the background may have it ignored, which is inherited.
+        # Whoever runs the tests in the background may have them ignored, which is inherited.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL)
 
     done = subprocess.run(

@@ -403,6 +403,8 @@ _PLACE = re.compile(r"[^/]*/*(?:[^:/@]*(?::[^@]*)?@)?[^?]*")
 _SQLITE = re.compile(r"(sqlite[^:]*:///)([^?]+)(\?.*)?", re.DOTALL)
 """A URL of SQLite, the path in it, and its options."""
 
+_IN_MEMORY = re.compile(r"sqlite[^:]*://(/:memory:)?(\?.*)?", re.DOTALL)
+
 _MASKED = re.compile(r"://[^:/?#@]*:\*\*\*@|[?&][^=&]*password=\*\*\*(?:[&#]|$)")
 """What `without_password` leaves of a URL's password."""
 
@@ -422,8 +424,8 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
 
     The default is in the user's data directory. The result is text: a path, or a URL with ``://``.
     A process that lives longer than a command makes it absolute (`absolute_ledger`). Raises
-    `LedgerError` for libpq's own form, which as a path would be shown with its password, and for a
-    URL that was copied from a message, without its password.
+    `LedgerError` for libpq's own form, which as a path would be shown with its password, for a URL
+    that was copied from a message, without its password, and for a database in memory.
     """
     given = from_environment("ledger") if explicit is None else os.fspath(explicit)
     if given is not None:
@@ -438,6 +440,11 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
                 "the ledger's URL has *** for its password, as messages show it. Set "
                 f"{ENVIRONMENT_PREFIX}LEDGER to the URL with its password, and leave out --ledger; "
                 "or write the password"
+            )
+        if given == ":memory:" or _IN_MEMORY.fullmatch(given):
+            raise LedgerError(
+                f"the ledger {given} would be lost with its process, and with it the answers that "
+                "are paid for; name a file, for a test one in a temporary folder"
             )
         return given
     from platformdirs import user_data_path

@@ -19,6 +19,7 @@ from claude_batch.integrations.transport import (
     sync_client,
 )
 from claude_batch.providers.batch import ClaudeBatchProvider
+from claude_batch.providers.sync_bridge import check_object
 
 
 def client(
@@ -78,4 +79,5 @@ def _provider(
             f"{', '.join(settings)}: the given provider has its own settings; pass either a "
             "provider or settings"
         )
+    check_object("provider", given)
     return given, False

@@ -40,7 +40,7 @@ from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
 from claude_batch.providers.registry import ProviderRegistry, default_registry
-from claude_batch.providers.sync_bridge import Closing, in_worker_thread
+from claude_batch.providers.sync_bridge import Closing, check_object, in_worker_thread
 
 if TYPE_CHECKING:
     from claude_batch.providers.estimation import Estimate, Estimation
@@ -83,6 +83,24 @@ class RunContext:
         if run is not None:
             run.close()
 
+    if not TYPE_CHECKING:  # a type checker reports these itself
+
+        def __iter__(self):
+            raise TypeError(_BLOCK.format(name="for"))
+
+        def __aiter__(self):
+            raise TypeError(_BLOCK.format(name="async for"))
+
+        def __await__(self):
+            raise TypeError(_BLOCK.format(name="await"))
+
+
+_BLOCK = (
+    "actor.run(…) is a block, and {name} cannot be used with it; write `async with actor.run(…) as "
+    "run:` (or `with`), and read `run` in it. actor.respond_all(…) yields the results, and `await "
+    "actor.submit(…)` returns the run"
+)
+
 
 # The actor ----------------------------------------------------------------------------------------
 
@@ -94,6 +112,8 @@ _SHAPES_KEPT = 64
 
 class Actor(Closing):
     """An actor bound to its provider. Cheap to create; actors may share a provider."""
+
+    elsewhere = "load it in each process with cb.load_actor or cb.make_actor"
 
     def __init__(
         self,
@@ -109,6 +129,7 @@ class Actor(Closing):
         Raises `ActorConfigurationError` if the actor is not of type ``llm``, if a tool cannot be
         imported, or if an imported object is not a tool.
         """
+        check_object("provider", provider)
         configuration.require_answerable()
         if tools != ():
             configuration = configuration.with_tools(tools)
@@ -546,7 +567,9 @@ class Actor(Closing):
         return found
 
     def _no_runs(self, what: str) -> ActorConfigurationError:
-        if self._configuration.resolved_provider in CLAUDE_PROVIDERS:
+        if self._opening.startswith("cb.make_actor"):
+            remedy = f"leave out `batch_processing=False` of make_actor to {what}"
+        elif self._configuration.resolved_provider in CLAUDE_PROVIDERS:
             remedy = f"write `batch_processing: true` in its YAML to {what}"
         else:
             remedy = "use respond or respond_all, or name `provider: anthropic`"

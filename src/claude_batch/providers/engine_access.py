@@ -624,4 +624,6 @@ class Opened(Closing):
         must stay; then nothing is removed.
         """
         seconds = parse_duration(older_than)
+        if isinstance(runs, str):
+            raise InvalidRequestError(f"runs must be a list of ids, not a text; give [{runs!r}]")
         return prune(self._engine, self._session, older_than=seconds, run_ids=runs, dry_run=dry_run)

@@ -79,7 +79,7 @@ def format_of(output: str | None, form: Format | None) -> Format:
 
 
 _UNWRITTEN = re.compile(
-    r"\.(arrow|avro|db|duckdb|feather|ods|orc|parquet|sqlite3?|tsv|xls[bmx]?|xml|ya?ml)",
+    r"\.(arrow|avro|bz2|db|duckdb|feather|gz|ods|orc|parquet|sqlite3?|tsv|xls[bmx]?|xml|xz|ya?ml|zip|zst)",
     re.IGNORECASE,
 )
 """Extensions of formats that are not written. A file of JSON lines under such a name would be found

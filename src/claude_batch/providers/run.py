@@ -72,6 +72,8 @@ _T = TypeVar("_T")
 class Run(Closing):
     """A run of a ledger. Created by `submit` and `open_run`, not directly."""
 
+    elsewhere = "pass its `id`, and open it with cb.open_run"
+
     def __init__(
         self,
         engine_access: EngineAccess,

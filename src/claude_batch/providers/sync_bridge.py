@@ -11,10 +11,11 @@ import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextvars import copy_context
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 import msgspec
 
+from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.lifecycle.threads import DaemonThreads, in_own_thread
 
 # Closing ------------------------------------------------------------------------------------------
@@ -24,8 +25,17 @@ class Closing:
     """Add ``aclose``, ``with`` and ``async with`` to `close`.
 
     The rule of ownership: who constructs an object closes it, and what claude-batch constructed for
-    that object closes with it.
+    that object closes with it. So there are no copies, of which each could close the other's.
     """
+
+    elsewhere: ClassVar[str] = "create one in each process"
+    """How another process gets such an object, for errors."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled or copied, because it has threads and "
+            f"connections; {self.elsewhere}"
+        )
 
     def close(self) -> None:
         """Release the resources."""
@@ -48,6 +58,14 @@ class Closing:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def check_object(name: str, given: object) -> None:
+    """Raise `ActorConfigurationError` for a class in the place of an object."""
+    if isinstance(given, type):
+        raise ActorConfigurationError(
+            f"{name}: {given!r} is a class; give an object of it: {given.__name__}()"
+        )
 
 
 # Work beside the event loop -----------------------------------------------------------------------
