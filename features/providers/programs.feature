@@ -471,3 +471,39 @@ Feature: Programs of every kind may ask an actor
       end_turn
       settling=1.0 there and settling=2.0 here; use the same settings for all its providers
       """
+
+  @file_ledger
+  Scenario: A submission that is cancelled while its run is begun leaves nothing in the ledger
+    Given an API
+    When this program runs
+      """
+      import os, sqlite3, time
+      from claude_batch.providers.run_storage import RunStorage
+
+      begin = RunStorage._writer
+
+      def begin_slowly(*arguments):
+          time.sleep(0.5)
+          return begin(*arguments)
+
+      async def leave():
+          async with cb.ClaudeBatchProvider(**settings) as provider:
+              actor = cb.Actor(asker, provider)
+              print((await actor.respond("one")).stop_reason)
+              RunStorage._writer = begin_slowly
+              try:
+                  await asyncio.wait_for(actor.submit(["two"]), 0.2)
+              except TimeoutError:
+                  print("left")
+              await asyncio.sleep(1)
+              with sqlite3.connect(os.environ["CLAUDE_BATCH_LEDGER"]) as ledger:
+                  print(ledger.execute("select stored from runs where kind = 'run'").fetchall())
+
+      asyncio.run(leave())
+      """
+    Then the program has printed
+      """
+      end_turn
+      left
+      []
+      """

@@ -13,7 +13,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from functools import partial
 from typing import TypeAlias, cast
 
@@ -150,7 +150,7 @@ class RunStorage:
         engine, _ = await asyncio.wrap_future(self._engine_access.opening())
         mode = self._mode_of(actor, settings)
         with self._holding(mode, requests, options):
-            writer = await in_worker_thread(lambda: self._writer(actor, mode, options))
+            writer = await self._writer_beside(actor, mode, options)
             try:
                 async with aclosing(self._prepared(actor, requests)) as them:
                     async for prepared in them:
@@ -205,6 +205,31 @@ class RunStorage:
         if mode.budget is None or (options.send_meanwhile and not listed):
             return nullcontext()
         return self._engine_access.engine().sending_held()
+
+    async def _writer_beside(
+        self, actor: ActorConfiguration, mode: BatchProcessingMode, options: StoreOptions
+    ) -> RunWriter:
+        """Return the writer of a new run; delete the run if the caller leaves meanwhile."""
+        made: list[RunWriter] = []
+        is_left = False
+
+        def abandon() -> None:
+            with suppress(IndexError):  # whoever takes it abandons it
+                _abandon(made.pop(), options)
+
+        def make() -> RunWriter:
+            writer = self._writer(actor, mode, options)
+            made.append(writer)
+            if is_left:
+                abandon()
+            return writer
+
+        try:
+            return await in_worker_thread(make)
+        except BaseException:
+            is_left = True
+            await in_own_thread(abandon)
+            raise
 
     def _writer(
         self, actor: ActorConfiguration, mode: BatchProcessingMode, options: StoreOptions
