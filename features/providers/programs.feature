@@ -437,6 +437,11 @@ Feature: Programs of every kind may ask an actor
 
       ask_from_two_directories("relative.db")
       ask_from_two_directories("sqlite:///of-a-url.db")
+      os.chdir(folder)
+      options = {"batch_processing": False, "ledger": "relative.db"}
+      with cb.make_actor("claude-haiku-4-5", **options) as live:
+          os.chdir("elsewhere")
+          print(live.respond_sync("two", mode="live", budget_usd=5).via)
       print(os.listdir(folder / "elsewhere"))
       """
     Then the program has printed
@@ -447,6 +452,7 @@ Feature: Programs of every kind may ask an actor
       True
       0
       True
+      live
       []
       """
 

@@ -36,6 +36,7 @@ from claude_batch.actor.request import (
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, judge_of, read_as
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
+from claude_batch.core.settings import absolute_ledger
 from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
@@ -163,6 +164,9 @@ class Actor(Closing):
         call that errors name, without its last parenthesis. Raises `ActorConfigurationError` and
         `ProviderNotFoundError`.
         """
+        if (ledger := settings.get("ledger")) is not None:
+            # A call with settings of its own may open it only later, from another directory.
+            settings["ledger"] = absolute_ledger(os.fspath(cast("StrPath", ledger)))
         actor = cls(configuration, registry.lend(configuration, **settings))
         actor._registry, actor._settings, actor._opening = registry, settings, opening
         return actor
