@@ -185,7 +185,8 @@ Feature: What failed in a run is asked again on order, and nothing else
       """
       corrected by hand
       """
-    When a command runs: <verb> RUN
+    When a command runs: results RUN -o elsewhere.jsonl
+    And a command runs: <verb> RUN
     Then the command line exits with 2 and says
       """
       out.jsonl: was changed after RUN had written it, and would be replaced. Give it another name, then repeat the command. Nothing was sent
@@ -209,7 +210,7 @@ Feature: What failed in a run is asked again on order, and nothing else
     When a command runs: retry RUN
     Then the command line exits with 2 and says
       """
-      out.jsonl: was changed after RUN had written it, and would be replaced. Give it another name, then repeat the command. Nothing was sent
+      out.jsonl: was moved there, or got another mode, owner or link, after RUN had written it, and would be replaced. Give it another name, then repeat the command. Nothing was sent
       """
     And the API was asked for 5 requests, and paid once for each of 2
 

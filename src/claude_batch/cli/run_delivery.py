@@ -401,7 +401,8 @@ def deliver(
     if not whole:
         return
     reach(CrashPoint.AFTER_RENAME_BEFORE_DELIVERED)
-    is_delivered = run.mark_delivered(seen=seen)
+    wrote = None if output is None else os.path.abspath(output)
+    is_delivered = run.mark_delivered(seen=seen, wrote=wrote)
     for written in (output, folder):
         if written is not None:
             say(f"wrote {written}")
@@ -596,14 +597,17 @@ def check_unchanged(left: Outstanding) -> None:
     from claude_batch.ledger.deliveries import changed_at
 
     try:
-        changed = changed_at(left.output)
+        there = os.stat(left.output)
     except FileNotFoundError:
         return  # it was moved, so that nothing is replaced
     except OSError as error:
         raise BadOutput(f"{left.output}: {error.strerror}{NOTHING_SENT}") from None
-    if changed > left.written:
+    if changed_at(there) > left.written:
+        how = "was changed"
+        if there.st_mtime <= left.written:
+            how = "was moved there, or got another mode, owner or link,"
         raise BadOutput(
-            f"{left.output}: was changed after {left.id} had written it, and would be replaced. "
+            f"{left.output}: {how} after {left.id} had written it, and would be replaced. "
             f"Give it another name, then repeat the command{NOTHING_SENT}"
         )
 

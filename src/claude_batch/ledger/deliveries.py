@@ -125,35 +125,38 @@ def _of_row(tx: Connection, row: Any) -> Outstanding:
     return Outstanding(row.id, row.kind, row.output, bool(row.finished), address, row.written)
 
 
-def changed_at(path: str) -> float:
-    """Return when a file was last changed or moved here, by the clock of its file system.
+def changed_at(there: os.stat_result) -> float:
+    """Return when a file was last changed or moved to its place, by the clock of its file system.
 
     A file that was moved, or copied with its times, keeps an old mtime, but its ctime is when it
-    came here. A new mode or owner sets the ctime too. Raises `OSError`.
+    came there. A new mode, owner or link sets the ctime too.
     """
-    there = os.stat(path)
     return max(there.st_mtime, there.st_ctime)
 
 
-def _written_at(output: str | None, now: float) -> float:
+def _written_at(output: str, now: float) -> float:
     try:
-        return now if output is None else changed_at(output)
+        return changed_at(os.stat(output))
     except OSError:  # somebody has moved it already
         return now
 
 
-def mark_delivered(tx: Connection, run_id: str, now: float, *, seen: int | None = None) -> bool:
+def mark_delivered(
+    tx: Connection, run_id: str, now: float, *, seen: int | None = None, wrote: str | None = None
+) -> bool:
     """Mark a run as delivered; return False if it has to be delivered again instead.
 
-    Its output was renamed into place and flushed, or read by its caller. ``seen`` is the run's
-    `last_endings` before its answers were read. If another process has retried requests since, the
-    output lacks their new answers.
+    Its answers were read by its caller, or ``wrote`` is a file that was renamed into place and
+    flushed. ``seen`` is the run's `last_endings` before its answers were read. If another process
+    has retried requests since, they lack the new answers.
     """
     ended = not unfinished(tx, run_id)
     is_whole = ended and seen in (None, last_endings(tx, [run_id])[run_id])
     # The other process may have written all answers before this output replaced them.
-    output: str | None = tx.scalar(select(runs.c.output).where(runs.c.id == run_id))
-    values = {"written": _written_at(output, now), "delivered": now if is_whole else None}
+    values: dict[str, Any] = {"delivered": now if is_whole else None}
+    if wrote is not None:
+        its_own = runs.c.output == wrote  # or a copy elsewhere
+        values["written"] = case((its_own, _written_at(wrote, now)), else_=runs.c.written)
     tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
     return is_whole
 
@@ -194,7 +197,10 @@ def ask_output(tx: Connection, run_id: str, output: str | None, forms: Forms, no
     values: dict[str, Any] = {}
     if output is not None:
         was_written = and_(runs.c.output == output, runs.c.written.is_not(None))
-        values |= {"output": output, "written": case((was_written, now), else_=None)}
+        values |= {
+            "output": output,
+            "written": case((was_written, _written_at(output, now)), else_=None),
+        }
     if output is not None or forms.output_format is not None or before.output_format == "none":
         values["output_format"] = forms.output_format
     if forms.results_dir is not None:

@@ -527,16 +527,17 @@ class Run(Closing):
         """Return the id of a later run that writes this output path or folder instead, or None."""
         return self._engine.ledger.query(lambda tx: deliveries.taker_of(tx, self.id, place))
 
-    def mark_delivered(self, *, seen: int | None = None) -> bool:
+    def mark_delivered(self, *, seen: int | None = None, wrote: str | None = None) -> bool:
         """Mark the run as delivered, so that `status` shows nothing outstanding.
 
-        Returns False, and marks nothing, if a request has no final state, or has become final since
-        `last_ending` returned ``seen``. The same input submitted later is answered from the ledger
-        in either case.
+        Returns False if a request has no final state, or has become final since `last_ending`
+        returned ``seen``; the run is then outstanding. The same input submitted later is answered
+        from the ledger in either case. ``wrote`` is the absolute path of the output, if the answers
+        were just written to it.
         """
         ledger = self._engine.ledger
         return ledger.apply(
-            lambda tx: deliveries.mark_delivered(tx, self.id, ledger.now(), seen=seen)
+            lambda tx: deliveries.mark_delivered(tx, self.id, ledger.now(), seen=seen, wrote=wrote)
         )
 
     def last_ending(self) -> int:
