@@ -36,6 +36,32 @@ Feature: Who may call the gateway, and how much
       | /v1/messages/v1/messages | {}                                            | 404    | …; leave out /v1/messages at the end of the base URL… | |
       | /proxy/v1/messages   | {}                                                | 404    | …; correct the base URL…                      |               |
 
+  Scenario: The gateway knows its workspace while the API cannot be reached, if an earlier answer has named it
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
+    Then the gateway's responses to callers are as follows
+      | path         | headers | status | words |
+      | /v1/messages | {}      | 200    |       |
+    When the API has the faults
+      """
+      {"rules": [{"route": "any", "action": {"type": "drop_before"}}]}
+      """
+    And the gateway is started again
+    Then the gateway's responses to callers are as follows
+      | path         | headers                                                                           | status | words                                                             |
+      | /v1/messages | {"anthropic-workspace-id": "wrkspc_01SandboxDefault", "prefer": "respond-async"}  | 202    |                                                                   |
+      | /v1/messages | {"anthropic-workspace-id": "wrkspc_other", "prefer": "respond-async"}             | 400    | …than the gateway's key (wrkspc_01SandboxDefault), whose…         |
+
+  Scenario: A call that names a workspace is refused only for now while that of the gateway's key is unknown
+    Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05, "workspace_header": false}
+    When the gateway is called as follows
+      | call | prompt | headers                                               |
+      | A    | one    | {"anthropic-workspace-id": "wrkspc_01SandboxDefault"} |
+      | B    | one    | {}                                                    |
+    Then the calls have ended with
+      | call | status | error     | retry-after | x-should-retry |
+      | A    | 503    | api_error | 5           | true           |
+      | B    | 200    |           |             |                |
+
   Scenario: A client that offers HTTP/2, as Java's does by default, is answered over HTTP/1.1
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
     Then the gateway's responses to callers are as follows

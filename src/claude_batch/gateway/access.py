@@ -8,6 +8,7 @@ both show in the headers ``Origin``, ``Sec-Fetch-Site`` and ``Host``.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
@@ -187,10 +188,12 @@ class Access:
         settings: GatewaySettings,
         own_key: str | None,
         workspace: Callable[[], str | None],
+        stored_workspace: Callable[[], str | None],
     ) -> None:
         """``own_key``: the gateway's key, which callers of this machine may send as well.
 
-        ``workspace`` returns the API's id of that key's workspace, or None while it is unknown.
+        ``workspace`` returns the API's id of that key's workspace, or None until the API has sent
+        it to this process. ``stored_workspace`` returns the ledger's; it blocks.
         Raises `ActorConfigurationError` for an address that other machines reach without tokens.
         """
         if settings.tokens is None and not is_loopback(settings.host):
@@ -202,6 +205,9 @@ class Access:
         self._tokens = None if settings.tokens is None else TokenFile(settings.tokens)
         self._own_key = own_key
         self._workspace = workspace
+        self._read_workspace = stored_workspace
+        # The last that was read: it may change only by an answer of the API.
+        self._stored_workspace: str | None = None
         self._hosts = HostCheck(settings.host, settings.allowed_hosts)
         self._origins = {origin.rstrip("/").lower() for origin in settings.allowed_origins}
 
@@ -232,19 +238,34 @@ class Access:
                 "--allow-origin ORIGIN",
             )
 
-    def admit(self, headers: Mapping[str, str]) -> Caller:
-        """Return who calls. Raises `Refusal`."""
+    async def admit(self, headers: Mapping[str, str]) -> Caller:
+        """Return who calls. Raises `Refusal`, and `LedgerError` if it needs the ledger."""
         caller = self._caller(headers)
-        given, own = headers.get(_WORKSPACE), self._workspace()
-        if given not in (None, own):
+        given = headers.get(_WORKSPACE)
+        if given is not None:
+            await self._check_workspace(given)
+        return caller
+
+    async def _check_workspace(self, given: str) -> None:
+        own = self._workspace() or self._stored_workspace
+        if own is None:
+            own = self._stored_workspace = await asyncio.to_thread(self._read_workspace)
+        if own is None:
+            raise Refusal(
+                503,
+                "api_error",
+                f"the gateway cannot compare this call's {_WORKSPACE} with its key's, because "
+                "no answer of the API has named it yet; repeat the call, or leave the header out",
+                {"retry-after": "5", "x-should-retry": "true"},
+            )
+        if given != own:
             raise Refusal(
                 400,
                 "invalid_request_error",
-                f"this call has another {_WORKSPACE} than the gateway's key ({own or 'unknown'}), "
-                "whose workspace would pay for it; leave the header out, or call a gateway with a "
-                "key of that workspace",
+                f"this call has another {_WORKSPACE} than the gateway's key ({own}), whose "
+                "workspace would pay for it; leave the header out, or call a gateway with a key of "
+                "that workspace",
             )
-        return caller
 
     def _caller(self, headers: Mapping[str, str]) -> Caller:
         given = _credentials(headers)

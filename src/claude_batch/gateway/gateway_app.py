@@ -80,7 +80,7 @@ class GatewayApp:
         if scope["type"] != "http":
             return
         try:
-            self._check(scope)
+            await self._check(scope)
             with contextlib.suppress(ClientDisconnect):
                 await self._router(scope, receive, send)
         except Aborted:
@@ -96,7 +96,7 @@ class GatewayApp:
             response = Response(found.content, found.status_code, found.headers)
             await response(scope, receive, send)
 
-    def _check(self, scope: Scope) -> None:
+    async def _check(self, scope: Scope) -> None:
         headers = headers_of(scope)
         access = self.gateway.access
         access.check_page(headers)
@@ -105,7 +105,7 @@ class GatewayApp:
         scope["path"], scope["raw_path"] = path, raw_path.encode()
         state: dict[str, Any] = {**scope.get("state", {}), "options": options}
         if path not in _OPEN:
-            state["caller"] = access.admit(headers)
+            state["caller"] = await access.admit(headers)
             if self.gateway.is_ending:
                 raise ending()
         if options:

@@ -110,12 +110,12 @@ class Gateway:
     ) -> None:
         """``provider`` answers the calls; ``own_key`` is its API key, if that is known.
 
-        ``workspace`` returns the API's id of that key's workspace, or None if it is unknown. Raises
-        `ActorConfigurationError` for settings that are not safe.
+        ``workspace`` returns the API's id of that key's workspace, or None until the API has sent
+        it to this process. Raises `ActorConfigurationError` for settings that are not safe.
         """
         self.provider: ClaudeBatchProvider = provider
         self.settings: GatewaySettings = settings
-        self.access: Access = Access(settings, own_key, workspace)
+        self.access: Access = Access(settings, own_key, workspace, provider.stored_workspace)
         self.bodies: Bodies = Bodies(settings.largest_body, settings.largest_bodies)
         self.option_reader: OptionReader = OptionReader(provider.overrides)
         self.exchanges: Exchanges = Exchanges()

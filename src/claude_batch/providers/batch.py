@@ -284,6 +284,16 @@ class ClaudeBatchProvider(Opened):
         with self._engine.ledger.read() as tx:
             return unknown_batches.own_batches(tx, batch_ids)
 
+    def stored_workspace(self) -> str | None:
+        """Return the API's id of the key's workspace, or None if the ledger does not have it.
+
+        Blocks. Raises `LedgerError`.
+        """
+        own = self._session().workspace_id
+        with self._engine.ledger.read() as tx:
+            present = workspaces.present_workspace(tx, own)
+            return workspaces.workspace_row(tx, present).name
+
     def why_stopped(self) -> str | None:
         """Return why the engine has stopped until this process starts again, or None."""
         entered = self._engine_access.entered
