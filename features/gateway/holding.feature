@@ -115,6 +115,29 @@ Feature: The gateway keeps a call alive until its batch has ended
       | a time-out of an unnumbered call    | 60      | 2s       | cancel     | one                                       | {}                                                               | {}                                                               | 504    | timeout_error         | 2     |
       | one that is asked not to be repeated | 1      | 60s      | park       | [[sandbox:errored:invalid_request_error]] | {"claude-batch-failure-ttl": "0", "x-stainless-retry-count": "0"} | {"claude-batch-failure-ttl": "0", "x-stainless-retry-count": "1"} | 400    | invalid_request_error | 2     |
 
+  Scenario: A late failure is repeated to each of two aborted calls that waited for one request
+    Given a gateway over the sandbox with {"latency": 60, "max_wait": "3s", "on_timeout": "cancel", "max_attempts": 1}
+    When the gateway is called as follows
+      | call | prompt | after   | headers                          |
+      | A    | one    |         | {"x-stainless-retry-count": "0"} |
+      | B    | one    | 1 begun | {"x-stainless-retry-count": "1"} |
+      | C    | one    | A, B    | {"x-stainless-retry-count": "1"} |
+      | D    | one    | A, B    | {"x-stainless-retry-count": "2"} |
+    Then the calls have ended with
+      | call | status | end     | error         |
+      | A    | 200    | aborted |               |
+      | B    | 200    | aborted |               |
+      | C    | 504    | whole   | timeout_error |
+      | D    | 504    | whole   | timeout_error |
+    And the gateway's ledger holds 1 request
+
+  Scenario: Late failures of many calls are repeated to each of them for a minute, then they are forgotten
+    Then late failures are repeated as follows
+      | aborted | prompts | repeated at once | after a minute |
+      | 1       | 1       | 1                | 0              |
+      | 1200    | 1       | 1200             | 0              |
+      | 1200    | 1200    | 1200             | 0              |
+
   Scenario: The gateway ends while calls wait, and loses nothing
     Given a gateway over the sandbox with {"latency": 4, "hold": 1.5}
     When the gateway ends once 3 of these calls wait

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import socket
@@ -16,8 +17,12 @@ from behave import then, when
 from behave.runner import Context
 from gateway_steps import body_of
 from staging import until
+from tables import rule
 
+from claude_batch.gateway import exchanges
+from claude_batch.gateway.gateway_options import OptionReader
 from claude_batch.gateway.messages_route import MessagesRoute
+from claude_batch.lifecycle.waiters import CallFuture
 
 
 @when("{count:d} callers close their connections and ask again while the gateway is busy")
@@ -94,3 +99,30 @@ def _(context: Context, count: int) -> None:
     assert len(context.answers) == count
     for number, answer in enumerate(context.answers):
         assert re.search(rf'question {number}\\*"', answer), answer
+
+
+@rule("late failures are repeated")
+def _(aborted: int, prompts: int) -> dict[str, int]:
+    """How many first retries get a failure, of as many as calls with so many prompts were aborted.
+
+    A minute is a moment here.
+    """
+    reader = OptionReader({})
+    first, retry = (reader.read({"x-stainless-retry-count": each}) for each in "01")
+    digests = [b"%d" % (number % prompts) for number in range(aborted)]
+
+    async def repeated(pause: float, waits: float) -> int:
+        with mock.patch.object(exchanges, "_PAUSE", pause):
+            kept = exchanges.Exchanges()
+            for digest in digests:
+                future = CallFuture()
+                future.settle(TimeoutError())
+                exchange = exchanges.Exchange(future, digest, "withdraw", lambda *_: None)
+                kept.note_failure(exchange, first)
+            await asyncio.sleep(waits)
+            return sum(kept.failure(digest, retry) is not None for digest in digests)
+
+    return {
+        "repeated_at_once": asyncio.run(repeated(60, 0)),
+        "after_a_minute": asyncio.run(repeated(0.01, 0.1)),
+    }

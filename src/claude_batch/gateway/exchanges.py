@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
@@ -184,11 +185,11 @@ _LOOKS: Final = 10
 _LOOK: Final = 0.01
 """How often, and for how many seconds each, a call waits for an equal one to leave."""
 
-_MOST_FAILURES: Final = 1000
-"""Late failures that are remembered until the aborted calls are repeated."""
-
 _PAUSE: Final = 60.0
 """Seconds within which a client repeats an aborted call; the SDKs wait 8 s at most."""
+
+_UNNUMBERED: Final = -1
+"""Stands for the number of a try whose client sends none."""
 
 
 class Exchange:
@@ -320,22 +321,62 @@ class Exchange:
 
 
 class _LateFailure(NamedTuple):
-    """An exchange whose call was aborted, because its failure came after the status 200."""
-
     exchange: Exchange
-    options: GatewayOptions
     at: float
-    """On the monotonic clock."""
+    """When its call was aborted, on the monotonic clock."""
 
-    def serves(self, options: GatewayOptions) -> bool:
-        """Return whether a call that begins now may be the repetition of the aborted call."""
-        age = time.monotonic() - self.at
-        if options.key != self.options.key or age > _PAUSE:
-            return False
+
+class _LateFailures:
+    """Failures whose calls were aborted, because they came after the status 200.
+
+    A timer forgets each after `_PAUSE`. So memory is bounded by the calls that were aborted within
+    that time, each of which has held more of it while it waited.
+    """
+
+    def __init__(self) -> None:
+        # By the number of the aborted try. The newest is last.
+        self._by_call: dict[tuple[bytes, str | None], dict[int, deque[_LateFailure]]] = {}
+
+    def add(self, exchange: Exchange, options: GatewayOptions) -> None:
+        """Keep the failure of one call that is being aborted."""
+        call = exchange.digest, options.key
+        number = options.retries if options.numbers_tries else _UNNUMBERED
+        at = time.monotonic()
+        failures = self._by_call.setdefault(call, {}).setdefault(number, deque())
+        failures.append(_LateFailure(exchange, at))
+        asyncio.get_running_loop().call_later(_PAUSE, self._expire, call, number, at)
+
+    def take(self, digest: bytes, options: GatewayOptions) -> Exchange | None:
+        """Remove and return the exchange whose aborted call this call may repeat, if any."""
+        call = digest, options.key
+        by_number = self._by_call.get(call, {})
         if options.retries:
-            return self.exchange.retries < options.retries
-        # A client that numbers its tries repeats the call under another number.
-        return not (options.new or self.options.numbers_tries) and age < options.failure_ttl
+            number = max((each for each in by_number if each < options.retries), default=None)
+        else:
+            # A client that numbers its tries repeats the call under another number.
+            number = _UNNUMBERED if _UNNUMBERED in by_number and not options.new else None
+        if number is None:
+            return None
+        failure = by_number[number][-1]
+        if not options.retries and time.monotonic() - failure.at >= options.failure_ttl:
+            return None
+        by_number[number].pop()
+        self._tidy(call, number)
+        return failure.exchange
+
+    def _expire(self, call: tuple[bytes, str | None], number: int, at: float) -> None:
+        failures = self._by_call.get(call, {}).get(number)
+        # Those that are older have been taken or forgotten.
+        if failures and failures[0].at <= at:
+            failures.popleft()
+            self._tidy(call, number)
+
+    def _tidy(self, call: tuple[bytes, str | None], number: int) -> None:
+        by_number = self._by_call[call]
+        if not by_number[number]:
+            del by_number[number]
+        if not by_number:
+            del self._by_call[call]
 
 
 class Exchanges:
@@ -344,8 +385,7 @@ class Exchanges:
     def __init__(self) -> None:
         """Begin without any."""
         self._by_digest: dict[bytes, list[Exchange]] = {}
-        # The oldest first.
-        self._failures: list[_LateFailure] = []
+        self._failures = _LateFailures()
 
     def __len__(self) -> int:
         """Return for how many requests calls are waiting."""
@@ -380,27 +420,17 @@ class Exchanges:
         self._by_digest.setdefault(exchange.digest, []).append(exchange)
 
     def note_failure(self, exchange: Exchange, options: GatewayOptions) -> None:
-        """Keep a failure whose call is being aborted, for the repetition of that call.
+        """Keep the failure of one call that is being aborted, for the repetition of that call.
 
         The ledger repeats only failures that have a result, and none if the call asks for that. The
         repetition would then make a new request, or wait once more for as long as the first try.
         """
-        if all(each.exchange is not exchange for each in self._failures):
-            self._failures.append(_LateFailure(exchange, options, time.monotonic()))
-            del self._failures[:-_MOST_FAILURES]
+        self._failures.add(exchange, options)
 
     def failure(self, digest: bytes, options: GatewayOptions) -> Exchange | None:
         """Return the failure that a call gets because it repeats an aborted one; once for each."""
-        served = [
-            each
-            for each in reversed(self._failures)
-            if each.exchange.digest == digest and each.serves(options)
-        ]
-        found = max(served, key=lambda each: each.exchange.retries, default=None)
-        if found is None:
-            return None
-        self._failures.remove(found)
-        return found.exchange.repeated(options.retries)
+        found = self._failures.take(digest, options)
+        return None if found is None else found.repeated(options.retries)
 
     def remove(self, exchange: Exchange) -> None:
         """Forget an exchange without calls."""
