@@ -198,6 +198,14 @@ Feature: Who may call the gateway, and how much
       | 1900000 | no        | 2000000 | 503    | overloaded_error  |
     And no call waits at the gateway
 
+  Scenario: A response that comes before the end of the body is not lost if the rest of the body comes slowly
+    Given a limit of 1 second that an idle connection of the gateway lasts
+    And a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
+    Then the gateway's responses to bodies are as follows
+      | path        | bytes  | announced | held | seconds | status | type            |
+      | /v1/nothing | 500000 | yes       | 0    | 3       | 404    | not_found_error |
+      | /v1/nothing | 500000 | no        | 0    | 3       | 404    | not_found_error |
+
   Scenario: The head of a call has a limit before its token is read
     Given a gateway over the sandbox with {"hold": 30, "latency": 0, "linger": 0.05}
     And the gateway has tokens for ann
@@ -271,6 +279,11 @@ Feature: Who may call the gateway, and how much
     When the gateway gets half a body, and nothing more for 0.3 seconds
     Then the gateway's response is 408, and contains no key
     And no call waits at the gateway
+
+  Scenario: A body that stops half-way after its response is given up
+    Given a gateway over the sandbox
+    When the gateway gets half a refused body, and nothing more for 0.3 seconds
+    Then the gateway's response is 404, and contains no key
 
   Scenario: A head that stops half-way is given up
     Given a gateway over the sandbox

@@ -96,7 +96,15 @@ def _(context: Context) -> None:
 
 
 @rule("the gateway's responses to bodies are")
-def _(context: Context, bytes: int, announced: bool, held: int) -> dict[str, Any]:
+def _(
+    context: Context,
+    bytes: int,
+    announced: bool,
+    held: int,
+    path: str = "/v1/messages",
+    seconds: float = 0,
+) -> dict[str, Any]:
+    """A body that takes so many seconds comes in ten pieces."""
     body = body_of(f"{bytes}", stream=False)
     padded = body.replace(b"{", b"{" + b" " * (bytes - len(body)), 1)
     limits = context.gateway.gateway.bodies
@@ -104,8 +112,17 @@ def _(context: Context, bytes: int, announced: bool, held: int) -> dict[str, Any
     # It sends the whole body before it reads, and loses a response that comes with a reset.
     client = HTTPConnection(urlsplit(context.gateway.url).netloc, timeout=60)
     try:
-        sent = padded if announced else iter((padded[:1000], padded[1000:]))
-        client.request("POST", "/v1/messages", sent)
+        if seconds:
+            size = -(-len(padded) // 10)
+            sent = iter(
+                time.sleep(seconds / 10) or padded[at : at + size]
+                for at in range(0, len(padded), size)
+            )
+        else:
+            sent = padded if announced else iter((padded[:1000], padded[1000:]))
+        client.request(
+            "POST", path, sent, {"content-length": f"{len(padded)}"} if announced else {}
+        )
         response = client.getresponse()
         value = json.loads(response.read())
     finally:
@@ -120,6 +137,7 @@ def _(context: Context, part: str, seconds: float) -> None:
     url = urlsplit(context.gateway.url)
     head = f"POST /v1/messages HTTP/1.1\r\nhost: {url.netloc}\r\ncontent-length: 100\r\n\r\n"
     sent = {"no byte": "", "a line break": "\r\n", "half a head": head[:-2]}
+    sent["half a refused body"] = head.replace("messages", "nothing") + "{" * 50
     with (
         mock.patch.object(asgi, "PATIENCE", seconds),
         socket.create_connection((str(url.hostname), url.port or 80), 20) as connection,

@@ -33,7 +33,7 @@ from claude_batch.core.settings import ENVIRONMENT_PREFIX, LedgerSettings
 from claude_batch.core.small_files import MOST_BYTES
 from claude_batch.dashboard import SHORTEST_TOKEN
 from claude_batch.gateway import LARGEST_BODIES, LARGEST_BODY
-from claude_batch.gateway.asgi import PATIENCE
+from claude_batch.gateway.asgi import PATIENCE, SLOWEST
 from claude_batch.gateway.http_protocol import (
     BODY_LINGER,
     LARGEST_HEAD,
@@ -319,6 +319,10 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
         "URL of a call to the gateway": (LARGEST_URL // 2**10,),
         "body that still comes when the gateway has refused its call, and closes the connection": (
             int(BODY_LINGER),
+        ),
+        "body that still comes after any other early response of the gateway": (
+            LARGEST_BODY // 2**20,
+            SLOWEST // 2**10,
         ),
         "time until the headers of a call to the gateway are complete": (int(PATIENCE),),
         "time until a call to `worker --health` is complete": (int(server_commands._TIMEOUT),),

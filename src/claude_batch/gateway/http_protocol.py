@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from claude_batch.gateway import asgi
+from claude_batch.gateway import LARGEST_BODY, asgi
 from claude_batch.gateway.access import Refusal
 
 RESET: Final = "claude_batch.reset"
@@ -118,8 +118,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._held = b""
         # Whether a part of a head was read.
         self._has_begun = False
-        # Ends the wait for a head, or for its first byte.
+        # Ends the wait for a head, for its first byte, or for the rest of a body that is dropped.
         self._head_timer: asyncio.TimerHandle | None = None
+        # When the response was complete while the body still came, and bytes of it since then.
+        self._drops_since: float | None = None
+        self._dropped_bytes = 0
         # The call that is answered now; those after it wait in `pipeline`.
         self._answering: RequestResponseCycle | None = None
         super().connection_made(transport)
@@ -155,6 +158,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._pending_bytes > LARGEST_HEAD and not self._is_refused:
             self._refuse(_large_head())
+        elif self._drops_since is not None and self._dropped_bytes > LARGEST_BODY:
+            self.close_after_response()
         if not (self._is_answering or self._head_timer or self._is_refused):
             # A line break before a call, which ends uvicorn's own timeout.
             self._wait_for_head(self.timeout_keep_alive)
@@ -178,6 +183,11 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._has_begun:
             self._wait_for_head(asgi.PATIENCE)
+        elif not (self._is_head or self._is_answering):
+            # Many clients read the response only when they have sent the body.
+            self._unset_keepalive_if_required()
+            self._drops_since, self._dropped_bytes = self.loop.time(), 0
+            self._wait_for_rest(self._drops_since)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
@@ -235,11 +245,17 @@ class HttpProtocol(HttpToolsProtocol):
         """The parser's callback for a part of a body."""
         self._pending_bytes = 0
         super().on_body(body)
+        if self._drops_since is not None:
+            self._dropped_bytes += len(body)
+            self._wait_for_rest(self._drops_since)
 
     def on_message_complete(self) -> None:
         """The parser's callback for the last byte of a call."""
         self._is_head, self._pending_bytes = True, 0
         super().on_message_complete()
+        if self._drops_since is not None:
+            self._drops_since = None
+            self._wait_for_head(self.timeout_keep_alive)
 
     # The connection's end -------------------------------------------------------------------------
 
@@ -279,9 +295,14 @@ class HttpProtocol(HttpToolsProtocol):
         return bool(self.cycle) and not self.cycle.response_complete
 
     def _wait_for_head(self, seconds: float) -> None:
-        """Give the connection up unless a head, or its first byte, has come after so long."""
+        """Give the connection up unless what it waits for has come after so long."""
         self._stop_head_timer()
         self._head_timer = self.loop.call_later(seconds, self._give_up)
+
+    def _wait_for_rest(self, since: float) -> None:
+        """Wait for the rest of a body that is dropped as long as for one that is read."""
+        due = since + asgi.PATIENCE + self._dropped_bytes / asgi.SLOWEST
+        self._wait_for_head(max(0.0, min(asgi.PATIENCE, due - self.loop.time())))
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
