@@ -594,6 +594,25 @@ Feature: Later commands show, wait for, cancel and deliver a run
       | id | ok | says                   |
       | 1  | no | invalid_request_error: |
 
+  Scenario Outline: A run that another process has just delivered is not written again: <verb>, <event>
+    Given a command's API
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command waits 0.5 seconds
+    And at the point after_collected <event>
+    And a command runs: <verb>
+    Then the command line exits with 0 and says
+      """
+      <says>
+      """
+    And the command line does not say: wrote
+
+    Examples:
+      | verb    | event                                           | says                              |
+      | advance | a command runs: results RUN -o out.jsonl        | RUN is finished: 2 succeeded of 2 |
+      | advance | another process delivers the run, and prunes it | nothing is due                    |
+      | resume  | a command runs: results RUN -o out.jsonl        | RUN finished: 2 succeeded of 2    |
+
   Scenario: advance prints no answers of a run without an output that ends meanwhile, such as single calls
     Given a command's API with {"latency": 3600}
     And the next runs get the ids run-1a00000000 run-1b00000000

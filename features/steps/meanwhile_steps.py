@@ -19,6 +19,7 @@ from lifecycle_steps import packed
 from sqlalchemy import select, update
 from staging import KEY, until
 
+import claude_batch as cb
 from claude_batch.core import crash_points
 from claude_batch.core.crash_points import CrashPoint
 from claude_batch.core.ids import new_request_ids
@@ -126,6 +127,13 @@ def _cancel(context: Context) -> None:
             cancellations.cancel_run(tx, run_id, ledger.now())
 
 
+def _deliver_and_prune(_: Context) -> None:
+    with cb.ClaudeBatchProvider() as provider:
+        [left] = provider.outstanding()
+        assert provider.open_run(left.id).mark_delivered()
+        assert provider.prune(older_than=0).runs == [left.id]
+
+
 def _retry(context: Context) -> None:
     context.run.retry_failed_sync()
 
@@ -148,6 +156,7 @@ EVENTS: dict[str, Callable[[Context], None]] = {
     "the first sending's answers are collected": _collect_first,
     "the failures of the last run are queued again": _retry,
     "another process cancels the run": _cancel,
+    "another process delivers the run, and prunes it": _deliver_and_prune,
     "the disk has taken 0.3 seconds": lambda _: time.sleep(0.3),
 }
 

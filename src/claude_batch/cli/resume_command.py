@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -28,12 +29,18 @@ from claude_batch.cli.user_messages import (
     require_stdout,
     say,
 )
-from claude_batch.core.errors import AccountHaltedError, ActorConfigurationError
+from claude_batch.core.errors import (
+    AccountHaltedError,
+    ActorConfigurationError,
+    RunNotFoundError,
+)
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.settings import without_password
 from claude_batch.core.states import RequestState, RunState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from claude_batch.ledger.deliveries import Outstanding
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.reruns import UnknownSending
@@ -183,10 +190,13 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
                 continue
             run = provider.open_run(left.id)
             write = left.kind == "run"
+            due: Callable[[], bool] | None = None
+            if run_id is None and not _is_printed(provider, left):
+                due = partial(_is_undelivered, provider, left.id)
             before = printed.lines
             try:
                 ended = wait_and_deliver(
-                    provider, run, left.output, options, write=write, printed=printed
+                    provider, run, left.output, options, write=write, due=due, printed=printed
                 )
             except BadOutput as error:
                 say(f"error: {error}")
@@ -206,6 +216,11 @@ def _is_printed(provider: ClaudeBatchProvider, left: Outstanding) -> bool:
         return False
     form, folder = provider.open_run(left.id).forms()
     return form != "none" and folder is None
+
+
+def _is_undelivered(provider: ClaudeBatchProvider, run_id: str) -> bool:
+    """Return whether no other process has delivered a finished run meanwhile."""
+    return any(left.id == run_id for left in provider.outstanding())
 
 
 def _lines_words(first: int, last: int) -> str:
@@ -280,33 +295,43 @@ def advance_command(options: ProviderOptions) -> None:
         found = provider.outstanding()
         # A run without an output is not outstanding once it has ended.
         named = {left.id for left in found}
-        ended = [left for left in open_before if left.id not in named]
-        found += [provider.open_run(left.id).outstanding() for left in ended]
+        found += [left for left in open_before if left.id not in named]
+        is_idle = False
         if not drove:
             say("another process drives this ledger; it sends batches and collects results")
         elif not provider.contact.made and provider.contact.failures:
             say(provider.contact.last_failure)
             code = Exit.PARKED
-        elif not found:
-            say("nothing is due")
+        else:
+            is_idle = True
         for left in found:
-            code = max(code, _report_advance(provider, left, options, drove=drove))
+            try:
+                run = provider.open_run(left.id)
+                code = max(code, _report_advance(provider, run, options, drove=drove))
+                is_idle = False
+            except RunNotFoundError:  # another process has delivered and removed it meanwhile
+                continue
+        if is_idle:
+            say("nothing is due")
     raise SystemExit(code)
 
 
 def _report_advance(
-    provider: ClaudeBatchProvider, left: Outstanding, options: ProviderOptions, *, drove: bool
+    provider: ClaudeBatchProvider, run: Run, options: ProviderOptions, *, drove: bool
 ) -> Exit:
-    """Print where a run stands after a pass, and write its output if it is complete."""
+    """Print where a run stands after a pass, and write its output if it is complete.
+
+    Raises `RunNotFoundError` if another process has removed the run.
+    """
     from claude_batch.cli.run_delivery import NOTHING_SENT, check_unchanged, deliver
     from claude_batch.providers.progress import counts_line
 
+    left = run.outstanding()
     if not left.finished and left.base_url != provider.address.rstrip("/"):
         if provider.is_driven(left.id):
             return Exit.OK
         say(_elsewhere_line(provider, left, options))
         return Exit.PARKED
-    run = provider.open_run(left.id)
     status = run.status()
     if status.halt is not None or status.state is RunState.HELD:
         say(f"{status.run_id}: {options.completed(status.waiting_for)}")
@@ -319,8 +344,10 @@ def _report_advance(
         return Exit.PARKED
     if status.finished:
         code = Exit.FAILED if status.failed else Exit.OK
-        if status.output is None and run.forms().results_dir is None:
-            # It has ended in this pass, or just after it. Nobody reads its answers here.
+        nowhere = status.output is None and run.forms().results_dir is None
+        if nowhere or status.delivered is not None:
+            # It has ended in this pass, or just after it. Nobody reads its answers here, or another
+            # process has delivered them. Its reader may have moved or changed the output since.
             say(f"{status.run_id} is finished: {counts_line(status)}")
             return code
         try:

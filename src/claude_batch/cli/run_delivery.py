@@ -170,12 +170,14 @@ def wait_and_deliver(
     options: ProviderOptions,
     *,
     write: bool = True,
+    due: Callable[[], bool] | None = None,
     forms: Forms | None = None,
     printed: Printed | None = None,
 ) -> Exit:
     """Wait for a run, show it, write its output once it is complete.
 
-    ``forms`` and ``printed`` are as in `deliver`.
+    ``due`` returns, after the wait, whether the output is still to be written; None means that it
+    is. ``forms`` and ``printed`` are as in `deliver`.
 
     If the user interrupts, or the server never answers, the provider is closed and everything is
     parked. Raises `BadOutput`, and any unexpected exception.
@@ -186,7 +188,7 @@ def wait_and_deliver(
             outcome = _wait(provider, run, shown, options)
 
         def write_whole() -> None:
-            if write:
+            if write and (due is None or due()):
                 deliver(provider, run, output, options, forms, printed=printed)
 
         return _conclude(provider, run, options, outcome, write_whole)
