@@ -103,6 +103,56 @@ Feature: Results as files, from Python
       | text   | "42"    |
       | parsed | nothing |
 
+  Scenario: A program that adds a folder to a delivered run leaves the output alone until a retry
+    Given a command's API
+    And the next runs get the ids run-1a00000000
+    And a command's file "asks.jsonl"
+      """
+      "one"
+      "[[sandbox:errored:invalid_request_error]]"
+      """
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Given a command's file "out.jsonl"
+      """
+      changed by its reader
+      """
+    When this program runs
+      """
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          run = provider.open_run("run-1a")
+          run.set_results_dir("kept")
+          run.wait_sync()
+          print(len(provider.outstanding()))
+      """
+    Then the program has printed
+      """
+      0
+      """
+    And the folder "kept" has the files 000001.json, 000002.json, raw/results.jsonl, summary.json
+    When a command runs: advance
+    Then the command line exits with 0 and says
+      """
+      nothing is due
+      """
+    When a command runs: retry RUN
+    Then the command line exits with 2 and says
+      """
+      out.jsonl: was changed after run-1a00000000 had written it, and would be replaced
+      """
+    When this program runs
+      """
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          run = provider.open_run("run-1a")
+          run.set_results_dir("kept")
+          run.retry_failed_sync()
+          run.wait_sync()
+          print(len(provider.outstanding()))
+      """
+    Then the program has printed
+      """
+      1
+      """
+
   Scenario: A run is exported as the command does it, and stays as it is
     Given an API
     And a command's folder

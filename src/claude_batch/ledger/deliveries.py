@@ -211,6 +211,39 @@ def ask_output(tx: Connection, run_id: str, output: str | None, forms: Forms, no
         tx.execute(update(runs).where(runs.c.id == run_id).values(**values))
 
 
+class Delivery(NamedTuple):
+    """What a delivered run has written."""
+
+    output: str | None
+    ending: int
+    """The run's `last_endings` at that time; higher after a retry."""
+
+
+def ask_folder(tx: Connection, run_id: str, folder: str, now: float) -> Delivery | None:
+    """Store the folder that a program names; return what was delivered before, if anything was."""
+    row = tx.execute(select(runs.c.output, runs.c.delivered).where(runs.c.id == run_id)).one()
+    ask_output(tx, run_id, None, Forms(results_dir=folder), now)
+    if row.delivered is None:
+        return None
+    return Delivery(row.output, last_endings(tx, [run_id])[run_id])
+
+
+def mark_folder_written(
+    tx: Connection, run_id: str, now: float, *, seen: int, before: Delivery | None
+) -> None:
+    """Mark a run as delivered whose folder was written, unless its output is still to be written.
+
+    ``before`` is what `ask_folder` returned: an output that has the same answers is not due again.
+    It may have been moved or changed since, so the time when it was written stays.
+    """
+    row = tx.execute(select(runs.c.output, runs.c.written).where(runs.c.id == run_id)).one()
+    if row.output is None:
+        mark_delivered(tx, run_id, now, seen=seen)
+    elif before == Delivery(row.output, seen):
+        mark_delivered(tx, run_id, now, seen=seen)
+        tx.execute(update(runs).where(runs.c.id == run_id).values(written=row.written))
+
+
 class Displaced(NamedTuple):
     """An undelivered run whose output path or folder a later run has taken."""
 

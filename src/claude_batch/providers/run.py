@@ -28,7 +28,7 @@ from claude_batch.ledger import (
     retries,
 )
 from claude_batch.ledger.cost_sums import Grouping
-from claude_batch.ledger.deliveries import Displaced, Forms, Outstanding
+from claude_batch.ledger.deliveries import Delivery, Displaced, Forms, Outstanding
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun, Retried
 from claude_batch.ledger.store import Transaction
@@ -121,6 +121,7 @@ class Run(Closing):
         """
         if row.output is None and row.delivered is None:
             self.results_dir = row.results_dir
+        self._delivery: Delivery | None = None
         self._row = row
         self._stamp = stamp
         self._progress: ProgressReader | None = None
@@ -509,10 +510,12 @@ class Run(Closing):
         displaced: dict[tuple[str, str], Displaced] = {}
 
         def take(tx: Transaction) -> None:
-            deliveries.ask_output(tx, self.id, None, Forms(results_dir=path), ledger.now())
+            # The transaction may run again after its COMMIT, and then finds the run undelivered and
+            # nothing to take.
+            delivery = deliveries.ask_folder(tx, self.id, path, ledger.now())
+            self._delivery = delivery or self._delivery
             keeps = partial(keeps_places, ledger)
             taken = deliveries.take_places(tx, self.id, None, path, keeps=keeps)
-            # The transaction may run again after its COMMIT, and then finds nothing to take.
             displaced.update(((each.run_id, each.place), each) for each in taken)
 
         ledger.apply(take)
@@ -605,8 +608,12 @@ class Run(Closing):
         status = self.status()
         summary = run_summary(status, self.cost(status=status))
         write_folder(answers, self.results_dir, summary, self.output)
-        if self._row.output is None:
-            self.mark_delivered(seen=seen)
+        ledger, before = self._engine.ledger, self._delivery
+        ledger.apply(
+            lambda tx: deliveries.mark_folder_written(
+                tx, self.id, ledger.now(), seen=seen, before=before
+            )
+        )
 
     def _sent(self) -> Generator[Pause | Any, Any, None]:
         """Yield None once the API has every batch of the run that its queue admits."""
