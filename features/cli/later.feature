@@ -503,6 +503,27 @@ Feature: Later commands show, wait for, cancel and deliver a run
     Then the command line exits with 0
     And the command line has written 2 answers in order to "out.jsonl"
 
+  Scenario: Lost requests that cannot be sent again yet wait for the open ones, and nothing is proposed that changes nothing
+    Given a command's API with {"latency": 3600, "listed_after": 3600}
+    And the next runs get the ids run-1a00000000
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl --max-requests 1 --deadline 3s --deadline-margin 1s --fallback none
+    And a command runs: unknown RUN --give-up
+    And a command waits 3.0 seconds
+    And a command runs: unknown RUN --resubmit
+    Then the command line exits with 2 and says
+      """
+      RUN has reached the margin before its deadline, and sends nothing with `fallback: none`. Nothing was sent again. Its lost requests can be sent again once its open ones have ended. Wait for these with: claude-batch resume RUN
+      """
+    And the command line does not say: --give-up
+    Given a dashboard of this ledger with {"allow_actions": true}
+    When the form "Send again" of /runs/run-1a00000000 is sent with {"sure": "yes"}
+    Then the page that follows says "Nothing was sent again. Its lost requests can be sent again once its open ones have ended."
+
   Scenario: A command that a message proposes names the ledger that was typed
     Given a command's API with {"latency": 0.3}
     And a command's file "asks.jsonl" of 2 prompts

@@ -526,12 +526,17 @@ def unknown_command(
             run_id = find_run_id(store, run_id)
         if decision is not None and run_id is not None:
             count = decide_unknown(store, run_id, resubmit=decision == "resubmit")
-            if resubmit and not count and (why := why_not_sent(store, run_id)) is not None:
-                end = options.command("unknown", run_id, "--give-up")
-                say(
-                    f"{run_id} {why}. Nothing was sent again. Requests with an unknown outcome end "
-                    f"with: {end}"
-                )
+            if resubmit and not count and (refused := why_not_sent(store, run_id)) is not None:
+                if refused.undecided:
+                    end = options.command("unknown", run_id, "--give-up")
+                    go_on = f"Requests with an unknown outcome end with: {end}"
+                else:
+                    wait = options.command("resume", run_id)
+                    go_on = (
+                        "Its lost requests can be sent again once its open ones have ended. Wait "
+                        f"for these with: {wait}"
+                    )
+                say(f"{run_id} {refused.why}. Nothing was sent again. {go_on}")
                 raise SystemExit(Exit.USAGE)
             _print_decision(run_id, decision, count, options)
             if not as_json:

@@ -96,9 +96,18 @@ def decide(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
         )
     count = decide_unknown(ledger, run_id, resubmit=decision == "resubmit")
     requests = count_of(count, "request")
-    if decision == "resubmit" and not count and (why := why_not_sent(ledger, run_id)) is not None:
-        end = "Requests with an unknown outcome end with: Give up."
-        return Done(f"{run_id} {why}. Nothing was sent again. {end}", run_id)
+    if (
+        decision == "resubmit"
+        and not count
+        and (refused := why_not_sent(ledger, run_id)) is not None
+    ):
+        go_on = "Requests with an unknown outcome end with: Give up."
+        if not refused.undecided:
+            go_on = (
+                "Its lost requests can be sent again once its open ones have ended. "
+                f"{_if_undriven(ledger, run_id)}"
+            )
+        return Done(f"{run_id} {refused.why}. Nothing was sent again. {go_on}", run_id)
     if not count:
         return Done(f"{run_id} has no unknown requests; nothing was changed.", run_id)
     if decision == "resubmit":

@@ -308,14 +308,26 @@ def _resubmit(tx: Transaction, run_id: str) -> int:
     return count
 
 
-def why_not_sent(ledger: Ledger, run_id: str) -> str | None:
+class NotSent(NamedTuple):
+    """Why `decide_unknown` has sent none of a run's requests again."""
+
+    why: str
+    """Follows the run's id in a sentence."""
+    undecided: bool
+    """True if giving up ends requests of the run; False if its open ones end by themselves."""
+
+
+def why_not_sent(ledger: Ledger, run_id: str) -> NotSent | None:
     """Return why `decide_unknown` sends none of a run's requests again; None if it has none."""
     with ledger.read() as tx:
         run = queries.run_row(tx, run_id)
+        undecided = bool(unknown_batches.undecided(tx, run_id))
+        if not undecided and not unknown_batches.runs_with_lost(tx, run_id):
+            return None
         if run.cancelled is not None and queries.unfinished(tx, run_id):
-            return "was cancelled, and its batches have not ended"
+            return NotSent("was cancelled, and its batches have not ended", undecided)
         if run_deadlines.stops_sending(run, now_in(tx)) and queries.unfinished(tx, run_id):
-            return PAST_MARGIN
+            return NotSent(PAST_MARGIN, undecided)
     return None
 
 
