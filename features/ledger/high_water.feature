@@ -814,6 +814,31 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
       was adopted, with 3 requests of this ledger
       """
 
+  Scenario Outline: A recovery ends although the last batch that the backup knows was deleted at the API: <list>
+    Given a command's API with <list>
+    And a command's file "first.jsonl" of 2 prompts
+    When somebody else makes 1 batches of 3 requests
+    And the API's clock goes 960 hours on
+    And a command runs: run actor.yaml first.jsonl
+    And a command runs: run actor.yaml more.jsonl
+    And a command runs: ledger backup copy.db
+    And somebody deletes the newest batch at the API
+    And a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0
+    When a command's ledger is replaced by "copy.db"
+    And a command waits 0.2 seconds
+    And a command runs: ledger recover
+    Then the command line exits with 0 and says
+      """
+      has the answers to 3 requests that this ledger does not have
+      the ledger is recovered and may send again
+      """
+
+    Examples:
+      | list                        |
+      | {}                          |
+      | {"workspace_header": false} |
+
   Scenario: A backup from before a recovery is behind too
     When a command runs: run actor.yaml asks.jsonl
     And a command runs: ledger backup copy.db

@@ -320,9 +320,9 @@ def _(context: Context, what: str) -> None:
         for each in client.files.list():
             client.files.delete(each.id)
         return
-    assert what == "the oldest batch"
-    *_, oldest = client.messages.batches.list()
-    client.messages.batches.delete(oldest.id)
+    batches = list(client.messages.batches.list())
+    which = {"the oldest batch": -1, "the newest batch": 0}[what]
+    client.messages.batches.delete(batches[which].id)
 
 
 @when("a day has passed since the files were last looked for")

@@ -84,8 +84,9 @@ class LastSending(NamedTuple):
     """The last POST of a workspace that the ledger records."""
 
     server_time: float
-    listed: frozenset[str]
-    """Ids of the batches that were in the API's list then, or of the batch that it made."""
+    listed: frozenset[str] | None
+    """Ids of the batches that were in the API's list then, or of the batch that it made; None if
+    they are not stored any more."""
 
 
 def last_sending(tx: Connection, workspace_id: int) -> LastSending | None:
@@ -99,8 +100,9 @@ def last_sending(tx: Connection, workspace_id: int) -> LastSending | None:
     ).one_or_none()
     if row is None:
         return None
-    listed = snapshot_of(row) if row.remote_id is None else frozenset([row.remote_id])
-    return LastSending(row.server_time, listed)
+    if row.remote_id is not None:
+        return LastSending(row.server_time, frozenset([row.remote_id]))
+    return LastSending(row.server_time, None if row.snapshot is None else snapshot_of(row))
 
 
 def unknown_owner(tx: Connection, sendings: Mapping[str, int]) -> int | None:

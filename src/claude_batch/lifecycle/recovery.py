@@ -283,13 +283,17 @@ class _Recovery:
         with self._ledger.read() as tx:
             last = recovered_batches.last_sending(tx, self._leader.workspace_id)
         since = 0.0 if last is None else last.server_time - self._settings.lookback
+        listed = None if last is None else last.listed
         latest, passed = self._latest_sending(mark)
-        listing = await walk(self._client, since=since, until=[] if last is None else [last.listed])
+        listing = await walk(self._client, since=since, until=[] if listed is None else [listed])
         # Earlier versions recorded the sending by this machine's clock.
         until = math.inf if listing.is_behind else latest + self._settings.settling + CLOCKS_APART
-        if last is not None:
+        if listed is not None:
             # If the server's time is ahead of the API's, all that was forgotten is older than that.
-            since = min(since, listing.newest_of(last.listed) or 0.0)
+            # If the list had no batch then, all batches are newer. If all that it had were deleted
+            # since, nothing but the server's time is left.
+            newest = listing.newest_of(listed) if listed else 0.0
+            since = since if newest is None else min(since, newest)
         with self._ledger.read() as tx:
             known = unknown_batches.known_remote_ids(tx, self._leader.workspace_id, listing.ids)
         self.found.unlisted = self._unlisted(listing, known, last)
@@ -379,7 +383,9 @@ class _Recovery:
         if not is_evidence(self._ledger, self._leader.workspace_id, listing.workspace):
             return "the API answered with the list of another workspace"
         is_ours = is_named(self._ledger, self._leader.workspace_id, listing.workspace)
-        if not is_ours and not known and last is not None and not listing.shows(last.listed):
+        if is_ours or known or last is None:
+            return ""
+        if last.listed is None or not listing.shows(last.listed):
             force = naming_ledger("`claude-batch ledger recover --force`", self._ledger.location)
             return (
                 "the API's list shows none of the batches that it had at the last sending. It may "
