@@ -265,6 +265,32 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 2 results in the order of the prompts
     And the API has seen 2 batches
 
+  Scenario: A list that names no workspace, and shows older batches although it had none before the sending, is no evidence
+    Given an API with {"latency": 0.1, "workspace_header": false}
+    And the API has the faults
+      """
+      {"workspaces": {"sk-ant-marked-for-the-search-0123456789": "wrkspc_other"}}
+      """
+    And a batch provider with {"settling": 1, "poll_interval": 0.1, "max_poll_interval": 0.3}
+    When somebody else makes 1 batches of 7 requests
+    And the API's clock goes 2 hours on
+    And the API has the faults
+      """
+      {"workspaces": {}, "rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 2}}]}
+      """
+    And a run of 2 prompts is submitted
+    Then a batch of the run becomes unknown
+    When the API has the faults
+      """
+      {"workspaces": {"sk-ant-marked-for-the-search-0123456789": "wrkspc_other"}}
+      """
+    Then the status says "shows older batches although it had none, so it may be another workspace's"
+    When a command waits 1.5 seconds
+    And the API has no faults any more
+    And the results are read in order
+    Then there are 2 results in the order of the prompts
+    And the API has processed 9 requests, none twice
+
   Scenario: A candidate that was deleted cannot be judged, and nothing is sent again unasked
     Given an API that takes 0.1 seconds for a batch
     And the API has the faults

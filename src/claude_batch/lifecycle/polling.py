@@ -140,9 +140,16 @@ class Listing(msgspec.Struct, frozen=True):
         """Ids of all batches seen."""
         return list(self.batches)
 
-    def shows(self, ids: Collection[str]) -> bool:
-        """Return whether one of these batches was seen, or there is none to see."""
-        return not ids or not self.batches.keys().isdisjoint(ids)
+    def may_follow(self, snapshot: Collection[str], not_before: float) -> bool:
+        """Return whether this can be the list that had these batches at some time.
+
+        It shows one of them. If there was none, it shows none that is older than ``not_before``,
+        which allows for batches that were listed late.
+        """
+        if snapshot:
+            return not self.batches.keys().isdisjoint(snapshot)
+        made = (batch.created for batch in self.batches.values())
+        return not any(created is not None and created < not_before - 1 for created in made)
 
     def newest_of(self, ids: Collection[str]) -> float | None:
         """Return when the newest of these batches was created; `None` if none has a date."""

@@ -53,6 +53,11 @@ _NOT_SHOWN = (
 )
 """The end of an unknown batch's note, while the list is no evidence."""
 
+_OLDER_SHOWN = (
+    "; the API's list shows older batches although it had none, so it may be another workspace's"
+)
+"""The same for a sending before which the list was empty."""
+
 
 def may_be_ours(
     remote: RemoteBatch,
@@ -80,7 +85,7 @@ def may_be_ours(
 
 def _note_of(row: Record) -> str:
     """Return why a batch is unknown, without what an earlier look has added."""
-    return str(row.note or "").removesuffix(_NOT_SHOWN)
+    return str(row.note or "").removesuffix(_NOT_SHOWN).removesuffix(_OLDER_SHOWN)
 
 
 class Decision(Enum):
@@ -128,8 +133,10 @@ class Reconciliation(DriverPart):
             self._look_later(leader, rows, now)
             return False
         if not is_named(self._ledger, leader.workspace_id, listing.workspace):
-            strange = [row for row in rows if not listing.shows(unknown_batches.snapshot_of(row))]
-            self._look_later(leader, strange, now, why=_NOT_SHOWN)
+            strange = [row for row in rows if not self._may_be_ours(row, listing)]
+            for row in strange:
+                why = _NOT_SHOWN if unknown_batches.snapshot_of(row) else _OLDER_SHOWN
+                self._look_later(leader, [row], now, why=why)
             rows = [row for row in rows if row not in strange]
         decided = False
         for row in rows:
@@ -138,6 +145,10 @@ class Reconciliation(DriverPart):
         for row in rows:
             decided |= self._decide(leader, row.id, now)
         return decided
+
+    def _may_be_ours(self, row: Record, listing: Listing) -> bool:
+        """Return whether a list without a workspace's name can be that of a sending."""
+        return listing.may_follow(unknown_batches.snapshot_of(row), self._not_before(row))
 
     def _not_before(self, row: Record) -> float:
         return (row.server_time or 0.0) - self._settings.lookback

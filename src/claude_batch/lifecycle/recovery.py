@@ -385,7 +385,8 @@ class _Recovery:
         is_ours = is_named(self._ledger, self._leader.workspace_id, listing.workspace)
         if is_ours or known or last is None:
             return ""
-        if last.listed is None or not listing.shows(last.listed):
+        not_before = last.server_time - self._settings.lookback
+        if last.listed is None or not listing.may_follow(last.listed, not_before):
             force = naming_ledger("`claude-batch ledger recover --force`", self._ledger.location)
             return (
                 "the API's list shows none of the batches that it had at the last sending. It may "
