@@ -70,6 +70,22 @@ Feature: Polling looks as often as it is worth
       if its result is still missing: claude-batch retry run-
       """
 
+  Scenario: A list that names no workspace makes no batch lost while it shows none that the ledger knows, as long as the API keeps results
+    Given an API with {"latency": 3600, "workspace_header": false}
+    And a batch provider with {"poll_interval": 0.1, "not_found_after": 0.5}
+    When a run of 2 prompts is submitted
+    Then a batch of the run becomes in_progress
+    When the API has the faults
+      """
+      {"workspaces": {"sk-ant-marked-for-the-search-0123456789": "wrkspc_other"}}
+      """
+    And somebody else makes 1 batches of 1 requests
+    And a command waits 2.5 seconds
+    Then in the ledger the states of the batches come to be ["in_progress"]
+    When the API's clock goes 700 hours on
+    And the results are read in order
+    Then result 1 failed with MissingResultError
+
   Scenario: A batch that is not found by its id is not gone while the list shows it
     Given an API that takes 2 seconds for a batch
     And the API has the faults

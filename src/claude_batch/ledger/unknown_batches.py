@@ -8,6 +8,7 @@ records which request left which batch, so that a late line finds its request.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -304,13 +305,20 @@ def snapshot_of(row: Record) -> frozenset[str]:
     return frozenset(json.loads(row.snapshot or "[]"))
 
 
-def known_remote_ids(tx: Connection, workspace_id: int, ids: Collection[str]) -> set[str]:
-    """Return those of these API batch ids that the ledger has accounted for."""
+def known_remote_ids(
+    tx: Connection, workspace_id: int, ids: Collection[str], *, before: float = math.inf
+) -> set[str]:
+    """Return those of these API batch ids that the ledger has accounted for.
+
+    Only those that were submitted before a time, if one is given.
+    """
     known = (
         select(batches.c.remote_id)
         .join(lanes, lanes.c.id == batches.c.lane_id)
         .where(lanes.c.workspace_id == workspace_id)
     )
+    if before < math.inf:
+        known = known.where(batches.c.submitted < before)
     return {row.remote_id for row in among(tx, known, batches.c.remote_id, ids)}
 
 

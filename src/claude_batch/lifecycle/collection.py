@@ -31,13 +31,19 @@ from claude_batch.ledger.store import Deposed, Leader, Transaction
 from claude_batch.ledger.stored_results import Members, NewResult, Stored
 from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
-from claude_batch.lifecycle.polling import MANY, absence, gap_since, prove, split_lines
+from claude_batch.lifecycle.polling import (
+    MANY,
+    absence,
+    gap_since,
+    is_past_keeping,
+    prove,
+    split_lines,
+)
 from claude_batch.money.prices import Prices
 from claude_batch.money.rates import FREE, UNPRICED
 from claude_batch.wire.batches_client import ApiError, RequestCounts, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.error_table import account_reason
-from claude_batch.wire.limits import RESULTS_KEPT_DAYS
 from claude_batch.wire.messages import LineError, ResultLine, UnreadableLine, decode_line
 from claude_batch.wire.retry_policy import SENDING, next_check
 
@@ -486,18 +492,7 @@ class Collection(DriverPart):
         """Return whether the API has the batch, or its results, no longer."""
         if fetched.is_gone or not fetched.is_refused:
             return fetched.is_gone
-        row = fetched.row
-        # By the server's clock, because ours may have jumped. Recovered batches have no
-        # ``server_time``.
-        made = row.server_time or row.submitted or self._ledger.now()
-        if self._client.server_now() - made < RESULTS_KEPT_DAYS * 86400:
-            return False
-        _log.error(
-            "batch %s: its results were not fetched within the %d days that the API keeps them",
-            row.remote_id,
-            RESULTS_KEPT_DAYS,
-        )
-        return True
+        return is_past_keeping(self._client, fetched.row, self._ledger.now())
 
     def _fetch_again(self, leader: Leader, fetched: _Fetched, lacking: _Lacking) -> None:
         """Plan another fetch of a batch; finish the requests whose success is stored."""

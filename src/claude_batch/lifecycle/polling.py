@@ -24,6 +24,7 @@ from claude_batch.ledger.store import Leader, Ledger, Record
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
+from claude_batch.wire.limits import RESULTS_KEPT_DAYS
 from claude_batch.wire.messages import UnreadableLine, decode_line
 from claude_batch.wire.retry_policy import next_check
 
@@ -289,6 +290,21 @@ def absence(
     return begun, there - begun >= after
 
 
+def is_past_keeping(client: BatchesClient, row: Any, now: float) -> bool:
+    """Return whether the API keeps the results of a batch no longer; log it if so."""
+    # By the server's clock, because ours may have jumped. Recovered batches have no
+    # ``server_time``.
+    made = row.server_time or row.submitted or now
+    if client.server_now() - made < RESULTS_KEPT_DAYS * 86400:
+        return False
+    _log.error(
+        "batch %s: its results were not fetched within the %d days that the API keeps them",
+        row.remote_id,
+        RESULTS_KEPT_DAYS,
+    )
+    return True
+
+
 class Polling(DriverPart):
     """The checks and cancellations of one workspace's batches."""
 
@@ -352,7 +368,8 @@ class Polling(DriverPart):
                 listing = await self._whole_list(row.remote_id) if gone else None
                 if listing is not None and row.remote_id in listing.batches:
                     return listing.batches[row.remote_id]
-                if listing is not None and self._shows_others(leader, listing):
+                shows_others = listing is not None and self._shows_others(leader, row, listing)
+                if gone and (shows_others or is_past_keeping(self._client, row, now)):
                     with self._ledger.write(leader) as tx:
                         unknown_batches.take_earlier_answers(tx, row.id)
                         lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
@@ -386,11 +403,22 @@ class Polling(DriverPart):
             _log.info("the list of batches cannot be read: %s", error)
             return None
 
-    def _shows_others(self, leader: Leader, listing: Listing) -> bool:
+    def _shows_others(self, leader: Leader, row: Any, listing: Listing) -> bool:
         """Return whether a list that lacks a batch is of its workspace, and can be believed."""
+        here = leader.workspace_id
         # An unreadable entry may be the batch in question.
         readable = bool(listing.batches) and not listing.unreadable
-        return readable and is_evidence(self._ledger, leader.workspace_id, listing.workspace)
+        if not readable or not is_evidence(self._ledger, here, listing.workspace):
+            return False
+        if is_named(self._ledger, here, listing.workspace):
+            return True
+        # What was sent later may be in another workspace, if the key of a gateway was changed.
+        with self._ledger.read() as tx:
+            return bool(
+                unknown_batches.known_remote_ids(
+                    tx, here, listing.ids, before=row.submitted or math.inf
+                )
+            )
 
     def _note(self, leader: Leader, answers: Sequence[tuple[Any, RemoteBatch]]) -> None:
         """Record the API's answers about batches, given by their rows, in one transaction."""
