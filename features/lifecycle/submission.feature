@@ -225,6 +225,29 @@ Feature: Submission sends nothing twice, and knows what it does not know
     And the API's batches have 1 and 4 requests
     And the API was called 4 times by POST /v1/messages/batches
 
+  Scenario Outline: A probe that is refused because of its request fails only that one, and the next probe waits: <what>
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [
+        {"route": "create", "nth": [1], "action": {"type": "error", "status": 402}},
+        {"route": "create", "action": {<refusal>}}]}
+      """
+    And a batch provider with {"probe_interval": 1}
+    When a run of 6 prompts is stored without driving
+    And the provider resumes
+    Then the status shows 1 requests errored
+    When 0.5 seconds pass
+    Then the status shows 5 requests packed
+    And the run's state becomes halted
+    And the API was called 2 times by POST /v1/messages/batches
+
+    Examples:
+      | what         | refusal                                                                                    |
+      | its customer | "type": "error", "status": 403, "details": {"error_code": "user_profile_not_billable"}     |
+      | its fields   | "type": "error", "status": 400, "message": "requests.0.params: something is wrong with it" |
+      | its size     | "type": "proxy_413"                                                                        |
+
   Scenario: Probes that are refused come at growing intervals
     Then a halt at second 1000 with probes after 5 minutes stands as follows
       | refusals | second  | minutes | stands |

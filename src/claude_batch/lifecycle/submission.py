@@ -119,6 +119,17 @@ class Refusals(DriverPart):
         """Split a batch in two; a single request that is too large fails."""
         if batch_contents.split(tx, row.id, self._ledger.now()) is None:
             self._fail(tx, row, 0, "request_too_large", note)
+            self._put_off_probe(tx, row)
+
+    def _put_off_probe(self, tx: Transaction, row: Any) -> None:
+        """Let the next probe of a halted workspace wait, because this refusal may be that of one.
+
+        It is about requests, and neither lifts the halt nor confirms it. Otherwise the next probe
+        would be due at once, and each of them may fail a request.
+        """
+        workspaces.put_off_probe(
+            tx, row.workspace_id, now=self._ledger.now(), interval=self._settings.probe_interval
+        )
 
     def customer(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
         """Fail every request of a batch whose user profile, which all of them have, is refused."""
@@ -129,6 +140,7 @@ class Refusals(DriverPart):
         error_type = fault.error_type or "billing_error"
         while self._fail(tx, row, 0, error_type, fault.message, fault.request_id):
             pass
+        self._put_off_probe(tx, row)
 
     def bad_request(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
         """Handle a 400: fail the request that it names, or split the batch to find it."""
@@ -141,6 +153,7 @@ class Refusals(DriverPart):
             fault.message,
             fault.request_id,
         ):
+            self._put_off_probe(tx, row)
             return
         refusal = json.dumps([fault.error_type, fault.message, fault.request_id])
         halted = workspaces.workspace_row(tx, row.workspace_id).halted is not None
