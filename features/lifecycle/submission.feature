@@ -156,7 +156,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
     Given an API
     And the API has the faults
       """
-      {"rules": [{"route": "create", "times": 3, "action": {"type": "error", "status": 402,
+      {"rules": [{"route": "create", "times": 1, "action": {"type": "error", "status": 402,
         "message": "that customer has reached its limit",
         "details": {"error_code": "linked_organization_spend_limit_reached"}}}]}
       """
@@ -170,7 +170,8 @@ Feature: Submission sends nothing twice, and knows what it does not know
       """
       that customer has reached its limit
       """
-    And the API was called 3 times by POST /v1/messages/batches
+    And the API was called 1 times by POST /v1/messages/batches
+    And in the ledger the numbers of requests that each transaction finished are [2, 2]
     When 2 prompts are asked at once
     Then all 2 are answered
 

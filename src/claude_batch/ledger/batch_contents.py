@@ -396,18 +396,21 @@ def probe(tx: Connection, workspace_id: int, now: float) -> int | None:
         .order_by(requests.c.size, requests.c.seq)
         .limit(1)
     ).scalar_one()
-    return part_off(tx, batch_id, smallest, now)
+    return part_off(tx, batch_id, [smallest], now)
 
 
-def part_off(tx: Connection, batch_id: int, seq: int, now: float) -> int:
-    """Move one request of a batch that was not accepted to a new batch; return that batch's id."""
+def part_off(tx: Connection, batch_id: int, seqs: Sequence[int], now: float) -> int:
+    """Move some requests of a batch that was not accepted to a new batch; return that batch's id.
+
+    If it has no others, they stay in it.
+    """
     old = batch(tx, batch_id)
-    if old.request_count < 2:
+    if old.request_count <= len(seqs):
         return batch_id
-    mine = requests.c.seq == seq
-    size = tx.execute(select(requests.c.size).where(mine)).scalar_one()
-    part = _part(tx, old, mine, 1, size, now)
-    # Earlier POSTs carried it with the others, which stay in their batch without it.
+    mine = requests.c.seq.in_(seqs)
+    size = tx.execute(select(func.sum(requests.c.size)).where(mine)).scalar_one()
+    part = _part(tx, old, mine, len(seqs), size, now)
+    # Earlier POSTs carried them with the others, which stay in their batch without them.
     recount(tx, batch_id)
     return part
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection, bindparam, case, exists, insert, select, update
 
@@ -220,35 +220,45 @@ def settle_interrupted(
 
 
 def fail_packed(
-    tx: Connection, batch_id: int, seq: int, *, raw: bytes, error_type: str, now: float
+    tx: Connection, batch_id: int, lines: Mapping[int, bytes], *, error_type: str, now: float
 ) -> None:
-    """End one request of a batch that was not accepted as errored, and remove it from the batch."""
-    # Its line must not count towards the completeness of the other requests' batch.
-    batch_id = part_off(tx, batch_id, seq, now)
-    sending = transitions.reject(tx, seq, posts=batch(tx, batch_id).posts)
+    """End requests of a batch that was not accepted as errored, and remove them from the batch.
+
+    ``lines`` has their result lines by row number.
+    """
+    # They must not count towards the completeness of the other requests' batch.
+    batch_id = part_off(tx, batch_id, list(lines), now)
+    sendings = transitions.reject(tx, list(lines), posts=batch(tx, batch_id).posts)
     tx.execute(
-        insert(results).values(
-            request_seq=seq,
-            sending=sending,
-            batch_id=batch_id,
-            outcome=RequestState.ERRORED,
-            disposition="final",
-            error_type=error_type,
-            raw=raw,
-        )
+        insert(results),
+        [
+            {
+                "request_seq": seq,
+                "sending": sendings[seq],
+                "batch_id": batch_id,
+                "outcome": RequestState.ERRORED,
+                "disposition": "final",
+                "error_type": error_type,
+                "raw": raw,
+            }
+            for seq, raw in lines.items()
+        ],
     )
     recount(tx, batch_id)
 
 
-def seq_at(tx: Connection, batch_id: int, index: int) -> Record | None:
-    """Return the request at a 0-based index of a batch's body: ``seq``, ``id``, ``sendings``."""
+def members(tx: Connection, batch_id: int, first: int, most: int) -> Sequence[Record]:
+    """Return requests of a batch from a 0-based index of its body on, at most ``most``.
+
+    Each has ``seq``, ``id`` and ``sendings``.
+    """
     return tx.execute(
         select(requests.c.seq, requests.c.id, requests.c.sendings)
         .where(requests.c.batch_id == batch_id)
         .order_by(requests.c.seq)
-        .offset(index)
-        .limit(1)
-    ).first()
+        .offset(first)
+        .limit(most)
+    ).all()
 
 
 _BODY = (

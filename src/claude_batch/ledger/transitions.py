@@ -304,14 +304,14 @@ def lose(
     return _change(tx, which, state=RequestState.LOST, finished=next_stamp(tx), **values)
 
 
-def reject(tx: Connection, seq: int, *, posts: int) -> int:
-    """End a request that the API refused by name as errored; returns its sending.
+def reject(tx: Connection, seqs: Sequence[int], *, posts: int) -> dict[int, int]:
+    """End requests that the API refused as errored; return their sendings by row number.
 
-    ``posts``: how often its batch was sent. The request leaves its batch.
+    ``posts``: how often their batch was sent. They leave it.
     """
-    sending: int = tx.execute(
+    ended = tx.execute(
         update(requests)
-        .where(requests.c.seq == seq)
+        .where(requests.c.seq.in_(seqs))
         .values(
             state=RequestState.ERRORED,
             attempts=requests.c.attempts + 1,
@@ -320,9 +320,9 @@ def reject(tx: Connection, seq: int, *, posts: int) -> int:
             batch_id=None,
             finished=next_stamp(tx),
         )
-        .returning(requests.c.answered_by)
-    ).scalar_one()
-    return sending
+        .returning(requests.c.seq, requests.c.answered_by)
+    )
+    return {row.seq: row.answered_by for row in ended}
 
 
 # The queue and batches ----------------------------------------------------------------------------

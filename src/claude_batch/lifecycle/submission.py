@@ -85,7 +85,7 @@ async def until_stored(write: Callable[[], _T], words: str) -> _T:
 _NAMED_REQUEST = re.compile(r"requests\.([0-9]{1,6})\b")
 """A longer number names no request of a batch, and may exceed what a database can count."""
 
-FAILED_TOGETHER = 100
+FAILED_TOGETHER = 1_000
 """Most requests of a refused batch that fail in one transaction."""
 
 
@@ -132,15 +132,16 @@ class Refusals(DriverPart):
         )
 
     def customer(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
-        """Fail every request of a batch whose user profile, which all of them have, is refused."""
-        if row.request_count > FAILED_TOGETHER and batch_contents.split(
-            tx, row.id, self._ledger.now()
-        ):
-            return  # each half is refused in turn, so that no transaction takes long
-        error_type = fault.error_type or "billing_error"
-        while self._fail(tx, row, 0, error_type, fault.message, fault.request_id):
-            pass
+        """Fail the first requests of a batch whose user profile, which all have, is refused."""
+        self.fail_next(tx, row, fault)
         self._put_off_probe(tx, row)
+
+    def fail_next(self, tx: Transaction, row: Any, fault: ApiFault) -> bool:
+        """Fail some more requests of such a batch; False if it has none."""
+        error_type = fault.error_type or "billing_error"
+        return self._fail(
+            tx, row, 0, error_type, fault.message, fault.request_id, most=FAILED_TOGETHER
+        )
 
     def bad_request(self, tx: Transaction, row: Any, fault: ApiFault) -> None:
         """Handle a 400: fail the request that it names, or split the batch to find it."""
@@ -201,25 +202,25 @@ class Refusals(DriverPart):
         error_type: str,
         message: str,
         request_id: str | None = None,
+        *,
+        most: int = 1,
     ) -> bool:
-        """End the request at a 0-based position of a batch as errored;
+        """End requests from a 0-based position of a batch on as errored, at most ``most``.
 
-        False if it does not exist.
+        False if there are none.
         """
-        request = submissions.seq_at(tx, row.id, index)
-        if request is None:
+        found = submissions.members(tx, row.id, index, most)
+        if not found:
             return False
         # The row may have been read before the POST was counted.
-        sent = request.sendings + batch_contents.batch(tx, row.id).posts
-        identifier = custom_id(request.id, self._ledger.incarnation, sent)
-        submissions.fail_packed(
-            tx,
-            row.id,
-            request.seq,
-            raw=errored_line(identifier, error_type, message, request_id),
-            error_type=error_type,
-            now=self._ledger.now(),
-        )
+        posts = batch_contents.batch(tx, row.id).posts
+        lines: dict[int, bytes] = {}
+        for request in found:
+            sent = request.sendings + posts
+            identifier = custom_id(request.id, self._ledger.incarnation, sent)
+            lines[request.seq] = errored_line(identifier, error_type, message, request_id)
+        now = self._ledger.now()
+        submissions.fail_packed(tx, row.id, lines, error_type=error_type, now=now)
         return True
 
     def unexplained(self, tx: Transaction, workspace_id: int, listing: Listing) -> bool:
@@ -479,6 +480,8 @@ class Submission(DriverPart):
             return
         if answer.fault is not None:
             self._refused(leader, row, answer.fault)
+            if answer.fault.verdict is SendVerdict.CUSTOMER:
+                await self._fail_rest(leader, row, answer.fault)
             return
         if not self._armed:
             self._broken(leader, row, answer)
@@ -557,6 +560,17 @@ class Submission(DriverPart):
             else:
                 self._refusals.halt(tx, leader.workspace_id, fault)
         self.key_refused = self.batch_refused = fault.account_reason == "credentials"
+
+    async def _fail_rest(self, leader: Leader, row: Any, fault: ApiFault) -> None:
+        """Fail what is left of a batch whose customer is refused, some requests a transaction.
+
+        If this process ends before, the next sending is refused alike, and fails the rest.
+        """
+        more = True
+        while more and not self._stopping():
+            await asyncio.sleep(0)
+            with self._ledger.write(leader) as tx:
+                more = self._refusals.fail_next(tx, row, fault)
 
     def _unknown(self, leader: Leader, row: Any, note: str) -> None:
         now = self._ledger.now()
