@@ -175,6 +175,22 @@ Feature: Submission sends nothing twice, and knows what it does not know
     When 2 prompts are asked at once
     Then all 2 are answered
 
+  Scenario: A process that dies while the requests of a batch fail leaves the others to the next one
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "action": {"type": "error", "status": 403,
+        "details": {"error_code": "user_profile_not_billable"}}}]}
+      """
+    And a limit of 2 requests of a refused batch that fail together
+    When a process with {"poll_interval": 0.05} asks a run of 5 prompts, and dies at between_refused
+    Then in the ledger the states of the requests are ["errored", "errored", "packed", "packed", "packed"]
+    When this process opens that run
+    And the results are read in order
+    Then 0 results are answers and 5 are errors
+    And in the ledger the numbers of requests that each transaction finished are [2, 2, 1]
+    And the API was called 2 times by POST /v1/messages/batches
+
   Scenario: A 400 that names no request is bisected, and fails the one that it means
     Given an API
     And the API has the faults

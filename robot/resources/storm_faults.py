@@ -520,6 +520,8 @@ _SENDING = tuple(
         "BEFORE_DELIVERY", "DURING_DELIVERY", "AFTER_RENAME_BEFORE_DELIVERED",
         "DURING_MIGRATION", "DURING_PRUNING", "BEFORE_FILES_DELETED", "AFTER_FILE_UPLOADED",
         "DURING_ARRIVAL", "AFTER_ARRIVING", "AFTER_MOVED",
+        # No storm has a customer who is refused.
+        "BETWEEN_REFUSED",
         # Only haste calls live.
         "AFTER_LIVE_CLAIM", "AFTER_LIVE_ANSWER", "AFTER_LIVE_RECORD", "AFTER_MARGIN",
     )

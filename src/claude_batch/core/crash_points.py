@@ -30,6 +30,7 @@ class CrashPoint(StrEnum):
     AFTER_ARMED = "after_armed"  # ``armed`` is on disk, the tail was not sent
     AFTER_POST_BEFORE_RECORD = "after_post_before_record"  # the response is only in memory
     AFTER_RECORD = "after_record"
+    BETWEEN_REFUSED = "between_refused"  # some requests of a refused batch failed, others not yet
     # Reconciliation
     BEFORE_ADOPT = "before_adopt"  # a batch is proved to be ours; the proof is not on disk
     AFTER_ADOPT = "after_adopt"

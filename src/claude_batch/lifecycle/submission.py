@@ -568,6 +568,7 @@ class Submission(DriverPart):
         """
         more = True
         while more and not self._stopping():
+            reach(CrashPoint.BETWEEN_REFUSED)
             await asyncio.sleep(0)
             with self._ledger.write(leader) as tx:
                 more = self._refusals.fail_next(tx, row, fault)
