@@ -215,13 +215,8 @@ Feature: Results are written as people want them
     And a command runs: results RUN -o none.jsonl
     Then the command line exits with 3 and says
       """
-      wrote none.jsonl
+      there is no result yet; none.jsonl is not written
       RUN is not finished
-      """
-    When a command runs: results RUN -o none.jsonl
-    Then the command line exits with 3 and says
-      """
-      there is no result yet; none.jsonl is left as it is
       """
     When a command runs: export RUN -o early.csv
     Then the command line exits with 3 and says

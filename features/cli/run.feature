@@ -138,7 +138,7 @@ Feature: `claude-batch run` asks, waits, and writes the answers in input order
     Then the command line exits with 0 and says
       """
       RUN has the same requests and is finished: 2 answers from the ledger (answered 20
-       UTC); the answers cost nothing again. To make a new run: --new (new=True)
+       UTC); the answers are given again at no cost. To make a new run: --new (new=True)
       wrote again.jsonl
       """
     And the command line has written 2 answers in order to "again.jsonl"

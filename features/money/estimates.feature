@@ -148,7 +148,7 @@ Feature: The cost of a run is estimated before it is sent
     When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --confirm-above 0.01 asks.jsonl -o out.jsonl
     Then the command line exits with 0 and says
       """
-      the answers cost nothing again
+      the answers are given again at no cost
       """
     And the command line does not say: estimate
 

@@ -33,7 +33,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     Then the command line exits with 1 and says
       """
       RUN has the same requests and is finished: 4 answers from the ledger (answered 20
-       UTC), 1 failed request is not sent again (1 invalid_request_error); the answers cost nothing again. To make a new run: --new (new=True)
+       UTC), 1 failed request is not sent again (1 invalid_request_error); the answers are given again at no cost. To make a new run: --new (new=True)
       """
     And the files "out.jsonl" and "again.jsonl" are the same
     And the API was asked for 5 and then 3 requests, and paid once for each of 4
@@ -223,7 +223,7 @@ Feature: A rerun asks again what failed for a passing reason, and says what is o
     Then people are told
       """
       has the same requests and is finished: 2 answers from the ledger (answered 20
-      the answers cost nothing again. To make a new run: --new (new=True)
+      the answers are given again at no cost. To make a new run: --new (new=True)
       """
 
   Scenario: A run that is opened by its id reuses nothing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -155,13 +154,10 @@ def results_command(
             _refetch(run, options)
         status = run.status()
         if not status.finished:
-            # A file that is there is worth more than no result.
-            is_there = output is not None and os.path.exists(output)
-            named = output is not None or results_dir is not None
-            if any(state.is_final for state in status.counts) or (named and not is_there):
+            if any(state.is_final for state in status.counts):
                 write_partial(provider, run, output, form, results_dir)
-            elif is_there:
-                say(f"there is no result yet; {output} is left as it is")
+            elif (named := output or results_dir) is not None:
+                say(f"there is no result yet; {named} is not written")
             say(f"{run.id} is not finished: {options.completed(status.waiting_for)}")
             raise SystemExit(Exit.PARKED)
         forms = Forms(form, results_dir)

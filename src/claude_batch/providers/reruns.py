@@ -99,7 +99,7 @@ def rerun_line(run_id: str, rerun: Rerun) -> str:
         parts.append(f"{words} (decide with: `claude-batch unknown {run_id} --resubmit`)")
     line = ", ".join(parts)
     if not rerun.queued and not rerun.unfinished:
-        line += "; the answers cost nothing again. To make a new run: --new (new=True)"
+        line += "; the answers are given again at no cost. To make a new run: --new (new=True)"
     return line
 
 
