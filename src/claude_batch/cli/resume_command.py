@@ -192,7 +192,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
             write = left.kind == "run"
             due: Callable[[], bool] | None = None
             if run_id is None and not _is_printed(provider, left):
-                due = partial(_is_undelivered, provider, left.id)
+                due = partial(_is_undelivered, run)
             before = printed.lines
             try:
                 ended = wait_and_deliver(
@@ -218,9 +218,9 @@ def _is_printed(provider: ClaudeBatchProvider, left: Outstanding) -> bool:
     return form != "none" and folder is None
 
 
-def _is_undelivered(provider: ClaudeBatchProvider, run_id: str) -> bool:
+def _is_undelivered(run: Run) -> bool:
     """Return whether no other process has delivered a finished run meanwhile."""
-    return any(left.id == run_id for left in provider.outstanding())
+    return run.status().delivered is None
 
 
 def _lines_words(first: int, last: int) -> str:
