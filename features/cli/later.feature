@@ -458,6 +458,37 @@ Feature: Later commands show, wait for, cancel and deliver a run
       send them again with: `claude-batch unknown RUN --resubmit`
       """
 
+  Scenario: Lost requests whose results can be fetched are fetched before the others are sent again
+    Given a command's API with {"listed_after": 3600}
+    And a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "results", "action": {"type": "missing_lines", "after_lines": 0, "count": 1}}]}
+      """
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl --max-requests 1
+    And a command runs: unknown RUN --give-up
+    And a command runs: resume RUN
+    Then the command line exits with 1 and says
+      """
+      1 request has no result and may have been paid for; fetch the results again with: `claude-batch retry RUN --only missing`
+      1 request has no result and may have been paid for; after the fetch, send them again with: `claude-batch unknown RUN --resubmit`; before it, the command sends all 2 lost requests
+      """
+    When a command runs: unknown RUN
+    Then the command line prints
+      """
+      1 result can be fetched first, free of charge, with: claude-batch retry RUN --only missing
+      they ended as lost; send them again with --resubmit
+      """
+    When the API has no faults any more
+    And a command runs: retry RUN --only missing
+    And a command runs: unknown RUN --resubmit
+    Then the command line exits with 0 and says
+      """
+      1 request of RUN queued again
+      """
+
   Scenario: A sending is unknown no more once its requests are sent again on order
     Given a command's API with {"listed_after": 3600}
     And the API has the faults

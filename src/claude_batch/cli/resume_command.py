@@ -508,7 +508,12 @@ def unknown_command(
     decided within `--settling`; if another client's batch looks alike, when that batch has ended.
     To decide at once for a RUN, use --resubmit or --give-up.
     """
-    from claude_batch.providers.reruns import decide_unknown, unknown_sendings, why_not_sent
+    from claude_batch.providers.reruns import (
+        decide_unknown,
+        fetchable_lost,
+        unknown_sendings,
+        why_not_sent,
+    )
     from claude_batch.providers.status import find_run_id
 
     if resubmit and give_up:
@@ -542,13 +547,16 @@ def unknown_command(
             if not as_json:
                 return
         found, now = unknown_sendings(store, run_id), store.now()
+        fetchable = fetchable_lost(store, [each.run_id for each in found if each.lost])
     if as_json:
         print_json([sending.to_dict() for sending in found])
         return
     if not found:
         print_line("no requests are unknown")
     for sending in found:
-        print_line(_words(sending, now))
+        # A run may have two entries of lost requests: those of batches come before live calls.
+        missing = fetchable.pop(sending.run_id, 0) if sending.lost else 0
+        print_line(_words(sending, now, missing, options))
 
 
 def _print_decision(run_id: str, decision: str, count: int, options: ProviderOptions) -> None:
@@ -568,11 +576,15 @@ def _print_decision(run_id: str, decision: str, count: int, options: ProviderOpt
         )
 
 
-def _words(sending: UnknownSending, now: float) -> str:
+def _words(sending: UnknownSending, now: float, missing: int, options: ProviderOptions) -> str:
     lines = [f"{sending.run_id}: {count_of(sending.requests, 'request')}"]
     if sending.since is not None:
         lines[0] += f", unknown for {roughly(max(1, now - sending.since))}"
     lines[0] += f": {sending.reason}"
+    if missing:
+        results = count_of(missing, "result")
+        fetch = options.command("retry", sending.run_id, "--only", "missing")
+        lines.append(f"  {results} can be fetched first, free of charge, with: {fetch}")
     if sending.lost:
         lines.append("  they ended as lost; send them again with --resubmit")
     elif not sending.settled:

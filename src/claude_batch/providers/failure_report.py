@@ -112,6 +112,8 @@ def _lost_lines(tx: Transaction, status: RunStatus) -> Iterator[str]:
     missing = unknown_batches.fetchable_lost(tx, status.run_id) if lost else 0
     fetch = f"fetch the results again with: `claude-batch retry {status.run_id} --only missing`"
     send = f"send them again with: `claude-batch unknown {status.run_id} --resubmit`"
+    if missing:
+        send = f"after the fetch, {send}; before it, the command sends all {lost:,} lost requests"
     for count, again in ((missing, fetch), (lost - missing, send)):
         if count:
             have = count_of(count, "request has", "requests have")

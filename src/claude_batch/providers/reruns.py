@@ -271,6 +271,12 @@ def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownS
     return found
 
 
+def fetchable_lost(ledger: Ledger, run_ids: Iterable[str]) -> dict[str, int]:
+    """Return how many lost requests of each run have a batch whose results can be fetched again."""
+    with ledger.read() as tx:
+        return {run_id: unknown_batches.fetchable_lost(tx, run_id) for run_id in run_ids}
+
+
 def _lost(row: Record, reason: str) -> UnknownSending:
     return UnknownSending(
         run_id=row.run_id,
