@@ -265,6 +265,27 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 2 results in the order of the prompts
     And the API has seen 2 batches
 
+  Scenario: A sending is sent again after resubmit_after although the list is no evidence, if on_unknown orders it
+    Given an API with {"latency": 0.1, "workspace_header": false}
+    And a batch provider with {"settling": 1, "poll_interval": 0.1, "max_poll_interval": 0.3, "on_unknown": "resubmit", "resubmit_after": 5}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And the same run is submitted anew
+    Then a batch of the run becomes unknown
+    When the API has the faults
+      """
+      {"workspaces": {"sk-ant-marked-for-the-search-0123456789": "wrkspc_other"}}
+      """
+    Then the status says "or they were deleted); see `claude-batch unknown"
+    And the status does not say "is watched until"
+    And "claude-batch unknown" says "may be another workspace's, or they were deleted"
+    When the results are read in order
+    Then there are 2 results in the order of the prompts
+
   Scenario: A list that names no workspace, and shows older batches although it had none before the sending, is no evidence
     Given an API with {"latency": 0.1, "workspace_header": false}
     And the API has the faults

@@ -577,6 +577,8 @@ def _print_decision(run_id: str, decision: str, count: int, options: ProviderOpt
 
 
 def _words(sending: UnknownSending, now: float, missing: int, options: ProviderOptions) -> str:
+    from claude_batch.lifecycle.reconciliation import is_doubted
+
     lines = [f"{sending.run_id}: {count_of(sending.requests, 'request')}"]
     if sending.since is not None:
         lines[0] += f", unknown for {roughly(max(1, now - sending.since))}"
@@ -587,7 +589,7 @@ def _words(sending: UnknownSending, now: float, missing: int, options: ProviderO
         lines.append(f"  {results} can be fetched first, free of charge, with: {fetch}")
     if sending.lost:
         lines.append("  they ended as lost; send them again with --resubmit")
-    elif not sending.settled:
+    elif not sending.settled and not is_doubted(sending.reason):
         lines.append("  the API's list of batches is watched until `settling` has passed")
     elif sending.candidates:
         lines.append("  one of these batches may be it; the results will decide:")

@@ -83,6 +83,14 @@ def may_be_ours(
     return counts is None or counts.total in (0, request_count)
 
 
+def is_doubted(note: str | None) -> bool:
+    """Return whether an unknown batch's note says that the list is no evidence.
+
+    Its search does not settle meanwhile.
+    """
+    return (note or "").endswith((_NOT_SHOWN, _OLDER_SHOWN))
+
+
 def _note_of(row: Record) -> str:
     """Return why a batch is unknown, without what an earlier look has added."""
     return str(row.note or "").removesuffix(_NOT_SHOWN).removesuffix(_OLDER_SHOWN)
@@ -127,23 +135,34 @@ class Reconciliation(DriverPart):
             _log.info("the list of batches cannot be read: %s", error)
             self._look_later(leader, rows, now)
             return False
-        # An unreadable entry may be the batch in question.
-        readable = not listing.unreadable
-        if not readable or not is_evidence(self._ledger, leader.workspace_id, listing.workspace):
+        if not is_evidence(self._ledger, leader.workspace_id, listing.workspace):
             self._look_later(leader, rows, now)
             return False
+        if listing.unreadable:
+            # An unreadable entry may be the batch in question.
+            self._look_later(leader, rows, now)
+            return self._resubmit_overdue(leader, rows, now)
+        decided = False
         if not is_named(self._ledger, leader.workspace_id, listing.workspace):
             strange = [row for row in rows if not self._may_be_ours(row, listing)]
             for row in strange:
                 why = _NOT_SHOWN if unknown_batches.snapshot_of(row) else _OLDER_SHOWN
                 self._look_later(leader, [row], now, why=why)
+            decided |= self._resubmit_overdue(leader, strange, now)
             rows = [row for row in rows if row not in strange]
-        decided = False
         for row in rows:
             self._take_in(leader, row, listing)
             decided |= await self._judge_candidates(leader, row, listing)
         for row in rows:
             decided |= self._decide(leader, row.id, now)
+        return decided
+
+    def _resubmit_overdue(self, leader: Leader, rows: Sequence[Record], now: float) -> bool:
+        """Send again, on the user's order, what has waited long enough for a list that decides."""
+        decided = False
+        for row in rows:
+            if self._is_overdue(row, now):
+                decided |= self._decide(leader, row.id, now)
         return decided
 
     def _may_be_ours(self, row: Record, listing: Listing) -> bool:

@@ -39,6 +39,7 @@ from claude_batch.ledger.submissions import INTERRUPTED
 from claude_batch.lifecycle.budget_holds import Held, held_of
 from claude_batch.lifecycle.deadline_driver import margin_of, outcome_of
 from claude_batch.lifecycle.live_answers import unanswered_words
+from claude_batch.lifecycle.reconciliation import is_doubted
 from claude_batch.wire.connection import DEFAULT_BASE_URL
 from claude_batch.wire.limits import RESULTS_KEPT_DAYS, WARN_FROM_DAY
 
@@ -621,7 +622,9 @@ def _unknown_words(unknown: list[BatchStatus], now: float) -> str:
     since = min(batch.unknown_since or now for batch in unknown)
     age = roughly(max(1, now - since))
     candidates = sum(batch.candidates for batch in unknown)
-    if any(not batch.settled for batch in unknown):
+    if is_doubted(unknown[0].note):
+        what = ""
+    elif any(not batch.settled for batch in unknown):
         what = "the API's list of batches is watched until `settling` has passed"
     elif candidates:
         batches = count_of(candidates, "batch", "batches")
@@ -631,7 +634,7 @@ def _unknown_words(unknown: list[BatchStatus], now: float) -> str:
     return (
         f"it is unknown whether the API accepted {count_of(len(unknown), 'batch', 'batches')} "
         f"with {count_of(count, 'request')}, "
-        f"for {age} ({unknown[0].note}): {what}; see `claude-batch unknown`"
+        f"for {age} ({unknown[0].note}){what and f': {what}'}; see `claude-batch unknown`"
     )
 
 
