@@ -518,15 +518,19 @@ Feature: Reconciliation finds out what became of a sending that had no answer
 
   Scenario: A list of batches that is not in the API's order is read to its end
     Then a list of batches is read back to a time as follows
-      | order                           | pages                           | since | until          | read |
-      | newest first                    | [[900, 800], [300, 200], [90]]  | 500   | []             | 2    |
-      | newest first, seconds apart     | [[900, 901], [300, 310], [90]]  | 500   | []             | 2    |
-      | oldest first                    | [[90, 200], [300, 800], [900]]  | 500   | []             | 3    |
-      | oldest first, a batch to a page | [[600], [800], [300], [900]]    | 500   | []             | 4    |
-      | nothing is older                | [[900, 800], [700, 600], [590]] | 500   | []             | 3    |
-      | a batch of before the sending   | [[900], [800], [700], [600]]    | 950   | [[700, 600]]   | 3    |
-      | such a batch of each sending    | [[900], [800], [700], [600]]    | 950   | [[900], [600]] | 4    |
-      | none was there before           | [[900], [800], [700]]           | 950   | [[]]           | 3    |
+      | order                              | pages                           | more | since | until          | read    |
+      | newest first                       | [[900, 800], [300, 200], [90]]  | yes  | 500   | []             | 2       |
+      | newest first, seconds apart        | [[900, 901], [300, 310], [90]]  | yes  | 500   | []             | 2       |
+      | oldest first                       | [[90, 200], [300, 800], [900]]  | yes  | 500   | []             | 3       |
+      | oldest first, a batch to a page    | [[600], [800], [300], [900]]    | yes  | 500   | []             | 4       |
+      | nothing is older                   | [[900, 800], [700, 600], [590]] | yes  | 500   | []             | 3       |
+      | a batch of before the sending      | [[900], [800], [700], [600]]    | yes  | 950   | [[700, 600]]   | 3       |
+      | such a batch of each sending       | [[900], [800], [700], [600]]    | yes  | 950   | [[900], [600]] | 4       |
+      | none was there before              | [[900], [800], [700]]           | yes  | 950   | [[]]           | 3       |
+      | a short page again, without a word | [[900, 800], [900, 800]]        | no   | 500   | [[]]           | 2       |
+      | a part of it again                 | [[900, 800], [800]]             | no   | 500   | [[]]           | in vain |
+      | a short page again, and more       | [[900], [900], [800]]           | yes  | 500   | [[]]           | in vain |
+      | a full page again                  | [[900, 899, 898, 897, 896, 895, 894, 893, 892, 891, 890, 889, 888, 887, 886, 885, 884, 883, 882, 881], [900, 899, 898, 897, 896, 895, 894, 893, 892, 891, 890, 889, 888, 887, 886, 885, 884, 883, 882, 881]] | no   | 500   | [[]]           | in vain |
 
   Scenario: The states of the candidates decide an unknown sending
     Then candidates decide as follows

@@ -24,7 +24,7 @@ from claude_batch.ledger.store import Leader, Ledger, Record
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
-from claude_batch.wire.limits import RESULTS_KEPT_DAYS
+from claude_batch.wire.limits import RESULTS_KEPT_DAYS, SHORTEST_LIST_PAGE
 from claude_batch.wire.messages import UnreadableLine, decode_line
 from claude_batch.wire.retry_policy import next_check
 
@@ -197,17 +197,20 @@ async def walk(
     ``since`` is server time; without it, the walk goes back ``lookback`` seconds from now. It also
     goes on until it has seen a batch of each collection of ids in ``until``, because a gateway may
     write the time of its own clock into its answers; if one is empty, to the end. A list that is
-    not in this order is read to its end, too. Raises `ApiError` or `Unreachable`, because an
-    incomplete walk is no evidence.
+    not in this order is read to its end, too. A server without pages repeats its list; that is the
+    end if it is shorter than any page. Raises `ApiError` or `Unreachable`, because an incomplete
+    walk is no evidence.
     """
     seen: dict[str, RemoteBatch] = {}
     unreadable = 0
     is_ordered, last = True, math.inf
     page = await client.list_page()
+    here: list[str] = []
     server_time = client.server_now()
     bound = server_time - lookback if since is None else since
     for _ in range(MOST_PAGES):
-        before = len(seen)
+        before, former = len(seen), here
+        here = [batch.id for batch in page.data]
         seen |= {batch.id: batch for batch in page.data}
         unreadable += page.unreadable
         dated = [created for batch in page.data if (created := batch.created) is not None]
@@ -219,6 +222,10 @@ async def walk(
         if reached or page.has_more is False:
             return Listing(seen, server_time, client.workspace, unreadable)
         if len(seen) == before or page.last_id is None:
+            # A server that ignores `after_id` probably ignores `limit`, too.
+            is_short = len(here) + page.unreadable < SHORTEST_LIST_PAGE
+            if page.has_more is None and here and here == former and is_short:
+                return Listing(seen, server_time, client.workspace, unreadable)
             break
         page = await client.list_page(after_id=page.last_id)
     raise Unreachable("the list of batches repeats itself, or does not end")

@@ -71,6 +71,9 @@ MAX_BODY_BYTES = 256_000_000
 LIST_PAGE = 1000
 """Most batches in one page of the list (the API's ``limit`` is 1 to 1000)."""
 
+SHORTEST_LIST_PAGE = 20
+"""Batches in one page of the list if a call names no ``limit``."""
+
 RESULTS_KEPT_DAYS = 29
 """Days from ``created_at`` in which results can be read."""
 
