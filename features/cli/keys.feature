@@ -283,3 +283,43 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       """
     And a command runs while another process holds its leader lock: advance
     Then in the ledger the states of the batches are ["collected", "unknown"]
+
+  Scenario: Live calls that were claimed and not sent are sent, if the key's row is merged before its driver is back
+    Given an API
+    When this program runs
+      """
+      import os
+      import httpx
+      from claude_batch.core.errors import LedgerError
+      from claude_batch.ledger.backends.backend import Backend
+      from claude_batch.ledger.high_water import HighWater
+
+      def name_workspace(named):
+          plan = {"rules": [], "workspace_header": named}
+          httpx.post(f"{os.environ['ANTHROPIC_BASE_URL']}/sandbox/faults", json=plan)
+
+      with cb.ClaudeBatchProvider(api_key="sk-former", **settings) as former:
+          cb.Actor(asker, former).respond_sync("one")
+      name_workspace(False)
+      with cb.ClaudeBatchProvider(api_key="sk-rotated", **settings) as rotated:
+          actor = cb.Actor(asker, rotated)
+          actor.respond_sync("two")
+          name_workspace(True)
+          actor.respond_sync("three")
+          raise_to = HighWater.raise_to
+
+          def lose_server(*_, **__):
+              HighWater.raise_to = raise_to
+              raise LedgerError("the server is gone for a moment", fault="unreachable")
+
+          # The claim is stored, and its process waits for the server of the ledger.
+          Backend.outlasts = frozenset(("unreachable",))
+          HighWater.raise_to = lose_server
+          run = actor.submit_sync(["four"], mode="live")
+          run.wait_sync()
+          print([result.text is not None for result in run.results_sync()])
+      """
+    Then the program has printed
+      """
+      [True]
+      """

@@ -49,13 +49,6 @@ Feature: The ledger is opened with care
       | yes    | yes     | no       | no    | Deposed…            | no        |
       | no     | no      | yes      | no    | LedgerError …was migrated or recovered by another process; nothing was written… | no |
 
-  Scenario: A driver knows whether another one has driven since it did
-    Then one epoch follows another at once as follows
-      | epochs between | at once |
-      | 0             | yes     |
-      | 1             | no      |
-      | 2             | no      |
-
   Scenario: The watch sees what others commit
     Given an open ledger
     Then the watch is quiet until another connection commits

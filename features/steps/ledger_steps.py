@@ -103,18 +103,6 @@ def _(context: Context) -> None:
     context.ledger = opened(context, str(context.tmp / "ledger.db"))
 
 
-@rule("one epoch follows another at once")
-def _(context: Context, epochs_between: int) -> bool:
-    """Whether an epoch of a workspace follows an earlier one at once."""
-    with opened(context, str(context.tmp / "epochs.db")).write() as tx:
-        workspace_id = workspaces.ensure_workspace(tx, "http://x/", "aa")
-        epochs = [submissions.begin_epoch(tx, workspace_id) for _ in range(100 + epochs_between)]
-    # The epochs rise by random steps, so many pairs are asked.
-    pairs = zip(epochs, epochs[1 + epochs_between :], strict=False)
-    (follows,) = {submissions.epoch_followed(*pair) for pair in pairs}
-    return follows
-
-
 @rule("writes to a ledger end")
 def _(context: Context, drives: bool, deposed: bool, migrated: bool, fails: bool) -> dict[str, str]:
     """A write by a process that drives or does not, with what befalls it before and meanwhile."""

@@ -45,11 +45,6 @@ def begin_epoch(tx: Connection, workspace_id: int) -> int:
     ).scalar_one()
 
 
-def epoch_followed(former: int, epoch: int) -> bool:
-    """Return whether an epoch followed another with no epoch in between."""
-    return epoch - former < 2 * EPOCH_STEP
-
-
 def intend(
     tx: Connection, batch_id: int, *, snapshot: Sequence[str], server_time: float, now: float
 ) -> int:

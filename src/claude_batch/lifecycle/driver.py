@@ -381,18 +381,19 @@ class Driver:
             mark = self._high_water.look(at)
             leader, unknown = None, []
             with self._ledger.write() as tx:
+                # Before a merge, which ends the calls that the row's last driver left.
+                self._live.return_unsent(tx, self.workspace_id)
                 # Asked in this transaction, because another process may merge the row until then.
                 here = self.contact.row_to_drive(tx)
                 if here == self.workspace_id:
                     compare(tx, self._ledger, self._settings, mark, here, at)
                     leader = Leader(here, submissions.begin_epoch(tx, here))
-                    self._live.return_unsent(tx, leader)
                     unknown = note_interrupted(tx, here)
+            self._live.forget_unsent()
             if leader is None:
                 self.contact.workspace_id = here
                 yield None
                 return
-            self._live.forget_unsent()
             for row in unknown:
                 self.reporter.unknown(row, submissions.INTERRUPTED)
             self._warn_of_weakness()

@@ -25,7 +25,6 @@ from claude_batch.ledger.high_water import HighWater, count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
 from claude_batch.ledger.store import Leader, Transaction
 from claude_batch.ledger.stored_results import NewResult, add_results
-from claude_batch.ledger.submissions import epoch_followed
 from claude_batch.lifecycle.budget_room import (
     CallRoom,
     NoRoom,
@@ -572,15 +571,17 @@ class LiveCalls(DriverPart):
         self._page.extendleft(reversed(later))
         return not later
 
-    def return_unsent(self, tx: Transaction, leader: Leader) -> None:
+    def return_unsent(self, tx: Transaction, workspace_id: int) -> None:
         """Queue calls again that this process claimed in its last epoch and certainly did not send.
 
-        Does nothing if another process has driven meanwhile: calls under way may be its own.
+        Call it with the leader lock of the row, before a new epoch begins. Does nothing if another
+        process has driven meanwhile: calls under way may be its own.
         """
-        former, calls = self._unsent or (leader, [])
-        if former.workspace_id == leader.workspace_id and epoch_followed(
-            former.epoch, leader.epoch
-        ):
+        if self._unsent is None:
+            return
+        former, calls = self._unsent
+        last = Leader(workspace_id, workspaces.workspace_row(tx, workspace_id).epoch)
+        if former == last:
             for call in calls:
                 if _is_under_way(tx, call):
                     self._put_back(tx, call)
