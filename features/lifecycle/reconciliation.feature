@@ -292,12 +292,12 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       """
       {"workspaces": {"sk-ant-marked-for-the-search-0123456789": "wrkspc_other"}}
       """
-    And a batch provider with {"settling": 1, "poll_interval": 0.1, "max_poll_interval": 0.3}
+    And a batch provider with {"settling": 2, "poll_interval": 0.1, "max_poll_interval": 0.3}
     When somebody else makes 1 batches of 7 requests
     And the API's clock goes 2 hours on
     And the API has the faults
       """
-      {"workspaces": {}, "rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 2}}]}
+      {"workspaces": {}, "rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 3}}]}
       """
     And a run of 2 prompts is submitted
     Then a batch of the run becomes unknown
@@ -306,7 +306,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       {"workspaces": {"sk-ant-marked-for-the-search-0123456789": "wrkspc_other"}}
       """
     Then the status says "shows older batches although it had none, so it may be another workspace's"
-    When a command waits 1.5 seconds
+    When a command waits 3.5 seconds
     And the API has no faults any more
     And the results are read in order
     Then there are 2 results in the order of the prompts
