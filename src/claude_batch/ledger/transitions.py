@@ -14,9 +14,8 @@ A request moves like this; what follows an outcome is decided by `claude_batch.c
 
 A live call is the same without a batch of the API: `call` takes a request from ``queued`` to
 ``packed``. `cancel` and `expire` end a request that was not sent; it is lost if an earlier sending
-of it is in doubt. `ask_again` takes a final request
-back to the queue, on the user's order. `conclude` takes a lost one to its answer, if its result
-comes late.
+of it is in doubt. `ask_again` takes a final request back to the queue, on the user's order.
+`conclude` takes a lost one to its answer, if its result comes late.
 
 Most functions take a condition that selects the requests, and return how many they moved.
 """
