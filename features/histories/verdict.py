@@ -77,6 +77,8 @@ class Verdict:
         """Runs that were cancelled. An order to send a request of one again makes the run go on,
         and what was cancelled before stays so."""
         self.given_up: set[str] = set()
+        self._doubted: set[str] = set()
+        """Ordered to be sent again, although an earlier sending may have been accepted."""
         self.reopened: set[str] = set()
         """Requests that an order may just have queued again, although they had failed."""
         self.withdrawn: set[str] = set()
@@ -160,6 +162,7 @@ class Verdict:
     def order_again(self, run_id: str) -> None:
         for request in self.undecided(run_id):
             self.ordered.update((request, sending) for sending in self.sendings[request])
+            self._doubted.add(request)
 
     def lacking(self, run_id: str) -> Sequence[Row]:
         """The requests of a run without the result of their batch: id, batch."""
@@ -368,6 +371,8 @@ class Verdict:
         request = row["id"]
         if request in self.given_up:
             return True
+        if request in self._doubted and self._has_ended_unsent(row):
+            return True
         if any(self._is_destroyed(r, request) for r in self.sendings[request].values()):
             return True
         # What may have been it is gone, and was somebody else's.
@@ -378,6 +383,12 @@ class Verdict:
         )
         possible = {name["remote_id"] for name in names}
         return any(self._is_destroyed(r) for r in self._api.remotes if r.id in possible)
+
+    def _has_ended_unsent(self, row: Row) -> bool:
+        """Whether a request was cancelled, or reached the margin of its deadline."""
+        stopped = "id = ? AND (cancelled IS NOT NULL OR past_margin IS NOT NULL)"
+        run = self.rows(f"SELECT 1 FROM runs WHERE {stopped}", row["run_id"])
+        return bool(row["cancelled"] or run)
 
     def _is_missing(self, remote: Remote, identifier: str) -> bool:
         """Whether a line has been missing so often, and if it may be paid for so long, as it must.
