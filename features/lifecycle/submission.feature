@@ -424,7 +424,7 @@ Feature: Submission sends nothing twice, and knows what it does not know
     And the status says "9999 times"
     And the API has processed 0 requests, none twice
 
-  Scenario: A sending that was taken back, and has begun anew, is neither armed nor recorded under its former number
+  Scenario: A sending that another process has repeated is neither armed nor recorded under its old number
     Given an API
     When this program runs
       """
