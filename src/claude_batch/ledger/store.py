@@ -548,9 +548,9 @@ def identity_of(salt: str) -> str:
     return hashlib.blake2b(bytes.fromhex(salt), digest_size=16).hexdigest()
 
 
-def insert_many(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]) -> None:
+def insert_many(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]) -> int:
     """Run an insert for many rows; see `Backend.insert_many`."""
-    _backend_of(tx).insert_many(tx, statement, rows)
+    return _backend_of(tx).insert_many(tx, statement, rows)
 
 
 def plain_rows(

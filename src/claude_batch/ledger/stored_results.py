@@ -167,21 +167,25 @@ class NewResult(NamedTuple):
     uncached_cost: int | None
 
 
+_KEY = ("request_seq", "sending")
+# The lines of a batch were answered when it ended; only live calls have a time of their own.
+_INSERT = upsert(results).values(answered=null())
+_INSERT_NEW = _INSERT.on_conflict_do_nothing(index_elements=_KEY)
+
+
 @lru_cache
 def _upsert_results() -> Any:
-    # The lines of a batch were answered when it ended; only live calls have a time of their own.
-    statement = upsert(results).values(answered=null())
     replaced = {
-        name: statement.excluded[name]
+        name: _INSERT.excluded[name]
         for name in results.c.keys()  # noqa: SIM118 - a ColumnCollection, no dict
-        if name not in ("request_seq", "sending", "answered")
+        if name not in (*_KEY, "answered")
     }
-    return statement.on_conflict_do_update(
-        index_elements=["request_seq", "sending"],
+    return _INSERT.on_conflict_do_update(
+        index_elements=_KEY,
         set_=replaced,
         where=and_(
             # Literal, because `insert_many` binds values for columns only.
-            statement.excluded.outcome == literal_column("'succeeded'"),
+            _INSERT.excluded.outcome == literal_column("'succeeded'"),
             or_(
                 results.c.outcome != literal_column("'succeeded'"),
                 results.c.disposition == literal_column("'undocumented'"),
@@ -195,7 +199,9 @@ def add_results(tx: Connection, new: Sequence[NewResult]) -> None:
 
     A stored line stays, unless it is a failure and the new line is a success.
     """
-    if new:
+    # Usually no line is stored yet. A statement that may change rows costs SQLite more: it prepares
+    # to undo that statement alone.
+    if new and insert_many(tx, _INSERT_NEW, new) < len(new):
         insert_many(tx, _upsert_results(), new)
 
 

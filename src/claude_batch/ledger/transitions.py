@@ -67,9 +67,13 @@ REPRICED = "repriced"
 
 Condition: TypeAlias = ColumnElement[bool]
 
+_UPDATE = update(requests).prefix_with("OR FAIL", dialect="sqlite")
+"""OR FAIL, because SQLite otherwise keeps a copy of every page that the statement changes, to undo
+it alone after an error. Here an error undoes the whole transaction."""
+
 
 def _change(tx: Connection, which: Condition, **values: Any) -> int:
-    return tx.execute(update(requests).where(which).values(**values)).rowcount
+    return tx.execute(_UPDATE.where(which).values(**values)).rowcount
 
 
 def _note_reopened(tx: Connection, count: int) -> int:

@@ -273,8 +273,10 @@ class Backend(ABC):
     @abstractmethod
     def insert_many(
         self, tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]
-    ) -> None:
+    ) -> int:
         """Run an insert for many rows of plain values, in the order of the table's columns.
+
+        Returns the number of rows that were inserted (or changed, if the statement does that).
 
         A row leaves out the columns for which the statement has a constant. The statement is a
         constant of a module.

@@ -234,8 +234,8 @@ class PostgresBackend(Backend):
 
     def insert_many(
         self, tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]
-    ) -> None:
-        copy_rows(tx, statement, rows)
+    ) -> int:
+        return copy_rows(tx, statement, rows)
 
     def row_pages(
         self, tx: Connection, statement: Query, values: Mapping[str, Any]
@@ -375,11 +375,12 @@ class _Copy(msgspec.Struct, frozen=True):
 _copies: dict[int, _Copy] = {}
 
 
-def copy_rows(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows by COPY, which costs a tenth of an INSERT for each row.
+def copy_rows(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Insert rows by COPY, which costs a tenth of an INSERT for each row; return their number.
 
     An insert with constants or with ON CONFLICT goes through a temporary table.
     """
+    count = 0
     known = _copies.get(id(statement))
     if known is None or known.statement is not statement:
         known = _copies[id(statement)] = _as_copy(tx, statement)
@@ -387,8 +388,8 @@ def copy_rows(tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]
         if known.staging:
             tx.exec_driver_sql(known.staging)
         _write_rows(tx, known.copy, known.types, part)
-        if known.staging:
-            tx.exec_driver_sql(known.insert)
+        count += tx.exec_driver_sql(known.insert).rowcount if known.staging else len(part)
+    return count
 
 
 def copy_table(tx: Connection, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:

@@ -251,7 +251,7 @@ class SqliteBackend(Backend):
 
     def insert_many(
         self, tx: Connection, statement: Insert, rows: Sequence[tuple[Any, ...]]
-    ) -> None:
+    ) -> int:
         # SQLAlchemy compiles the SQL, and the rows go to the driver unchanged. SQLAlchemy's own
         # path builds a dictionary and processes every value, which costs as much as SQLite itself.
         known = _inserts.get(id(statement))
@@ -268,11 +268,13 @@ class SqliteBackend(Backend):
             tx.exec_driver_sql(f"PRAGMA cache_size = -{_LARGE_CACHE_KIB}")
         rest = len(rows) % _BLOCK_ROWS
         whole = len(rows) - rest
+        count = 0
         for start in range(0, whole, _BLOCK_ROWS):
             block = rows[start : start + _BLOCK_ROWS]
-            tx.exec_driver_sql(of_block, tuple(chain.from_iterable(block)))
+            count += tx.exec_driver_sql(of_block, tuple(chain.from_iterable(block))).rowcount
         if rest:
-            tx.exec_driver_sql(of_row, list(rows[whole:]))
+            count += tx.exec_driver_sql(of_row, list(rows[whole:])).rowcount
+        return count
 
     def row_pages(
         self, tx: Connection, statement: Query, values: Mapping[str, Any]
@@ -333,6 +335,9 @@ Starting a statement for each row costs as much as storing a narrow one. More ro
 
 def _for_a_block(of_row: str) -> str:
     """Return the SQL that inserts `_BLOCK_ROWS` rows, from the SQL that inserts one."""
+    # OR FAIL: SQLite would otherwise keep a copy of every page that the statement changes, to undo
+    # it alone after an error. Here an error undoes the whole transaction.
+    of_row = of_row.replace("INSERT INTO", "INSERT OR FAIL INTO", 1)
     before, word, after = of_row.partition(" VALUES ")
     values, end, clauses = after.partition(")")
     assert values.count("?") == of_row.count("?"), of_row
