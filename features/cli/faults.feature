@@ -413,6 +413,23 @@ Feature: A wrong command ends with one clear message and a documented exit code
     Then the command line exits with 0
     And the command line has written 2 answers in order to "out.jsonl"
 
+  Scenario: advance says that its key is refused, although only an earlier one has sent the run
+    Given a command's API with {"latency": 3600}
+    And a command's file "asks.jsonl" of 2 prompts
+    When a command runs: submit actor.yaml asks.jsonl -o out.jsonl
+    And a command's key is changed to "sk-invalid"
+    And a command runs: advance
+    Then the command line exits with 4 and says
+      """
+      sending is halted (credentials): authentication_error: API key is invalid
+      """
+    When a command's key is changed to "sk-any"
+    And a command runs: advance
+    Then the command line exits with 3 and says
+      """
+      RUN is in progress: 2 packed of 2
+      """
+
   Scenario: A halt for money does not blame the key
     Given a command's API with {"faults": {"rules": [{"route": "create", "action": {"type": "error", "status": 402}}]}}
     And a command's file "asks.jsonl" of 1 prompts

@@ -124,6 +124,11 @@ Feature: A changed key goes on where the first one stopped, once it is known to 
       """
       waits in the workspace of another key (wrkspc_01SandboxDefault); use that key. Everything is kept
       """
+    When a command runs: advance
+    Then the command line exits with 4 and says
+      """
+      RUN waits in the workspace of another key (wrkspc_01SandboxDefault); use that key. Everything is kept
+      """
     When a command runs: ledger confirm-key RUN
     Then the command line exits with 2 and says
       """

@@ -56,6 +56,16 @@ Feature: What the gateway counts, and whether it is ready
       | claude_batch_gateway_joins_total{kind="failure"}  | 1     |
       | claude_batch_gateway_requests_waiting             | 0     |
 
+  Scenario: Calls that are refused before they are stored are counted
+    Given a gateway over the sandbox
+    When the gateway is called as follows
+      | call | prompt | headers                                |
+      | A    | one    | {"claude-batch-new": "maybe"}          |
+      | B    | two    | {"claude-batch-deadline": "2020-01-01"} |
+    Then the gateway's metrics are
+      | metric                                                                    | value |
+      | claude_batch_gateway_calls_total{end="whole",status="400",stream="false"} | 2     |
+
   Scenario: A halted gateway is alive but not ready
     Given a gateway over the sandbox with {"latency": 1, "hold": 30}
     And the API has the faults

@@ -128,6 +128,24 @@ Feature: Observers receive every step, and cannot harm a run
     Then the event RunCancelled names the run
     And the event RunFinished has state "cancelled"
 
+  Scenario: A run that has ended cannot be cancelled any more
+    Given an API
+    When this program runs
+      """
+      seen = []
+      with cb.ClaudeBatchProvider(observers=[seen.append], max_attempts=1, **settings) as provider:
+          run = cb.Actor(asker, provider).submit_sync(["one", "two [[sandbox:canceled:once]]"])
+          run.wait_sync()
+          run.cancel_sync()
+          print(run.status().state, run.retry_failed_sync())
+      print([type(event).__name__ for event in seen if "Cancelled" in type(event).__name__])
+      """
+    Then the program has printed
+      """
+      finished 1
+      []
+      """
+
   Scenario: A process that only waits reports its own run
     Given an API
     And an observer that remembers

@@ -48,6 +48,7 @@ Feature: The sandbox is a server, a command and a thread
       | options                                                                                                       | signal  | prints                                     | answer      | code | and then |
       | --port 0 --latency 50ms --seed 7 --expires-after 24h --results-kept 29d                                       | SIGINT  | sandbox listening on http://127.0.0.1:PORT | echo: hello | 0    |          |
       | --port 0 --listed-after 50ms --queue-limit 1000 --clock-offset -5m --any-id --counts live --cancel-latency 25s | SIGTERM | sandbox listening on http://127.0.0.1:PORT | echo: hello | 0    |          |
+      | --port 0 --latency 50ms                                                                                       | SIGHUP  | sandbox listening on http://127.0.0.1:PORT | echo: hello | 0    |          |
 
   Scenario: Wrong usage exits with 2 and one plain message
     Then the sandbox command exits as follows

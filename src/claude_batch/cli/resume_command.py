@@ -359,7 +359,14 @@ def _report_advance(
         return code
     if not drove:
         return Exit.OK
-    if provider.contact.made:  # else the reason has been printed
+    contact = provider.contact
+    if not provider.is_driven(left.id) and (contact.made or contact.refused):
+        try:
+            provider.check_key(left.id)
+        except AccountHaltedError as error:
+            say(str(error))
+            return Exit.HALTED
+    if contact.made:  # else the reason has been printed
         say(f"{status.run_id} is in progress: {counts_line(status)}")
     return Exit.PARKED
 

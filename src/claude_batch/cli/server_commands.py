@@ -413,8 +413,12 @@ def worker_command(
                 provider.warn_of_other_addresses()
                 if offered:
                     say(f"it runs the tools {', '.join(offered)}")
+                has_warned = False
                 while True:
                     engine.check()
+                    if provider.contact.made and not has_warned:
+                        has_warned = True
+                        provider.warn_of_other_keys()
                     engine.change_after(engine.version).result()
         except KeyboardInterrupt:
             say("the worker has ended; another worker, or the next one, continues its runs")

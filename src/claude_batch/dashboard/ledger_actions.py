@@ -37,10 +37,9 @@ Action = Callable[[Ledger, Mapping[str, str], Prices], Done]
 def cancel(ledger: Ledger, form: Mapping[str, str], prices: Prices) -> Done:
     """Cancel a run, as ``claude-batch cancel`` does."""
     run_id = find_run_id(ledger, form.get("run", ""))
-    if status_of(ledger, run_id).finished:
-        return Done(f"{run_id} is finished; there is nothing to cancel.", run_id)
     with ledger.write() as tx:
-        cancellations.cancel_run(tx, run_id, ledger.now())
+        if not cancellations.cancel_run(tx, run_id, ledger.now()):
+            return Done(f"{run_id} is finished; there is nothing to cancel.", run_id)
     words = f"{run_id} is cancelled; the results so far are kept."
     if not status_of(ledger, run_id).finished:
         words += f" Its batches are not cancelled at the API yet. {_if_undriven(ledger, run_id)}"

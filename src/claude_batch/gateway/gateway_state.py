@@ -85,6 +85,10 @@ class Metrics:
         self._calls.labels(status, end, "true" if stream else "false").inc()
         self._seconds.observe(seconds)
 
+    def call_refused(self, status: int) -> None:
+        """Count a Messages call that was refused before it was stored."""
+        self._calls.labels(str(status), "whole", "false").inc()
+
     def answered(self, answer: Answer) -> None:
         """Count a request that has its outcome."""
         origin = "reused" if answer.reused else "new"

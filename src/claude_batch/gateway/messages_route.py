@@ -76,8 +76,16 @@ class MessagesRoute:
         """Answer a call."""
         headers = {**scope["state"]["options"], **headers_of(scope)}
         caller: Caller = scope["state"]["caller"]
-        options = self._gateway.option_reader.read(headers)
-        exchange, stream = await self._enter(caller, headers, options, receive)
+        metrics = self._gateway.metrics
+        try:
+            options = self._gateway.option_reader.read(headers)
+            exchange, stream = await self._enter(caller, headers, options, receive)
+        except Refusal as refusal:
+            metrics.call_refused(refusal.status)
+            raise
+        except ActorError as error:
+            metrics.call_refused(failure(error).status_code)
+            raise
         with HeldCall(receive, send, scope["state"].get(CONNECTION)) as call:
             if options.respond_async:
                 await self._accept(call, exchange, stream, options)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from claude_batch.actor.tools import ToolFinder
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import (
+    AccountHaltedError,
     ActorConfigurationError,
     EngineStoppedError,
     InvalidRequestError,
@@ -51,6 +52,7 @@ from claude_batch.lifecycle.api_sessions import (
     ApiSession,
     closed_error,
     closed_words,
+    halted_error,
     other_key_error,
 )
 from claude_batch.lifecycle.budget_room import count_under_way
@@ -562,6 +564,16 @@ class Opened(Closing):
                 runs, there, here, go_on, extra={"for_people": True},
             )  # fmt: skip
 
+    def warn_of_other_keys(self) -> None:
+        """Log each unfinished run of this base URL that this process's key cannot continue."""
+        here = self.address.rstrip("/")
+        for left in self.outstanding():
+            if not left.finished and left.base_url == here and not self.is_driven(left.id):
+                try:
+                    self.check_key(left.id)
+                except AccountHaltedError as error:
+                    _log.warning("%s", error, extra={"for_people": True})
+
     def was_sent(self, run_id: str) -> bool:
         """Return whether a request of a run was ever sent, or may have been."""
         return self._engine.ledger.query(lambda tx: deliveries.was_sent(tx, run_id))
@@ -591,11 +603,19 @@ class Opened(Closing):
             return cancellations.uncancelled(tx, run_id)
 
     def check_key(self, run_id: str) -> None:
-        """Raise `AccountHaltedError` if a run waits in the workspace of another key."""
-        own, ledger = self._session().workspace_id, self._engine.ledger
+        """Raise `AccountHaltedError` if a run cannot go on with this key.
+
+        The API refuses the key, or the run waits in the workspace of another one.
+        """
+        session, ledger = self._session(), self._engine.ledger
         with ledger.read() as tx:
-            theirs = workspaces.workspace_row(tx, queries.run_row(tx, run_id).workspace_id)
-            ours = workspaces.workspace_row(tx, workspaces.present_workspace(tx, own))
+            run = queries.run_row(tx, run_id)
+            theirs = workspaces.workspace_row(tx, run.workspace_id)
+            own = workspaces.present_workspace(tx, session.workspace_id)
+            ours = workspaces.workspace_row(tx, own)
+        if session.driver.contact.refused and ours.halt_reason is not None:
+            cancelled = run.cancelled is not None
+            raise halted_error(ours, run_id, ledger.location, cancelled=cancelled)
         if theirs.id != ours.id:
             raise other_key_error(run_id, ledger.location, theirs, ours)
 

@@ -351,14 +351,16 @@ class Run(Closing):
     async def cancel(self) -> None:
         """Withdraw unsent requests, and cancel batches that hold no other run's requests.
 
-        Returns at once; finished requests keep their results. `wait` returns when all have ended.
+        Returns at once; finished requests keep their results. `wait` returns when all have ended. A
+        run that has ended stays as it is.
         """
         await _only(step_async(self._read(self.cancel_sync)))
 
     def cancel_sync(self) -> None:
         """Run `cancel` synchronously, with or without a running event loop."""
         with self._engine.ledger.write() as tx:
-            cancellations.cancel_run(tx, self.id, self._engine.ledger.now())
+            if not cancellations.cancel_run(tx, self.id, self._engine.ledger.now()):
+                return
         engine = self._engine
         engine.observers.report(RunCancelled(ledger=engine.observers.ledger, run_id=self.id))
         engine.noticing.follow([self.id])

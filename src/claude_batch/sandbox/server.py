@@ -175,7 +175,7 @@ def create_app(settings: SandboxSettings | None = None) -> Starlette:
 _GRACE = 1.0
 """Seconds that calls may take to notice that their connections are gone."""
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 KEEP_ALIVE = 3600
 """Seconds that an idle connection is kept."""
@@ -260,7 +260,10 @@ class _Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {each: signal.signal(each, self.handle_exit) for each in _ENDING}
+        handled = list(_ENDING)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as `nohup` wants it
+            handled.remove(signal.SIGHUP)
+        before = {each: signal.signal(each, self.handle_exit) for each in handled}
         try:
             yield
         finally:
@@ -290,7 +293,7 @@ def _server(app: Starlette) -> _Server:
 def serve(
     settings: SandboxSettings | None = None, *, on_start: Callable[[str], None] | None = None
 ) -> None:
-    """Serve until SIGINT or SIGTERM; call `on_start` with the URL once the port is open.
+    """Serve until SIGINT, SIGTERM or SIGHUP; call `on_start` with the URL once the port is open.
 
     By default one line, `sandbox listening on http://127.0.0.1:PORT`, goes to standard output.
     Raises `OSError` if the port is taken, and what `create_app` raises.
