@@ -130,6 +130,17 @@ class Picky(BaseModel):
         return number
 
 
+class Wordy(BaseModel):
+    """Its validator lists all numbers that there are."""
+
+    number: str
+
+    @field_validator("number")
+    @classmethod
+    def _known(cls, number: str) -> str:
+        raise ValueError(f"is not one of {[*range(5000)]}")
+
+
 class Considered(BaseModel):
     """Judged as soon as a file says so."""
 

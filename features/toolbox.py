@@ -45,6 +45,11 @@ def fails(city: str) -> str:
     raise LookupError(f"no {city} on the map")
 
 
+def rambles(city: str) -> str:
+    """Raises with a table of rows."""
+    raise LookupError(f"no {city} in {[*range(5000)]}")
+
+
 class Unreadable(Exception):
     """An exception without a readable message."""
 

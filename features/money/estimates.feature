@@ -320,8 +320,8 @@ Feature: The cost of a run is estimated before it is sent
     When a command runs: run actor.yaml asks.jsonl --confirm-above 0.005
     Then the command line exits with 2 and says
       """
-      at most $0.003761 for first turns, $0.0243 for up to 5 (without what tools return)
-      this can cost $0.0243 in up to 5 turns, more than --confirm-above $0.005
+      at most $0.003761 for first turns, $0.0358 for up to 5 (without what tools return)
+      this can cost $0.0358 in up to 5 turns, more than --confirm-above $0.005
       """
     And the command line has caused 0 batches of 0 requests
 

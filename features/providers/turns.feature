@@ -64,6 +64,7 @@ Feature: Conversations go on by themselves in the next batch
       | blank      | {}                       | blank               | ""                                   |          |
       | partly_blank | {}                     | partly_blank        | [{"type":"text","text":"little"}]    |          |
       | fails      | {"city": "Bonn"}         | fails               | "LookupError: no Bonn on the map"    | true     |
+      | rambles    | {"city": "Bonn"}         | rambles             | "LookupError: no Bonn in [0, 1,… [...] …, 4998, 4999]" | true     |
       | unwritable | {}                       | unwritable          | "…PydanticSerializationError…"       | true     |
       | mutters    | {}                       | mutters             | "Unreadable: its message cannot be read (ValueError)" | true |
       | stammers   | {}                       | stammers            | "Unreadable: its message cannot be read (ValueError)" | true |
@@ -139,6 +140,15 @@ Feature: Conversations go on by themselves in the next batch
     And a batch provider with {"validation_attempts": 2}
     When the actor is asked in vain for a Flat: "an invoice [[sandbox:invalid:9]]"
     Then it fails as OutputValidationError with "This is not of the shape that was asked for (2)."
+
+  Scenario: The model is told what was wrong in at most 2,000 bytes
+    Given an API that remembers what it is asked
+    And a batch provider with {"validation_attempts": 2}
+    When the actor is asked in vain for a Wordy: "an invoice"
+    Then it fails as OutputValidationError and says "no answer matched the requested format"
+    And the model's requests have
+      | field                | value                                                                 |
+      | 1.messages.2.content | "…number: Value error, is not one of [0, 1,… [...] …, 4998, 4999]. Answer again…" |
 
   Scenario: Without a type the answer is judged by the schema of its actor
     Given an API that remembers what it is asked

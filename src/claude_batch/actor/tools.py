@@ -27,7 +27,7 @@ from pydantic import ValidationError, validate_call
 from claude_batch.actor.output import problems_of
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.core.quantities import parse_duration
-from claude_batch.core.user_functions import described
+from claude_batch.core.user_functions import described, shortened
 
 # Tool source --------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class Tool(Generic[_P, _R]):
 
     def failed(self, words: str) -> _Output:
         """Return an error result for the model."""
-        return msgspec.json.encode(words), True
+        return msgspec.json.encode(shortened(words)), True
 
     def _fault(self, error: BaseException) -> _Output:
         if isinstance(error, ValidationError) and error.title == getattr(

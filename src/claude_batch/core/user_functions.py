@@ -14,7 +14,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -36,6 +36,23 @@ def described(error: BaseException) -> str:
     except Exception as fault:  # of its own `__str__`
         words = f"its message cannot be read ({type(fault).__name__})"
     return f"{kind}: {words}" if words else kind
+
+
+LONGEST_MESSAGE: Final = 2_000
+"""Most bytes of a message to the model about an answer or a call of a tool."""
+
+
+def shortened(words: str, most: int = LONGEST_MESSAGE) -> str:
+    """Return a text without its middle if its UTF-8 has more than ``most`` bytes.
+
+    The text may quote a whole answer or a list of valid values, and each later turn repeats it.
+    """
+    encoded = words.encode()
+    if len(encoded) <= most:
+        return words
+    half = most // 2 - 4
+    start, end = (part.decode(errors="ignore") for part in (encoded[:half], encoded[-half:]))
+    return f"{start} [...] {end}"
 
 
 def is_async(function: object) -> bool:

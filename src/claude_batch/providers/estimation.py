@@ -42,6 +42,7 @@ from claude_batch.wire.bounds import (
 )
 from claude_batch.wire.caching import CacheMarks, counted_params, marked_prefix
 from claude_batch.wire.connection import CredentialFault
+from claude_batch.wire.conversation import LONGEST_CORRECTION
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders, asked_of, body_length
 from claude_batch.wire.limits import MAX_BODY_BYTES
 
@@ -140,8 +141,8 @@ class Estimate:
     Otherwise the amount that a budget reserves for all requests at once.
     """
     cost_most_turns: int
-    """Upper bound of the cost of all `turns`, each of which repeats the answers before it. It does
-    not include what tools return, which has no bound.
+    """Upper bound of the cost of all `turns`, each of which repeats the answers before it, and what
+    was wrong with them. It does not include what tools return, which has no bound.
     """
     live_cost: int
     """The value of `cost` without batches."""
@@ -254,9 +255,11 @@ class Estimator:
         load.size += len(encoded.params) * times
         load.max_tokens += longest * times
         turns = self._mode.max_turns if b'"tools":' in encoded.params else 1
+        correction = 0
         # With citations, the format is part of the system prompt.
         if judged or b'"output_config":' in encoded.params:
             turns *= self._mode.validation_attempts
+            correction = LONGEST_CORRECTION if self._mode.validation_attempts > 1 else 0
         load.turns = max(load.turns, turns)
         try:
             bound = token_bound(encoded.params, self._files)
@@ -267,7 +270,7 @@ class Estimator:
             load.most += most * times
             # The input grows evenly, and long prompts have higher prices, never lower ones. So the
             # mean of the first turn and the last is at least that of all.
-            grown = bound.input + (turns - 1) * bound.output
+            grown = bound.input + (turns - 1) * (bound.output + correction)
             last = most if turns == 1 else self._most(bound._replace(input=grown))
             load.most_turns += turns * (most + last) // 2 * times
         except Unbounded:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from claude_batch.core.outcome import Disposition, Outcome, Standing, next_step
 from claude_batch.core.states import RequestState, Stop
 from claude_batch.core.terminal import encodable
-from claude_batch.core.user_functions import described
+from claude_batch.core.user_functions import LONGEST_MESSAGE, described, shortened
 from claude_batch.wire.inbound import mapping_or_none
 from claude_batch.wire.schemas import UnusableSchema, validator_of
 
@@ -96,13 +96,14 @@ class Check(NamedTuple):
         Any exception of the judge is a problem of the answer, because its reader gets it, too.
         """
         if judge is None:
-            return schema_problem(self.params, self.message)
-        try:
-            problem = judge(self.message)
-        except BaseException as error:  # also `SystemExit`, which would end the driver
-            problem = f"its validator raised {described(error)}"
-        # The caller's words go to the model and to the ledger, neither of which takes all text.
-        return None if problem is None else encodable(problem)
+            problem = schema_problem(self.params, self.message)
+        else:
+            try:
+                problem = judge(self.message)
+            except BaseException as error:  # also `SystemExit`, which would end the driver
+                problem = f"its validator raised {described(error)}"
+        # The words go to the model and to the ledger, neither of which takes all text.
+        return None if problem is None else shortened(encodable(problem))
 
 
 class End(NamedTuple):
@@ -378,6 +379,10 @@ def correction(problem: str) -> str:
     )
 
 
+LONGEST_CORRECTION: Final = len(correction("x" * LONGEST_MESSAGE))
+"""Most bytes of that message."""
+
+
 def _extended(params: bytes, new: list[_MessageParam], container: bytes) -> bytes:
     fields = _params.decode(params)
     messages = _raws.decode(fields["messages"])
@@ -458,7 +463,7 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
     try:
         for fault in validator.iter_errors(value):
             place = ".".join(map(str, fault.absolute_path))
-            words = _shortened(fault.message)
+            words = shortened(fault.message, _LONGEST_PROBLEM)
             problems.append(f"{place}: {words}" if place else words)
             if len(problems) == _MOST_PROBLEMS:
                 break
@@ -469,13 +474,3 @@ def schema_problem(params: bytes, message: bytes) -> str | None:
         _warn_once(schema, str(error))
         return None
     return "; ".join(problems) or None
-
-
-def _shortened(words: str) -> str:
-    """Return a message without its middle if it is long.
-
-    It quotes the value that is wrong, which may be the whole answer. The next turn would repeat it.
-    """
-    half = _LONGEST_PROBLEM // 2
-    is_long = len(words) > _LONGEST_PROBLEM
-    return f"{words[:half]} [...] {words[-half:]}" if is_long else words
