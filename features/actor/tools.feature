@@ -22,6 +22,14 @@ Feature: Python functions as tools of a model
       | [toolbox:nothing]       | tool toolbox:nothing: it cannot be imported: AttributeError       |
       | [toolbox:__name__]      | 'toolbox' is not a function                                          |
 
+  Scenario: A module beside the actor's file is refused if another one of its name is loaded
+    Given a document "toolbox.py" of 99 bytes
+    And a document "calendar.py" of 99 bytes
+    Then the tools of an actor's file are found as follows
+      | tools                 | error                                                                                                                         |
+      | [toolbox:population]  | …/toolbox.py has the name of another module, which is loaded already (…/features/toolbox.py); rename one of them |
+      | [calendar:monthrange] | …/calendar.py has the name of another module, which is loaded already (…/calendar.py); rename one of them        |
+
   Scenario: The host's own entries are left alone
     Then the tools of an actor's file are found as follows
       | tools                          | functions | kept |

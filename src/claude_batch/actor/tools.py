@@ -52,13 +52,16 @@ def source_digest(module: str, folders: Iterable[str] = ()) -> str | None:
     return digest.hexdigest() if files else None
 
 
-def _files(module: str, path: Sequence[str]) -> list[str]:
-    """Return the files of a dotted name, outermost package first; empty if a part is missing."""
+def _files(module: str, path: Sequence[str], *, anew: bool = False) -> list[str]:
+    """Return the files of a dotted name, outermost package first; empty if a part is missing.
+
+    ``anew``: as if nothing was loaded.
+    """
     found: list[str] = []
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):
         name = ".".join(parts[:depth])
-        loaded = sys.modules.get(name)
+        loaded = None if anew else sys.modules.get(name)
         spec: ModuleSpec | None = None
         if loaded is None:
             spec = PathFinder.find_spec(name, path)
@@ -387,7 +390,7 @@ def _folder_of(tool: Tool[..., Any]) -> str | None:
 
 
 def import_tool(place: str, folders: Iterable[str] = ()) -> Tool[..., Any]:
-    """Import ``module:function``; ``folders`` are searched in addition to Python's path.
+    """Import ``module:function``; ``folders`` are searched before Python's path.
 
     Raises `ActorConfigurationError`.
     """
@@ -423,13 +426,18 @@ def offer_tools(place: str) -> list[str]:
 
 def _import(place: str, folders: Iterable[str]) -> Any:
     module, _, name = place.partition(":")
-    before = list(sys.path)
     # First on the path during the import, as for a script of that folder; afterwards last, for what
     # the function itself imports.
-    extra = [folder for folder in dict.fromkeys(folders) if folder not in before]
+    extra = list(dict.fromkeys(folders))
     sys.path[:0] = extra
     try:
         found: Any = importlib.import_module(module)
+        beside, loaded = _files(module, extra[:1], anew=True), getattr(found, "__file__", None)
+        if beside and (loaded is None or Path(beside[-1]).resolve() != Path(loaded).resolve()):
+            raise ImportError(
+                f"{beside[-1]} has the name of another module, which is loaded already "
+                f"({loaded or 'built in'}); rename one of them"
+            )
         for part in name.split(".") if name else ():
             found = getattr(found, part)
     except Exception as error:
