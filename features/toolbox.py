@@ -112,6 +112,16 @@ def blank() -> list[dict[str, Any]]:
     return [{"type": "text", "text": ""}]
 
 
+def rows() -> list[dict[str, Any]]:
+    """Find rows of a table, which have a type too."""
+    return [{"type": "text", "value": "Bonn"}]
+
+
+def files() -> list[dict[str, Any]]:
+    """Find files, which have a type too."""
+    return [{"type": "document", "source": "a.pdf"}]
+
+
 def partly_blank() -> list[dict[str, Any]]:
     """Find little."""
     return [{"type": "text", "text": "\n"}, {"type": "text", "text": "little"}]

@@ -62,6 +62,8 @@ Feature: Conversations go on by themselves in the next batch
       | silent     | {}                       | silent              | ""                                   |          |
       | pictures   | {}                       | pictures            | [{"type":"text","text":"a picture"}] |          |
       | blank      | {}                       | blank               | ""                                   |          |
+      | rows       | {}                       | rows                | "[{\"type\":\"text\",\"value\":\"Bonn\"}]" |     |
+      | files      | {}                       | files               | "[{\"type\":\"document\",\"source\":\"a.pdf\"}]" |     |
       | partly_blank | {}                     | partly_blank        | [{"type":"text","text":"little"}]    |          |
       | fails      | {"city": "Bonn"}         | fails               | "LookupError: no Bonn on the map"    | true     |
       | rambles    | {"city": "Bonn"}         | rambles             | "LookupError: no Bonn in [0, 1,… [...] …, 4998, 4999]" | true     |

@@ -249,18 +249,31 @@ class Tool(Generic[_P, _R]):
         return msgspec.json.encode(pydantic_core.to_json(value).decode()), False
 
 
+_BLOCKS: dict[str, dict[str, type]] = {
+    "text": {"text": str},
+    "image": {"source": Mapping},
+    "document": {"source": Mapping},
+    "search_result": {"source": str, "title": str, "content": list},
+}
+"""The fields that a content block of a result needs. Rows of a table may have a ``type``, too."""
+
+
 def _is_blocks(value: list[object]) -> bool:
     return bool(value) and all(
-        isinstance(each, Mapping)
-        and cast("Mapping[str, Any]", each).get("type")
-        in ("text", "image", "document", "search_result")
-        for each in value
+        isinstance(each, Mapping) and _is_block(cast("Mapping[str, Any]", each)) for each in value
+    )
+
+
+def _is_block(value: Mapping[str, Any]) -> bool:
+    fields = _BLOCKS.get(str(value.get("type")))
+    return fields is not None and all(
+        isinstance(value.get(name), kind) for name, kind in fields.items()
     )
 
 
 def _not_blank(blocks: list[Any]) -> list[Any] | str:
     """Return the blocks without blank texts, which the API refuses; a text if none is left."""
-    kept = [each for each in blocks if each["type"] != "text" or str(each.get("text", "")).strip()]
+    kept = [each for each in blocks if each["type"] != "text" or each["text"].strip()]
     return kept or ""
 
 
