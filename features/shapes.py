@@ -65,6 +65,14 @@ class Receipt(BaseModel):
     note: str | None = None
 
 
+class Wiki(BaseModel):
+    """Flat: what a page of a wiki says, and the names of others."""
+
+    summary: str
+    tags: list[str]
+    page: int
+
+
 class Seller(BaseModel):
     name: str
     vat: str | None

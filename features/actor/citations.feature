@@ -129,6 +129,17 @@ Feature: What an answer cites is shown, for the whole and for each field
       | lists of scalars | [[items[0].what]] a\n[[items[0].price]] 1\n[[items[0].marks]] x\n[[items[0].marks[1]]] y\n[[grid[0]]] 1\n[[grid[1]]] 5\n[[grid[1]]] | "seller": null, "items": [{"what": "a", "price": "1", "marks": ["x", "y"]}], "payment": null, "grid": [[1], [5, 6]] | "items[0].what": [], "items[0].price": [], "items[0].marks": [], "grid[0]": [], "grid[1]": ["No. 7"] |
       | an empty list | [[items[0].what]] null\n[[items[0].price]] null\n[[payment.kind]] card\n[[payment.bank]] null\n[[payment.number]] | "seller": null, "items": [], "payment": {"kind": "card", "number": "6"}, "grid": [] | "payment.kind": [], "payment.bank": [], "payment.number": ["No. 7"] |
 
+  Scenario Outline: labelled fields are read as the model means them: <what>
+    Given an actor response with the blocks
+      """
+      [{"type": "text", "text": "<text>"}]
+      """
+    Then the actor response read as Wiki is <value>
+
+    Examples:
+      | what                   | text                                                                  | value                                                                       |
+      | a label inside a value | [[summary]] It links [[tags]] pages.\n[[tags]] wiki\n  [[page]] 4\n    | {"summary": "It links [[tags]] pages.", "tags": ["wiki"], "page": 4}        |
+
   Scenario: a price that is given twice for one object is an error, and not a guess
     Given an actor response with the blocks
       """

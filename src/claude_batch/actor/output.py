@@ -32,7 +32,10 @@ from claude_batch.wire.schemas import schema_fault
 # Labelled fields ----------------------------------------------------------------------------------
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LABEL = re.compile(rf"\[\[({_NAME.pattern}(?:\.{_NAME.pattern}|\[[0-9]{{0,9}}\])*)\]\]")
+# Only at the beginning of a line, because a value may contain words in double brackets, too.
+_LABEL = re.compile(
+    rf"^[^\S\n]*\[\[({_NAME.pattern}(?:\.{_NAME.pattern}|\[[0-9]{{0,9}}\])*)\]\]", re.MULTILINE
+)
 _STEP = re.compile(rf"({_NAME.pattern})|\[([0-9]*)\]")
 _SCALARS = frozenset(("string", "integer", "number", "boolean", "null"))
 
