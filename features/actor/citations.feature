@@ -139,6 +139,7 @@ Feature: What an answer cites is shown, for the whole and for each field
     Examples:
       | what                   | text                                                                  | value                                                                       |
       | a label inside a value | [[summary]] It links [[tags]] pages.\n[[tags]] wiki\n  [[page]] 4\n    | {"summary": "It links [[tags]] pages.", "tags": ["wiki"], "page": 4}        |
+      | a list without items   | [[summary]] An orphan.\n[[page]] 4                                     | {"summary": "An orphan.", "tags": [], "page": 4}                            |
 
   Scenario: a price that is given twice for one object is an error, and not a guess
     Given an actor response with the blocks

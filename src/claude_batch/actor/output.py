@@ -253,9 +253,13 @@ def _built(node: _Node, found: Sequence[tuple[_Path, str]]) -> Any:
         if unsaid and isinstance(field, _Object) and field.nullable:
             if texts or name in node.required:
                 value[name] = None
-        elif texts or (isinstance(field, _List) and name in node.required):
-            value[name] = _built(field, texts)
+        elif texts or (_is_list(field) and name in node.required):
+            value[name] = _built(field, texts)  # a list without items has no line
     return value
+
+
+def _is_list(node: _Node) -> bool:
+    return isinstance(node, _List) or (isinstance(node, _Value) and "list" in node.kinds)
 
 
 def _values(kinds: set[str], texts: Sequence[str]) -> Any:
