@@ -73,6 +73,14 @@ class Wiki(BaseModel):
     page: int
 
 
+class Rating(BaseModel):
+    """Literals of several types."""
+
+    stars: Literal[1, 2, "n/a"]
+    marks: list[Literal[True, 3, "1"]] = []
+    score: float | Literal["none"]
+
+
 class Seller(BaseModel):
     name: str
     vat: str | None

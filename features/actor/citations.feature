@@ -134,12 +134,14 @@ Feature: What an answer cites is shown, for the whole and for each field
       """
       [{"type": "text", "text": "<text>"}]
       """
-    Then the actor response read as Wiki is <value>
+    Then the actor response read as <model> is <value>
 
     Examples:
-      | what                   | text                                                                  | value                                                                       |
-      | a label inside a value | [[summary]] It links [[tags]] pages.\n[[tags]] wiki\n  [[page]] 4\n    | {"summary": "It links [[tags]] pages.", "tags": ["wiki"], "page": 4}        |
-      | a list without items   | [[summary]] An orphan.\n[[page]] 4                                     | {"summary": "An orphan.", "tags": [], "page": 4}                            |
+      | what                      | model  | text                                                                 | value                                                                |
+      | a label inside a value    | Wiki   | [[summary]] It links [[tags]] pages.\n[[tags]] wiki\n  [[page]] 4\n  | {"summary": "It links [[tags]] pages.", "tags": ["wiki"], "page": 4} |
+      | a list without items      | Wiki   | [[summary]] An orphan.\n[[page]] 4                                   | {"summary": "An orphan.", "tags": [], "page": 4}                     |
+      | literals of several types | Rating | [[stars]] 2\n[[marks]] true\n[[marks]] 1\n[[marks]] 3\n[[score]] 4.5 | {"stars": 2, "marks": [true, "1", 3], "score": 4.5}                  |
+      | a literal that is a text  | Rating | [[stars]] n/a\n[[score]] none                                        | {"stars": "n/a", "marks": [], "score": "none"}                       |
 
   Scenario: a price that is given twice for one object is an error, and not a guess
     Given an actor response with the blocks

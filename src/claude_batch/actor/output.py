@@ -37,7 +37,7 @@ _LABEL = re.compile(
     rf"^[^\S\n]*\[\[({_NAME.pattern}(?:\.{_NAME.pattern}|\[[0-9]{{0,9}}\])*)\]\]", re.MULTILINE
 )
 _STEP = re.compile(rf"({_NAME.pattern})|\[([0-9]*)\]")
-_SCALARS = frozenset(("string", "integer", "number", "boolean", "null"))
+_SCALARS = frozenset(("string", "integer", "number", "boolean", "null", "literal"))
 
 _MOST_PARTS = 10_000
 """Maximum parts of a schema: its references may repeat a few of them any number of times."""
@@ -69,7 +69,9 @@ class _Value(msgspec.Struct, frozen=True):
     """A scalar, or a list of scalars, which has a line for each item."""
 
     kinds: set[str]
-    """Names of scalar types, and ``list``."""
+    """Names of scalar types, ``literal`` for those of ``literals``, and ``list``."""
+    literals: dict[str, Any]
+    """The values of an enum or a const, by their texts."""
     schema: dict[str, Any]
 
 
@@ -238,7 +240,7 @@ def _labelled(node: _Node, label: str = "") -> Iterator[tuple[str, _Node]]:
 def _built(node: _Node, found: Sequence[tuple[_Path, str]]) -> Any:
     """Return a node's value, given the paths below it and their texts."""
     if isinstance(node, _Value):
-        return _values(node.kinds, [text for _, text in found])
+        return _values(node, [text for _, text in found])
     inner: dict[str | int, list[tuple[_Path, str]]] = {}
     for path, text in found:
         inner.setdefault(path[0], []).append((path[1:], text))
@@ -262,17 +264,20 @@ def _is_list(node: _Node) -> bool:
     return isinstance(node, _List) or (isinstance(node, _Value) and "list" in node.kinds)
 
 
-def _values(kinds: set[str], texts: Sequence[str]) -> Any:
-    values = [_value(text, kinds) for text in texts]
-    if "list" in kinds:
+def _values(node: _Value, texts: Sequence[str]) -> Any:
+    values = [_value(text, node) for text in texts]
+    if "list" in node.kinds:
         return [value for value in values if value is not None]
     return values[0] if len(values) == 1 else values
 
 
-def _value(text: str, kinds: set[str]) -> Any:
-    if text == "null" and kinds & {"null", "list"}:
+def _value(text: str, node: _Value) -> Any:
+    if text == "null" and node.kinds & {"null", "list"}:
         return None
-    if "string" not in kinds:
+    if text in node.literals:
+        return node.literals[text]
+    # With `Decimal`, the type of the schema is a number or a text. The text has all its digits.
+    if "string" not in node.kinds:
         try:
             return msgspec.json.decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError):
@@ -314,9 +319,11 @@ class _SchemaReader:
         told = (" ".join(str(part.get("description", "")).split()) for part in parts)
         # In braces are the bounds and defaults that `anthropic.transform_schema` could not keep.
         description = next((text for text in told if text and not text.startswith("{")), "")
+        literals = {_text_of(value): value for part in parts for value in _literals(part)}
         item = self.node(items, f"{label}[]") if items else None
         if isinstance(item, _Value) and "list" not in item.kinds:
             kinds |= {"list"} | item.kinds
+            literals |= item.literals
             item = None
         if item is not None and not objects and kinds <= {"null"}:
             return _List(item, description)
@@ -327,7 +334,7 @@ class _SchemaReader:
             raise _refusal(label, f"{why}; change the model", self._key)
         inlined = [self._inlined(schema) for schema in schemas]
         same = all(each == inlined[0] for each in inlined)
-        return _Value(kinds, inlined[0] if same else {"anyOf": inlined})
+        return _Value(kinds, literals, inlined[0] if same else {"anyOf": inlined})
 
     def _object(
         self, objects: Sequence[Mapping[str, Any]], label: str, nullable: bool, description: str
@@ -386,15 +393,21 @@ def _required(part: Mapping[str, Any]) -> Sequence[str]:
     return cast("Sequence[str]", named) if isinstance(named, list | tuple) else ()
 
 
+def _literals(part: Mapping[str, Any]) -> list[Any]:
+    """Return the values that a schema itself allows, if it lists them."""
+    return [*part.get("enum", []), *([part["const"]] if "const" in part else [])]
+
+
+def _text_of(literal: Any) -> str:
+    return literal if isinstance(literal, str) else msgspec.json.encode(literal).decode()
+
+
 def _kinds(part: Mapping[str, Any]) -> set[str]:
-    """Return the types of a schema itself: of scalars, ``object`` and ``array``."""
-    kinds: set[str] = set()
-    values = [*part.get("enum", []), *([part["const"]] if "const" in part else [])]
-    for value in values:
-        kinds.add("string" if isinstance(value, str) else "null" if value is None else "number")
+    """Return the types of a schema itself: of scalars, ``literal``, ``object`` and ``array``."""
+    if values := _literals(part):
+        return {"null" if value is None else "literal" for value in values}
     kind = part.get("type")
-    kinds.update(cast("list[str]", kind) if isinstance(kind, list) else [kind] if kind else [])
-    return kinds
+    return set(cast("list[str]", kind) if isinstance(kind, list) else [kind] if kind else [])
 
 
 # Output -------------------------------------------------------------------------------------------
