@@ -61,6 +61,27 @@ Feature: The cost of a run is estimated before it is sent
       | field | value   |
       | cost  | 5400000 |
 
+  Scenario: Requests that run in the US are estimated at its price
+    Given an API that bills what its prompts say
+    And a command's file "actor.yaml"
+      """
+      name: tests/asker
+      model: claude-haiku-4-5
+      options: {inference_geo: us}
+      batch_processing: true
+      """
+    And a command's file "asks.jsonl" of 20 requests that use {"input_tokens": 40, "output_tokens": 100, "inference_geo": "us"}
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    And a command runs: cost RUN --json
+    Then the command line's status as JSON has
+      | field | value   |
+      | cost  | 5940000 |
+    When a command runs: estimate --offline actor.yaml asks.jsonl --json
+    Then the command line's status as JSON has
+      | field     | value    |
+      | cost      | 5940000  |
+      | live_cost | 11880000 |
+
   Scenario: An offline estimate uses the token counts of runs that the API has counted
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 40, "output_tokens": 100}

@@ -25,7 +25,7 @@ from claude_batch.ledger import budgets, cost_sums
 from claude_batch.ledger.store import Ledger
 from claude_batch.lifecycle.budget_room import bound_cost, tokens_of_files
 from claude_batch.money.prices import Prices, is_same_model
-from claude_batch.money.rates import Tariff
+from claude_batch.money.rates import PRICED_GEO, Tariff
 from claude_batch.providers.middleware_runner import wait_on_a_loop
 from claude_batch.providers.run_writer import RunWriter
 from claude_batch.wire.batches_client import (
@@ -91,6 +91,8 @@ class Load(msgspec.Struct):
     """The requests to one model."""
 
     requests: int = 0
+    in_us: int = 0
+    """Number of those that run in the US, at its price."""
     size: int = 0
     """Bytes of their params."""
     media_size: int = 0
@@ -252,6 +254,7 @@ class Estimator:
         model, longest = asked_of(encoded.params, unchecked=True)
         load = self.loads.setdefault(model, Load())
         load.requests += times
+        load.in_us += times if b'"inference_geo":"us"' in encoded.params else 0
         load.size += len(encoded.params) * times
         load.max_tokens += longest * times
         turns = self._mode.max_turns if b'"tools":' in encoded.params else 1
@@ -320,11 +323,14 @@ class Estimator:
                 continue
             # Computed for one request of average length, because prices depend on the length of
             # each prompt.
-            for place, output in ((0, short), (1, mean)):
-                usage = Usage(input_tokens=round(each), output_tokens=round(output))
-                charge = tariff.charge(usage, batch=batch)
-                costs[place] += charge.cost * load.requests
-                costs[2] += charge.live * load.requests * place
+            for geo, requests in ((PRICED_GEO, load.in_us), (None, load.requests - load.in_us)):
+                for place, output in ((0, short), (1, mean)):
+                    usage = Usage(
+                        input_tokens=round(each), output_tokens=round(output), inference_geo=geo
+                    )
+                    charge = tariff.charge(usage, batch=batch)
+                    costs[place] += charge.cost * requests
+                    costs[2] += charge.live * requests * place
             costs[3] += sum(
                 _saved(tariff, round(size * rule.tokens_per_byte), count, load.hour, batch=batch)
                 for size, count in load.prefixes.values()
