@@ -82,6 +82,33 @@ Feature: The cost of a run is estimated before it is sent
       | cost      | 5940000  |
       | live_cost | 11880000 |
 
+  Scenario: What web searches may cost is reported beside the estimate
+    Given an API that bills what its prompts say
+    And a command's file "actor.yaml"
+      """
+      name: tests/seeker
+      model: claude-haiku-4-5
+      options:
+        tools: [{type: web_search_20250305, name: web_search, max_uses: 5}]
+      batch_processing: true
+      """
+    And a command's file "asks.jsonl" of 20 requests that use {"input_tokens": 40, "output_tokens": 100}
+    When a command runs: estimate --offline actor.yaml asks.jsonl
+    Then the command line prints
+      """
+      the expected cost does not include web searches, which may cost up to $1
+      """
+    When a command runs: estimate --offline actor.yaml asks.jsonl --json
+    Then the command line's status as JSON has
+      | field           | value      |
+      | search_fees     | 1000000000 |
+      | search_fees_usd | 1.0        |
+    When a command runs: run actor.yaml asks.jsonl -o out.jsonl
+    Then the command line exits with 0 and says
+      """
+      the expected cost does not include web searches, which may cost up to $1
+      """
+
   Scenario: An offline estimate uses the token counts of runs that the API has counted
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl" of 2 requests that use {"input_tokens": 40, "output_tokens": 100}

@@ -35,6 +35,8 @@ def estimate_line(found: Estimate, count: int, *, is_sampled: bool) -> str:
         f"tokens: {found.input_tokens:,} in ({_COUNTED[found.counted]}), "
         f"{found.output_expected:,} out"
     )
+    if found.search_fees:
+        words += f"; {_searches(found)}"
     return f"{words}; {_unpriced(found)}" if found.unpriced else words
 
 
@@ -50,6 +52,11 @@ def _most(found: Estimate, is_sampled: bool) -> str:
 
 def _most_of_all(found: Estimate) -> str:
     return f"{dollars(found.cost_most_turns)} for up to {found.turns} (without what tools return)"
+
+
+def _searches(found: Estimate) -> str:
+    fees = dollars(found.search_fees)
+    return f"the expected cost does not include web searches, which may cost up to {fees}"
 
 
 def _unpriced(found: Estimate) -> str:
@@ -82,6 +89,8 @@ def estimate_details(found: Estimate) -> list[str]:
             f"the prompt cache may save up to {dollars(found.saved_by_cache)} of it; cache hits "
             "in batches are not certain"
         )
+    if found.search_fees:
+        lines.append(_searches(found))
     if found.unbounded:
         lines.append(
             f"{count_of(found.unbounded, 'request has', 'requests have')} no known upper bound, "

@@ -107,6 +107,8 @@ class Load(msgspec.Struct):
     """The amount that a budget reserves for them, in nano-dollars."""
     most_turns: int = 0
     """The same for all turns, as `Estimate.cost_most_turns`."""
+    searches: int = 0
+    """Upper bound of the web searches of all requests with a known bound."""
     unbounded: int = 0
     """Number of requests without a known upper bound of their cost."""
     turns: int = 1
@@ -152,6 +154,8 @@ class Estimate:
     """Highest saving by the prompt cache; negative if writing costs more. Hits are not
     guaranteed.
     """
+    search_fees: int
+    """Upper bound of the fees of web searches. Of all costs, only the highest ones include them."""
     unpriced: dict[str, int]
     """Number of requests to models without a known price, by model. No cost includes them."""
     way: Literal["batch", "live", "either"]
@@ -178,7 +182,7 @@ class Estimate:
         """Return plain values for JSON; ``…_usd`` are dollars."""
         values = {**asdict(self), "saved_by_batch": self.saved_by_batch}
         for name in ("cost_low", "cost", "cost_most", "cost_most_turns", "live_cost",
-                     "saved_by_batch", "saved_by_cache"):  # fmt: skip
+                     "saved_by_batch", "saved_by_cache", "search_fees"):  # fmt: skip
             values[f"{name}_usd"] = values[name] / 1e9
         return values
 
@@ -271,6 +275,7 @@ class Estimator:
             load.most_input += bound.input * times
             most = self._most(bound)
             load.most += most * times
+            load.searches += bound.searches * times
             # The input grows evenly, and long prompts have higher prices, never lower ones. So the
             # mean of the first turn and the last is at least that of all.
             grown = bound.input + (turns - 1) * (bound.output + correction)
@@ -306,6 +311,7 @@ class Estimator:
         batch = way != "live"
         tokens = low = expected = 0
         costs = [0, 0, 0, 0]
+        fees = 0
         unpriced: dict[str, int] = {}
         sources = {rules.get(model, UNKNOWN).source for model in self.loads}
         for model, load in self.loads.items():
@@ -331,6 +337,7 @@ class Estimator:
                     charge = tariff.charge(usage, batch=batch)
                     costs[place] += charge.cost * requests
                     costs[2] += charge.live * requests * place
+            fees += tariff.charge(Usage(web_search_requests=load.searches), batch=batch).cost
             costs[3] += sum(
                 _saved(tariff, round(size * rule.tokens_per_byte), count, load.hour, batch=batch)
                 for size, count in load.prefixes.values()
@@ -350,6 +357,7 @@ class Estimator:
             cost_most_turns=sum(load.most_turns for load in self.loads.values()),
             live_cost=costs[2],
             saved_by_cache=costs[3],
+            search_fees=fees,
             unpriced=unpriced,
             way=way,
             unbounded=sum(load.unbounded for load in self.loads.values()),
