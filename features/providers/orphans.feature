@@ -60,6 +60,48 @@ Feature: What was asked by somebody who has gone is not paid for twice
     Then all 1 are answered
     And the API has processed 1 requests, none twice
 
+  Scenario Outline: A caller that is interrupted while its answer is validated leaves it to the same call: <how>
+    Given an API
+    When this program runs
+      """
+      from pydantic import BaseModel, field_validator
+
+      interruptions = [<error>]
+
+      class Number(BaseModel):
+          number: int
+
+          @field_validator("number")
+          @classmethod
+          def interrupt(cls, number):
+              if interruptions:
+                  raise interruptions.pop()
+              return number
+
+      def ask(actor):
+          return <call>
+
+      with cb.ClaudeBatchProvider(**settings) as provider:
+          actor = cb.Actor(asker, provider)
+          try:
+              ask(actor)
+          except BaseException as error:
+              print(type(error) is <error>)
+          print(type(ask(actor).parsed_output).__name__)
+      """
+    Then the program has printed
+      """
+      True
+      Number
+      """
+    And the API has processed 1 requests, none twice
+
+    Examples:
+      | how        | call                                                             | error                  |
+      | blocking   | actor.respond_sync("one", output_format=Number)                  | KeyboardInterrupt      |
+      | own format | actor.respond_sync(cb.ActorRequest("one", output_format=Number)) | KeyboardInterrupt      |
+      | awaited    | asyncio.run(actor.respond("one", output_format=Number))          | asyncio.CancelledError |
+
   Scenario: Another actor's words are other words
     Given an API
     When a process asks "what is a knot?" and is killed when "after_record" is reached

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 import msgspec
 from typing_extensions import TypeVar
 
+from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import (
     LabelledField,
     OutputFormat,
@@ -20,7 +21,7 @@ from claude_batch.actor.output import (
     parse_json,
     texts_of,
 )
-from claude_batch.actor.request import json_context
+from claude_batch.actor.request import ActorRequest, json_context
 from claude_batch.core.answer_parts import Citation, Usage
 from claude_batch.core.errors import (
     ActorError,
@@ -295,7 +296,9 @@ class ActorResponse(Generic[OutputT_co]):
         )
 
     def with_output(self, output: OutputFormat[OutputT]) -> ActorResponse[OutputT]:
-        """Return the same answer with another output format. `parsed_output` is not parsed yet."""
+        """Return the answer with an output format: itself if it has it, else not parsed yet."""
+        if self._output is output:
+            return cast("ActorResponse[OutputT]", self)
         return ActorResponse(
             self._raw,
             batch_id=self._batch_id,
@@ -472,6 +475,15 @@ class OutputJudge(msgspec.Struct, frozen=True):
 def judge_of(output: OutputFormat[Any]) -> OutputJudge:
     """Return the judge of a format, one object for each, because calls are grouped by it."""
     return OutputJudge(output)
+
+
+def output_of(
+    actor: ActorConfiguration, asked: ActorRequest | None = None
+) -> OutputFormat[Any] | None:
+    """Return the parser of an answer: of the request's own ``output_format``, or of the call's."""
+    if asked is not None and asked.output_format is not None:
+        return asked.output
+    return actor.judge.output if isinstance(actor.judge, OutputJudge) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

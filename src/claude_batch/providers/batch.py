@@ -23,7 +23,7 @@ from claude_batch.actor.request import (
     RequestLike,
     Requests,
 )
-from claude_batch.actor.response import ActorResponse, ActorResult
+from claude_batch.actor.response import ActorResponse, ActorResult, output_of
 from claude_batch.core.batch_processing import (
     BatchProcessingMode,
     check_environment,
@@ -223,7 +223,7 @@ class ClaudeBatchProvider(Opened):
             return await self._responder.respond(actor, asked, keep, settings)
         # Neither a coroutine nor the request lasts as long as the wait: with ten thousand calls,
         # Python's garbage collector examines each object again and again.
-        output, context = asked.output, asked.context
+        output, context = output_of(actor, asked), asked.context
         beside = NOTHING_BESIDE if output is None and context is None else (output, context)
         future = self._responder.ask(actor, asked, keep, settings)
         del turn, asked, output, context
@@ -233,7 +233,7 @@ class ClaudeBatchProvider(Opened):
             # GeneratorExit: the coroutine was closed.
             future.cancel()
             raise
-        return self._responder.answered(future, beside)
+        return self._responder.answered(future.result(), beside)
 
     def respond_sync(
         self,

@@ -13,9 +13,15 @@ import msgspec
 from claude_batch.actor.configuration import ActorConfiguration
 from claude_batch.actor.output import OutputFormat
 from claude_batch.actor.request import ActorRequest, RequestEncoder, RequestEncoders, json_context
-from claude_batch.actor.response import ActorResponse, ActorResult, judge_of, read_as
+from claude_batch.actor.response import (
+    ActorResponse,
+    ActorResult,
+    judge_of,
+    output_of,
+    read_as,
+)
 from claude_batch.core.batch_processing import BatchProcessingMode
-from claude_batch.core.errors import ActorError
+from claude_batch.core.errors import ActorError, MiddlewareError
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.api_sessions import ApiSession
@@ -84,20 +90,23 @@ class Responder:
         try:
             asked = await runner.before(actor.name, asked)
             answer = await self.ask(actor, asked, keep, settings).answer_on_loop()
-            response = self._response(answer, asked.context)
             with self._acknowledged(answer):
+                response = self._response(answer, asked.context)
                 response = await runner.after(actor.name, answer.key, response, _kept(answer))
-                result = _result_of(asked, response)
+                result = _result_of(actor, asked, response)
                 await runner.finish(actor.name, [result])
         except ActorError as error:
             await runner.finish(actor.name, [_failed(asked, error)])
             raise
         return result.unwrap()
 
-    def answered(self, future: CallFuture, beside: Beside) -> ActorResponse:
+    def answered(self, answer: Answer, beside: Beside) -> ActorResponse:
         """Return the response of a call that is done, or raise its error, without middleware."""
         output, context = beside
-        return read_as(self._response(future.result(), context), output)
+        if output is None:
+            return self._response(answer, context)
+        with self._acknowledged(answer):
+            return read_as(self._response(answer, context), output)
 
     def respond_sync(
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
@@ -107,14 +116,14 @@ class Responder:
         runner = self._middleware_runner
         if runner is None:
             answer = self.ask(actor, asked, keep, settings).answer()
-            return read_as(self._response(answer, asked.context), asked.output)
+            return self.answered(answer, (output_of(actor, asked), asked.context))
         try:
             asked = wait_on_a_loop(runner.before(actor.name, asked))
             answer = self.ask(actor, asked, keep, settings).answer()
-            response = self._response(answer, asked.context)
             with self._acknowledged(answer):
+                response = self._response(answer, asked.context)
                 after = runner.after(actor.name, answer.key, response, _kept(answer))
-                result = _result_of(asked, wait_on_a_loop(after))
+                result = _result_of(actor, asked, wait_on_a_loop(after))
                 runner.finish_sync(actor.name, [result])
         except ActorError as error:
             runner.finish_sync(actor.name, [_failed(asked, error)])
@@ -122,24 +131,20 @@ class Responder:
         return result.unwrap()
 
     def _response(self, answer: Answer, context: Any) -> ActorResponse:
-        try:
-            response = response_of(answer, self._engine_access.location)
-            return response if context is None else response.with_context(context)
-        except ActorError:
-            if self._middleware_runner is not None:
-                self.acknowledge(answer, taken=True)
-            raise
+        response = response_of(answer, self._engine_access.location)
+        return response if context is None else response.with_context(context)
 
     @contextlib.contextmanager
     def _acknowledged(self, answer: Answer) -> Generator[None]:
-        """Mark an answer as delivered once the block has ended without an exception.
+        """Mark an answer as delivered once the block has ended, or raises the answer's own error.
 
-        Otherwise the answer is kept for the same call, which must not pay for it again.
+        Any other exception keeps the answer for the same call, which must not pay for it again.
         """
         try:
             yield
-        except BaseException:
-            self.acknowledge(answer, taken=False)
+        except BaseException as error:
+            own = isinstance(error, ActorError) and not isinstance(error, MiddlewareError)
+            self.acknowledge(answer, taken=own)
             raise
         self.acknowledge(answer, taken=True)
 
@@ -155,7 +160,8 @@ class Responder:
         encoder, mode, conversation = self._in_common(actor)
         if settings:
             mode = self._mode_of(actor, settings)
-        if (output := asked.output) is not None:
+        output = output_of(actor, asked)
+        if output is not None and asked.output_format is not None:
             conversation = msgspec.structs.replace(conversation, judge=judge_of(output))
         alone = any(settings.get(name) is not None for name in ("budget_usd", "budget"))
 
@@ -185,7 +191,7 @@ class Responder:
             mode=mode,
             conversation=conversation,
             keep=keep,
-            acknowledges=self._middleware_runner is not None,
+            acknowledges=output is not None or self._middleware_runner is not None,
             context=None if asked.context is None else json_context(asked.context),
             apart=Alone() if alone else None,
         )
@@ -272,9 +278,11 @@ def conversation_settings_of(actor: ActorConfiguration) -> ConversationSettings:
     return ConversationSettings(toolset.remembered, toolset.tools, actor.judge)
 
 
-def _result_of(asked: ActorRequest, response: ActorResponse) -> ActorResult:
+def _result_of(
+    actor: ActorConfiguration, asked: ActorRequest, response: ActorResponse
+) -> ActorResult:
     try:
-        response = read_as(response, asked.output)
+        response = read_as(response, output_of(actor, asked))
     except ActorError as error:
         return _failed(asked, error)
     answered, context = response.answered, asked.context
