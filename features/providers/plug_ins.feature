@@ -46,10 +46,16 @@ Feature: Functions of the user are called where they belong, and a fault in them
       | context | "c"   |
 
     Examples:
-      | provider         | how           |
-      | a batch provider | awaited       |
-      | a batch provider | synchronously |
-      | a live provider  | awaited       |
+      | provider         | how                         |
+      | a batch provider | awaited                     |
+      | a batch provider | synchronously               |
+      | a batch provider | awaited, for the call       |
+      | a batch provider | synchronously, for the call |
+      | a batch provider | together, for the call      |
+      | a batch provider | together, synchronously     |
+      | a live provider  | awaited                     |
+      | a live provider  | synchronously, for the call |
+      | a live provider  | together, for the call      |
 
   Scenario: An object that cannot be a post_process is refused
     Then providers are refused as follows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
 import sys
@@ -128,12 +129,24 @@ def _(context: Context, prompts: str, how: str) -> None:
 
 @when('an answer in a format that it does not have is asked with the context "{words}", {how}')
 def _(context: Context, words: str, how: str) -> None:
-    asked = cb.ActorRequest("[[sandbox:text:no number]]", output_format=Number, context=words)
+    actor, plain = context.actor, cb.ActorRequest("[[sandbox:text:no number]]", context=words)
+    own = dataclasses.replace(plain, output_format=Number)
+
+    async def first() -> cb.ActorResponse:
+        async for result in actor.respond_all([plain], output_format=Number):
+            return result.unwrap()
+        raise AssertionError("no result")
+
+    ways: dict[str, Callable[[], Any]] = {
+        "awaited": lambda: asyncio.run(actor.respond(own)),
+        "synchronously": lambda: actor.respond_sync(own),
+        "awaited, for the call": lambda: asyncio.run(actor.respond(plain, output_format=Number)),
+        "synchronously, for the call": lambda: actor.respond_sync(plain, output_format=Number),
+        "together, for the call": lambda: asyncio.run(first()),
+        "together, synchronously": lambda: [r.unwrap() for r in actor.respond_all_sync([own])],
+    }
     try:
-        if how == "awaited":
-            asyncio.run(context.actor.respond(asked))
-        else:
-            context.actor.respond_sync(asked)
+        ways[how]()
     except cb.OutputValidationError:
         context.results = [*context.processed]
         context.early = bool(context.results)

@@ -64,8 +64,8 @@ class PostProcessor(Protocol):
     It is called for answers and failures, after all middleware. What it returns is ignored, but an
     awaitable is awaited. An exception, or a timeout after the provider's ``post_process_timeout``,
     is logged and changes nothing: the caller receives the result. It is called on threads and loops
-    as a middleware is, and again if the same results are read again. Answers of a run are parsed
-    after it, by `ActorResult.with_output` or ``output_format``.
+    as a middleware is, and again if the same results are read again. An answer to a request with an
+    ``output_format`` is parsed before.
     """
 
     def __call__(self, result: ActorResult[Any], /) -> object:

@@ -29,6 +29,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration
@@ -40,7 +41,13 @@ from claude_batch.actor.request import (
     Requests,
     check_requests,
 )
-from claude_batch.actor.response import ActorResponse, ActorResult, judge_of, read_as
+from claude_batch.actor.response import (
+    ActorResponse,
+    ActorResult,
+    judge_of,
+    output_of,
+    read_as,
+)
 from claude_batch.core.batch_processing import (
     SETTINGS,
     BatchProcessingMode,
@@ -61,7 +68,7 @@ from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
 from claude_batch.core.settings import from_environment, read_count
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
-from claude_batch.lifecycle.threads import EventLoopThread, wait_for
+from claude_batch.lifecycle.threads import EventLoopThread, in_own_thread, wait_for
 from claude_batch.lifecycle.tool_runner import check_blocking
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
@@ -397,11 +404,11 @@ class ClaudeProvider(Closing):
     ) -> ActorResponse:
         """Send through the middleware, which is called in the current context."""
         if not self.middleware:
-            return read_as(await ask(actor, asked), asked.output)
+            return await _read(actor, asked, await ask(actor, asked))
         asked = await self._runner.before(actor.name, asked)
         answer = await ask(actor, asked)
         answer = await self._runner.after(actor.name, asked.key, answer, LOST_WITH_IT)
-        return read_as(answer, asked.output)
+        return await _read(actor, asked, answer)
 
     async def _whole(
         self, actor: ActorConfiguration, asked: ActorRequest, ask: Ask
@@ -680,6 +687,17 @@ class _Many:
             answered=response.answered,
             context=context,
         )
+
+
+async def _read(
+    actor: ActorConfiguration, asked: ActorRequest, answer: ActorResponse
+) -> ActorResponse:
+    """Return an answer in the format that was asked for, if there is one."""
+    output = output_of(actor, asked)
+    if output is None:
+        return answer
+    # A validator may take its time, or make calls of the same provider, as a judge may.
+    return await in_own_thread(partial(read_as, answer, output), daemon=True)
 
 
 def _check_blocking(actor: ActorConfiguration) -> None:

@@ -22,7 +22,7 @@ from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from claude_batch.actor.middleware import Middlewares, Passage, Step
 from claude_batch.actor.request import ActorRequest, RequestLike
@@ -203,6 +203,9 @@ class Refusal(NamedTuple):
 Prepared = ActorRequest | InvalidRequestError | Refusal
 """A request to encode, or what prevents it."""
 
+Reader: TypeAlias = Callable[[ActorResult], ActorResult]
+"""Parses the answer of a result."""
+
 NOTHING_SENT = "nothing was sent for it"
 LOST_WITH_IT = "the answer was billed and is lost, because no ledger stores a live answer"
 
@@ -271,18 +274,25 @@ class MiddlewareRunner:
             yield from wait_on_a_loop(self.before_all(actor, some))
 
     async def after_all(
-        self, actor: str, results: Iterable[ActorResult], kept: str
+        self, actor: str, results: Iterable[ActorResult], kept: str, read: Reader
     ) -> AsyncIterator[list[ActorResult]]:
-        """Yield a run's results as the middleware returns them, in order, a few at a time."""
+        """Yield a run's results as the middleware returns them, in order, a few at a time.
+
+        ``read`` makes the result that the user's function and the caller get.
+        """
         for some in _chunks(results, RESULTS_AT_ONCE):
-            yield await self._after_some(actor, some, kept)
+            passed = [read(each) for each in await self._after_some(actor, some, kept)]
+            await self.finish(actor, passed)
+            yield passed
 
     def after_all_sync(
-        self, actor: str, results: Iterable[ActorResult], kept: str
+        self, actor: str, results: Iterable[ActorResult], kept: str, read: Reader
     ) -> Iterator[list[ActorResult]]:
         """Run `after_all` synchronously, with or without a running event loop."""
         for some in _chunks(results, RESULTS_AT_ONCE):
-            yield wait_on_a_loop(self._after_some(actor, some, kept))
+            passed = [read(each) for each in wait_on_a_loop(self._after_some(actor, some, kept))]
+            self.finish_sync(actor, passed)
+            yield passed
 
     async def _after_some(
         self, actor: str, results: Sequence[ActorResult], kept: str
@@ -293,12 +303,10 @@ class MiddlewareRunner:
         ]
         passing = [passage for passage in passages if passage is not None]
         await self._pass(self._middleware.after, passing, self._middleware.timeout)
-        passed = [
+        return [
             result if passage is None else _passed(result, passage)
             for result, passage in zip(results, passages, strict=True)
         ]
-        await self.finish(actor, passed)
-        return passed
 
     async def _pass(
         self, steps: Sequence[Step], passages: Sequence[Passage], seconds: float | None

@@ -315,17 +315,16 @@ class Run(Closing):
         self, pages: Generator[Pause | Any, Any, None], output: OutputFormat[Any] | None
     ) -> AsyncIterator[ActorResult[Any]]:
         async for page in step_async(pages):
-            async for some in self._handed_over(self._with_contexts(page)):
+            async for some in self._handed_over(self._with_contexts(page), output):
                 for result in some:
-                    yield self._parsed(result, output)
+                    yield result
 
     def _read_sync(
         self, pages: Generator[Pause | Any, Any, None], output: OutputFormat[Any] | None
     ) -> Iterator[ActorResult[Any]]:
         for page in step_sync(pages):
-            for some in self._handed_over_sync(self._with_contexts(page)):
-                for result in some:
-                    yield self._parsed(result, output)
+            for some in self._handed_over_sync(self._with_contexts(page), output):
+                yield from some
 
     def _with_contexts(self, page: list[ActorResult]) -> list[ActorResult]:
         """Add the contexts that only this process has."""
@@ -339,7 +338,7 @@ class Run(Closing):
             for result in page
         ]
 
-    def _parsed(self, result: ActorResult, output: OutputFormat[Any] | None) -> ActorResult[Any]:
+    def _parsed(self, output: OutputFormat[Any] | None, result: ActorResult) -> ActorResult[Any]:
         output = output or self._beside.outputs.get(result.position)
         return result if output is None else result.with_output(output)
 
@@ -706,21 +705,25 @@ class Run(Closing):
             "return it, at no cost"
         )
 
-    async def _handed_over(self, page: list[ActorResult]) -> AsyncIterator[list[ActorResult]]:
-        """Yield results as the provider's middleware returns them."""
-        runner = self._middleware_runner
+    async def _handed_over(
+        self, page: list[ActorResult], output: OutputFormat[Any] | None
+    ) -> AsyncIterator[Iterable[ActorResult]]:
+        """Yield parsed results as the provider's middleware returns them."""
+        runner, read = self._middleware_runner, partial(self._parsed, output)
         if runner is None:
-            yield page
+            yield map(read, page)
         else:
-            async for some in runner.after_all(self._row.actor, page, self._kept):
+            async for some in runner.after_all(self._row.actor, page, self._kept, read):
                 yield some
 
-    def _handed_over_sync(self, page: list[ActorResult]) -> Iterator[list[ActorResult]]:
-        runner = self._middleware_runner
+    def _handed_over_sync(
+        self, page: list[ActorResult], output: OutputFormat[Any] | None
+    ) -> Iterator[Iterable[ActorResult]]:
+        runner, read = self._middleware_runner, partial(self._parsed, output)
         if runner is None:
-            yield page
+            yield map(read, page)
         else:
-            yield from runner.after_all_sync(self._row.actor, page, self._kept)
+            yield from runner.after_all_sync(self._row.actor, page, self._kept, read)
 
 
 async def _only(items: AsyncIterator[list[_T]]) -> _T:

@@ -30,7 +30,7 @@ from claude_batch.actor.request import (
     check_synchronous,
     is_unicode,
 )
-from claude_batch.actor.response import ActorResult
+from claude_batch.actor.response import ActorResult, output_of
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.ledger import queries, workspaces
@@ -164,7 +164,7 @@ class RunStorage:
                         if writer.is_full:
                             await asyncio.wrap_future(engine.read(writer.flush))
                 # Not on this thread, because the call runs the observers' code.
-                finish = partial(self._finish, writer, options)
+                finish = partial(self._finish, actor, writer, options)
                 return await asyncio.wrap_future(engine.read(finish))
             except BaseException:
                 await in_own_thread(partial(_abandon, writer, options))
@@ -188,7 +188,7 @@ class RunStorage:
                     _add(writer, prepared, options)
                     if writer.is_full:
                         writer.flush()
-                return self._finish(writer, options)
+                return self._finish(actor, writer, options)
             except BaseException:
                 _abandon(writer, options)
                 raise
@@ -310,7 +310,9 @@ class RunStorage:
             return runner.before_all_sync(actor.name, requests)
         return map(_request_of, requests)
 
-    def _finish(self, writer: RunWriter, options: StoreOptions) -> Run | None:
+    def _finish(
+        self, actor: ActorConfiguration, writer: RunWriter, options: StoreOptions
+    ) -> Run | None:
         """Make what was written a run that is sent, and notify everybody. Blocks."""
         if options.on_estimate is not None:
             whole_run = (range(writer.count), writer.asked.mode)
@@ -328,7 +330,7 @@ class RunStorage:
             if options.on_displaced is not None:
                 for each in writer.displaced.values():
                     options.on_displaced(each)
-            return Run(
+            run = Run(
                 self._engine_access,
                 run_id,
                 provider=self._provider,
@@ -338,6 +340,8 @@ class RunStorage:
                 rerun=writer.rerun,
                 beside=writer.beside,
             )
+            run.output = output_of(actor)
+            return run
 
 
 # One request of a run -----------------------------------------------------------------------------
