@@ -94,6 +94,8 @@ Feature: Answers in a shape: asked for as a schema, and validated
       | 2.response.parsed_output.number | "odd"                                                            |
     When the actor is asked in vain for a Priced: "say: {"number": "none", "total": 3.5}"
     Then it fails as OutputValidationError and says "its validator raised KeyError: 'none'"
+    When the actor is asked in vain for a Quitting: "say: {"number": 12}"
+    Then it fails as OutputValidationError and says "its validator raised SystemExit: no answer is good enough"
 
   Scenario: A folder of results has the text of an answer whose validator or serializer failed
     Given a command's folder
@@ -121,6 +123,8 @@ Feature: Answers in a shape: asked for as a schema, and validated
     And an actor that is asked live with {"validation_attempts": 2}, with the tools "silent"
     When the actor is asked in vain for a Priced: "say: {"number": "none", "total": 3.5}"
     Then it fails as OutputValidationError and says "its validator raised KeyError: "
+    When the actor is asked in vain for a Quitting: "say: {"number": 12}"
+    Then it fails as OutputValidationError and says "its validator raised SystemExit: no answer is good enough"
 
   Scenario: An answer that was cut short is reported as such
     Given an API

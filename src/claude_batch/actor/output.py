@@ -25,7 +25,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from claude_batch.core.answer_parts import Citation
 from claude_batch.core.errors import InvalidRequestError
-from claude_batch.core.user_functions import described
+from claude_batch.core.user_functions import described, ends_the_caller
 from claude_batch.wire.messages import citations_of_block
 from claude_batch.wire.schemas import schema_fault
 
@@ -467,9 +467,11 @@ class OutputFormat(Generic[_T]):
             raise ValueError(problems_of(error)) from None
         except ValueError:  # the text cannot be encoded
             raise
-        except Exception as error:
+        except BaseException as error:
             # Pydantic lets all but ValueError and AssertionError of a validator through. They must
             # not stop a reader of many results, because the answer is billed and kept.
+            if ends_the_caller(error):
+                raise
             raise ValueError(f"its validator raised {described(error)}") from error
 
     @cached_property
@@ -484,7 +486,9 @@ class OutputFormat(Generic[_T]):
         """Return a value of the type as JSON values. Raises ``ValueError``."""
         try:
             return self._adapter.dump_python(value, mode="json")
-        except Exception as error:  # of the type's own serializer
+        except BaseException as error:  # of the type's own serializer
+            if ends_the_caller(error):
+                raise
             raise ValueError(f"its serializer raised {described(error)}") from error
 
     def of_fields(self, fields: Sequence[LabelledField]) -> _T:

@@ -55,6 +55,16 @@ def shortened(words: str, most: int = LONGEST_MESSAGE) -> str:
     return f"{start} [...] {end}"
 
 
+def ends_the_caller(error: BaseException) -> bool:
+    """Return whether an exception is meant for the caller rather than raised by its function.
+
+    Everything else is a failure of the function. A `SystemExit` would end other calls, too.
+    """
+    if isinstance(error, KeyboardInterrupt):  # Ctrl-C reaches the main thread alone
+        return threading.current_thread() is threading.main_thread()
+    return isinstance(error, asyncio.CancelledError | GeneratorExit)
+
+
 def is_async(function: object) -> bool:
     """Return whether calling an object returns a coroutine: ``async def``, or its ``__call__``."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(

@@ -28,6 +28,7 @@ from claude_batch.actor.middleware import Middlewares, Passage, Step
 from claude_batch.actor.request import ActorRequest, RequestLike
 from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import InvalidRequestError, MiddlewareError
+from claude_batch.core.user_functions import ends_the_caller
 from claude_batch.lifecycle.threads import SharedEventLoop
 
 # Threads ------------------------------------------------------------------------------------------
@@ -350,7 +351,7 @@ async def _await(
         async with patience:
             changed = await call()
     except BaseException as error:
-        if _ends_the_caller(error):
+        if ends_the_caller(error):
             raise
         if patience.expired() and seconds is not None and isinstance(error, Exception):
             step.overrun(passage, seconds)
@@ -358,17 +359,6 @@ async def _await(
             step.fail(passage, error)
     else:
         step.settle(passage, changed)
-
-
-def _ends_the_caller(error: BaseException) -> bool:
-    """Return whether an exception is meant for the caller rather than raised by middleware.
-
-    Everything else is a failure of the middleware. A `SystemExit` would end the event loop, which
-    other calls share.
-    """
-    if isinstance(error, KeyboardInterrupt):  # Ctrl-C reaches the main thread alone
-        return threading.current_thread() is threading.main_thread()
-    return isinstance(error, asyncio.CancelledError | GeneratorExit)
 
 
 def _call(step: Step, passage: Passage) -> object:
