@@ -116,6 +116,26 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 2 results in the order of the prompts
     And the API has seen 2 batches
 
+  Scenario Outline: One wrong answer about our batch does not make it somebody else's: <wrong>
+    Given a server that means harm, before an API that takes 1 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
+      """
+    And it answers the first <count> <calls> calls with <wrong>
+    And a batch provider with {"settling": 2, "poll_interval": 0.1}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+
+    Examples:
+      | count | calls   | wrong                    |
+      | 1000  | list    | a request less, once     |
+      | 1000  | list    | a request more, once     |
+      | 1     | results | a line of somebody else  |
+      | 1     | results | 4 lines of somebody else |
+
   Scenario: Somebody else's batch is known by its first thousand lines
     Given an API
     And the API has the faults
@@ -596,13 +616,13 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | {"type": "garbage_line", "count": 9}          |
       | {"type": "missing_lines", "count": 4}         |
 
-  Scenario: A batch that turns out to be of another size is no candidate any more
-    Given an API whose batches count nothing for 8 seconds and take 3600
+  Scenario: A batch that turns out to be of another size is set aside by its results
+    Given an API whose batches count nothing for 2 seconds and take 4
     And the API has the faults
       """
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 500}}]}
       """
-    And a batch provider with {"settling": 4}
+    And a batch provider with {"settling": 2}
     When a run of 4 prompts is submitted
     And somebody else makes 1 batches of 7 requests
     Then a batch of the run becomes unknown

@@ -268,6 +268,29 @@ def moved_line(server: HostileServer) -> Trick:
     return trick
 
 
+def other_count_once(more: int) -> Callable[[HostileServer], Trick]:
+    """Count other requests of the newest batch, the second time that the list has one."""
+
+    def made(server: HostileServer) -> Trick:
+        pages: list[Any] = []
+
+        def trick(answer: Answer) -> None:
+            page = answer.json()
+            pages.extend([page] if page["data"] else [])
+            if len(pages) == 2:
+                page["data"][0]["request_counts"]["processing"] += more
+                answer.change(page)
+
+        return trick
+
+    return made
+
+
+def lines_of_others(count: int) -> Callable[[HostileServer], Trick]:
+    lines = [b'{"custom_id":"theirs-%d","result":{"type":"expired"}}\n' % n for n in range(count)]
+    return plain(lambda answer: setattr(answer, "body", b"".join(lines)))
+
+
 def other_clock(seconds: float) -> Callable[[HostileServer], Trick]:
     return plain(lambda answer: answer.headers.update(date=formatdate(time.time() + seconds)))
 
@@ -375,6 +398,10 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     ),
     "a batch in progress": plain(changed_batches(processing_status="in_progress")),
     "old counts at first": old_counts,
+    "a request less, once": other_count_once(-1),
+    "a request more, once": other_count_once(1),
+    "a line of somebody else": lines_of_others(1),
+    "4 lines of somebody else": lines_of_others(4),
     "another batch's id": plain(changed_batches(id="msgbatch_of_somebody_else")),
     "a stream of somebody's gzip": plain(
         lambda answer: answer.headers.update({"content-encoding": "gzip"})

@@ -570,7 +570,9 @@ class Collection(DriverPart):
 
     async def _is_ours(self, leader: Leader, row: Any) -> bool:
         """Return whether the results prove the assumption that the batch is our unknown sending."""
-        proof = await prove(self._ledger, self._client, row.remote_id, assumed=row.id)
+        proof = await prove(
+            self._ledger, self._client, row.remote_id, row.request_count, assumed=row.id
+        )
         now = self._ledger.now()
         with self._ledger.write(leader) as tx:
             # A stored line proves it as well. Its request may be answered, and then no further line

@@ -33,7 +33,9 @@ _log = logging.getLogger(__name__)
 # Proof of ownership -------------------------------------------------------------------------------
 
 FOREIGN_LINES = 1000
-"""Number of foreign lines after which a batch counts as foreign without further reading."""
+"""Number of foreign results after which a batch counts as foreign without further reading.
+
+After twice as many lines it is read no further either."""
 
 CLOCKS_APART = 60.0
 """Seconds by which two clocks may differ. The API's is known to a second at best."""
@@ -71,24 +73,31 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 async def prove(
-    ledger: Ledger, client: BatchesClient, remote_id: str, *, assumed: int | None = None
+    ledger: Ledger,
+    client: BatchesClient,
+    remote_id: str,
+    requests: int,
+    *,
+    assumed: int | None = None,
 ) -> Proof:
     """Read an ended batch's results until a ``custom_id`` of an unknown sending proves its owner.
 
     A line of another client proves less, and so does one of another batch of the ledger: one that
-    strayed into our results must not make us pay for them again. So a batch is foreign only if its
-    results end, or continue for long, without a line of an unknown sending, or of the batch that it
-    is ``assumed`` to be. Nothing is stored, because the lines may belong to somebody else.
+    strayed into our results must not make us pay for them again. So a batch is foreign only if it
+    has a foreign result for each of its ``requests``, or very many, and none of an unknown sending,
+    or of the batch that it is ``assumed`` to be. Nothing is stored, because the lines may belong to
+    somebody else.
     """
-    foreign: Proof | None = None
+    note = "its results hold no readable custom_id"
+    foreign: set[int] = set()  # hashes, because a server may send ids of any length
     count = 0
     try:
         async with client.results(remote_id) as chunks:
             async for lines in split_lines(chunks):
                 for raw in lines:
                     count += 1
-                    if count > FOREIGN_LINES:
-                        return foreign or Proof(note=f"{FOREIGN_LINES} results are unreadable")
+                    if count > 2 * FOREIGN_LINES:
+                        return Proof(note=f"most of {2 * FOREIGN_LINES} results are unreadable")
                     try:
                         line = decode_line(raw)
                     except UnreadableLine:
@@ -96,12 +105,15 @@ async def prove(
                     proof = _owner(ledger, line.custom_id, assumed)
                     if proof.owner is not None:
                         return proof
-                    foreign = foreign or proof
+                    note = proof.note or note
+                    foreign.add(hash(line.custom_id))
+                    if len(foreign) >= FOREIGN_LINES:
+                        return proof
     except ApiError as error:
         return Proof(missing=error.fault.status == 404, note=str(error))
     except Unreachable as error:
         return Proof(note=error.reason)
-    return foreign or Proof(fetched=True, note="its results hold no readable custom_id")
+    return Proof(foreign=len(foreign) >= requests, fetched=True, note=note)
 
 
 def _owner(ledger: Ledger, identifier: str, assumed: int | None) -> Proof:

@@ -212,7 +212,10 @@ class Reconciliation(DriverPart):
         return wait
 
     def _take_in(self, leader: Leader, row: Record, listing: Listing) -> None:
-        """Record new candidates, candidates that a count excludes, and the progress of settling."""
+        """Record new candidates, those that are accounted for, and the progress of settling.
+
+        One answer with other counts may be an old copy, so only its results rule a candidate out.
+        """
         now = self._ledger.now()
         with self._ledger.write(leader) as tx:
             row = batch_contents.batch(tx, row.id)
@@ -227,29 +230,26 @@ class Reconciliation(DriverPart):
             known = unknown_batches.known_remote_ids(tx, leader.workspace_id, listing.ids)
             seen = {c.remote_id: c for c in unknown_batches.candidates_of(tx, row.id)}
             snapshot = unknown_batches.snapshot_of(row)
-            window = self._window(row, listing, snapshot, end)
+            not_before, not_after = self._window(row, listing, snapshot, end)
             for remote in listing.batches.values():
                 candidate = seen.get(remote.id)
-                # The age of a candidate was judged when it was taken in.
-                not_before, not_after = window if candidate is None else (-math.inf, math.inf)
-                fits = may_be_ours(
-                    remote,
-                    snapshot=snapshot,
-                    known=known,
-                    request_count=row.request_count,
-                    not_before=not_before,
-                    not_after=not_after,
-                )
                 if candidate is None:
-                    if fits and row.settled is None:
+                    if row.settled is None and may_be_ours(
+                        remote,
+                        snapshot=snapshot,
+                        known=known,
+                        request_count=row.request_count,
+                        not_before=not_before,
+                        not_after=not_after,
+                    ):
                         unknown_batches.add_candidate(tx, row.id, remote.id, now)
-                elif candidate.state == CandidateState.OPEN and not fits:
+                elif candidate.state == CandidateState.OPEN and remote.id in known:
                     unknown_batches.note_candidate(
                         tx,
                         row.id,
                         remote.id,
                         state=CandidateState.FOREIGN,
-                        note="accounted for" if remote.id in known else "another request count",
+                        note="accounted for",
                     )
             unknown_batches.note_look(
                 tx,
@@ -278,7 +278,9 @@ class Reconciliation(DriverPart):
             if remote.processing_status != "ended":
                 self._note_seen(leader, row, candidate)
                 continue
-            proof = await prove(self._ledger, self._client, remote.id)
+            counts = remote.counts
+            requests = 1 if counts is None else max(1, counts.total)
+            proof = await prove(self._ledger, self._client, remote.id, requests)
             adopted |= self._note_proof(leader, row, candidate, remote, proof)
         return adopted
 
@@ -354,15 +356,16 @@ class Reconciliation(DriverPart):
             return ours
         missing: float | None = candidate.not_found_since
         overdue = False
+        is_read = proof.fetched or proof.foreign
         if proof.missing:
             missing, overdue = absence(
                 missing, row.next_check, self._client, self._settings, self._ledger.now()
             )
-        elif proof.fetched:
+        elif is_read:
             missing = None  # a batch that was not found before is there again
         unread: tuple[float, float] | None = None
         given_up = False
-        if proof.fetched:
+        if is_read:
             # The stream may have ended early, like that of any batch: the API still has the lines.
             after, seen = self._settings.missing_after, self._client.server_now()
             since = gap_since(
@@ -375,7 +378,7 @@ class Reconciliation(DriverPart):
             unread = since, seen
             given_up = candidate.fetches + 1 >= COMPLETE_FETCHES and seen >= since + after
         state = CandidateState.OPEN
-        if proof.foreign:
+        if proof.foreign and candidate.fetches:  # one fetch may be a wrong entry of a cache
             state = CandidateState.FOREIGN
         elif (proof.missing and remote.archived_at is not None) or overdue or given_up:
             state = CandidateState.GONE
