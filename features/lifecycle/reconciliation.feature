@@ -203,6 +203,19 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Then there are 4 results in the order of the prompts
     And the API has processed 4 requests, none twice
 
+  Scenario: A server whose clocks differ does not end the search early
+    Given a server that means harm, before an API that takes 0.3 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after", "listed_after": 3}}]}
+      """
+    And it answers the first 1000 list calls with a clock that is an hour ahead at times
+    And a batch provider with {"settling": 600, "poll_interval": 0.1, "max_poll_interval": 0.3}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+
   Scenario Outline: A gateway that writes the time of its own clock hides no batch: <clock>
     Given a server that means harm, before an API that takes 0.5 seconds for a batch
     And the API has the faults

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import logging
 import os
@@ -295,6 +296,16 @@ def other_clock(seconds: float) -> Callable[[HostileServer], Trick]:
     return plain(lambda answer: answer.headers.update(date=formatdate(time.time() + seconds)))
 
 
+def unsteady_clock(server: HostileServer) -> Trick:
+    answers = itertools.count(1)
+
+    def trick(answer: Answer) -> None:
+        if next(answers) % 5 == 0:
+            other_clock(3600)(server)(answer)
+
+    return trick
+
+
 def pages_without_last_id(answer: Answer) -> None:
     page = answer.json()
     rest = page["data"][1:]
@@ -385,6 +396,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     ),
     "a clock that is an hour ahead": other_clock(3600),
     "a clock that is an hour behind": other_clock(-3600),
+    "a clock that is an hour ahead at times": unsteady_clock,
     "no date": plain(lambda answer: answer.headers.pop("date")),
     "a wait of 1e400 seconds": plain(wait_for_ever),
     "counts of 10 ** 30": plain(changed_batches(request_counts={"processing": 10**30})),

@@ -226,7 +226,11 @@ class Reconciliation(DriverPart):
             if started is None or started < self._client.steady_since:
                 started = listing.server_time
             end = started + self._settings.settling
-            settled = now if row.settled is None and listing.server_time >= end else None
+            # One answer may have a wrong date, so `settling` must have passed by our clock too. If
+            # that clock was set back since, it proves nothing.
+            passed = now - (row.unknown_since or 0.0)
+            is_over = listing.server_time >= end and not 0 <= passed < self._settings.settling
+            settled = now if row.settled is None and is_over else None
             known = unknown_batches.known_remote_ids(tx, leader.workspace_id, listing.ids)
             seen = {c.remote_id: c for c in unknown_batches.candidates_of(tx, row.id)}
             snapshot = unknown_batches.snapshot_of(row)
