@@ -80,6 +80,7 @@ MESSAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "with half a token": tokens(0.5),
     "with 12.0 tokens": tokens(12.0),
     "without usage": lambda message: message.pop("usage"),
+    "without output tokens": lambda message: message["usage"].pop("output_tokens"),
     "with a text of a megabyte": lambda message: message["content"][0].update(text="x" * 1_000_000),
     "without a model": lambda message: message.update(model=None),
     "nested 200,000 deep": lambda message: message.update(deep="DEEP"),

@@ -24,8 +24,8 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
       | nested 200,000 deep             | not known   |
       | deep, and with a line within    | not known   |
 
-  Scenario: An answer whose usage cannot be read is not reported as one without a price
-    Given it answers live calls without usage
+  Scenario Outline: An answer whose usage cannot be read is not reported as one without a price: <how>
+    Given it answers live calls <how>
     When a prompt is asked live through the ledger
     And a command runs: cost
     Then the command line prints
@@ -39,6 +39,11 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
       | field            | value |
       | unpriced         | {}    |
       | unreadable_usage | 1     |
+
+    Examples:
+      | how                   |
+      | without usage         |
+      | without output tokens |
 
   Scenario Outline: A provider without a ledger raises it with the body: <how>
     Given it answers live calls <how>

@@ -36,21 +36,22 @@ Feature: What an answer costs follows from its usage, to the nano-dollar
   Scenario: The length of each prompt decides its price, not the sum of a turn and its compactions
     # A prompt of more than 100,000 tokens costs five times as much.
     Then answers of the API cost as follows
-      | what                 | model            | usage                                                                                                                                                                                                        | batch    |
-      | both are short       | claude-haiku-5-5 | {"input_tokens": 45000, "output_tokens": 1000, "iterations": [{"type": "compaction", "input_tokens": 60000, "output_tokens": 1000}]}                                                                         | 5750000  |
-      | two compactions      | claude-haiku-5-5 | {"input_tokens": 45000, "iterations": [{"type": "compaction", "input_tokens": 60000}, {"type": "compaction", "input_tokens": 60000}]}                                                                        | 8250000  |
-      | a long compaction    | claude-haiku-5-5 | {"input_tokens": 45000, "output_tokens": 1000, "iterations": [{"type": "compaction", "input_tokens": 160000, "output_tokens": 1000}]}                                                                        | 43750000 |
-      | with cached tokens   | claude-haiku-5-5 | {"input_tokens": 45000, "iterations": [{"type": "compaction", "cache_read_input_tokens": 60000}]}                                                                                                            | 2550000  |
-      | one rounding for all | claude-haiku-5-5 | {"input_tokens": 1, "iterations": [{"type": "compaction", "cache_creation_input_tokens": 1}]}                                                                                                                | 113      |
+      | what                 | model            | usage                                                                                                                                                     | batch    |
+      | both are short       | claude-haiku-5-5 | {"input_tokens": 45000, "output_tokens": 1000, "iterations": [{"type": "compaction", "input_tokens": 60000, "output_tokens": 1000}]}                      | 5750000  |
+      | two compactions      | claude-haiku-5-5 | {"input_tokens": 45000, "output_tokens": 0, "iterations": [{"type": "compaction", "input_tokens": 60000}, {"type": "compaction", "input_tokens": 60000}]} | 8250000  |
+      | a long compaction    | claude-haiku-5-5 | {"input_tokens": 45000, "output_tokens": 1000, "iterations": [{"type": "compaction", "input_tokens": 160000, "output_tokens": 1000}]}                     | 43750000 |
+      | with cached tokens   | claude-haiku-5-5 | {"input_tokens": 45000, "output_tokens": 0, "iterations": [{"type": "compaction", "cache_read_input_tokens": 60000}]}                                     | 2550000  |
+      | one rounding for all | claude-haiku-5-5 | {"input_tokens": 1, "output_tokens": 0, "iterations": [{"type": "compaction", "cache_creation_input_tokens": 1}]}                                         | 113      |
 
-  Scenario: An answer that reports no tokens has no price, and is not free
+  Scenario: An answer that does not report both numbers of tokens has no price, and is not free
     Then answers of the API cost as follows
-      | what           | usage                                                  | batch    |
-      | nothing        | {}                                                     | unpriced |
-      | null           | {"input_tokens": null, "output_tokens": null}          | unpriced |
-      | other words    | {"prompt_tokens": 1000, "completion_tokens": 200}      | unpriced |
-      | one of the two | {"output_tokens": 200}                                 | 500000   |
-      | no tokens      | {"input_tokens": 0, "output_tokens": 0}                | 0        |
+      | what            | usage                                             | batch    |
+      | nothing         | {}                                                | unpriced |
+      | null            | {"input_tokens": null, "output_tokens": null}     | unpriced |
+      | other words     | {"prompt_tokens": 1000, "completion_tokens": 200} | unpriced |
+      | only the output | {"output_tokens": 200}                            | unpriced |
+      | only the input  | {"input_tokens": 1000, "output_tokens": null}     | unpriced |
+      | no tokens       | {"input_tokens": 0, "output_tokens": 0}           | 0        |
 
   Scenario: claude-opus-5-5 costs $4 in and $20 out, and reads 0.05 times the input
     Then answers cost as follows

@@ -69,7 +69,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     speed: str | None = None
     """``fast`` for a live answer requested at a higher speed and price."""
     is_missing: bool = False
-    """Whether the answer reports neither input nor output tokens, so that its cost is unknown."""
+    """Whether the answer lacks its input or its output tokens, so that its cost is unknown."""
     advisors: tuple[tuple[str, Usage], ...] = ()
     """Models that advised the one that answered (the advisor tool), and the tokens of each.
 

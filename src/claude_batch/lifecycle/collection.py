@@ -128,7 +128,7 @@ def result_row_of(
     # A success was billed, even if its usage cannot be read.
     cost, live_cost, uncached_cost = FREE if line.outcome != "succeeded" else UNPRICED
     usage = line.usage
-    if usage is None:
+    if usage is None or usage.is_missing:
         usage = _NO_USAGE
     elif (charge := prices.charge(line.model or "", usage, batch=batch, at=at)) is not None:
         cost, live_cost, uncached_cost = charge

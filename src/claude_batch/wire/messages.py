@@ -242,7 +242,7 @@ class _Usage(msgspec.Struct, gc=False):
             service_tier=self.service_tier,
             inference_geo=self.inference_geo,
             speed=self.speed,
-            is_missing=self.input_tokens is None and self.output_tokens is None,
+            is_missing=self.input_tokens is None or self.output_tokens is None,
             advisors=advisors,
             compactions=compactions,
         )
