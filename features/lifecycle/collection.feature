@@ -178,11 +178,34 @@ Feature: Collection stores every line once, whatever the stream does
       """
       {"rules": [{"route": "results", "action": {"type": "error", "status": 404}}]}
       """
-    And a batch provider with {"not_found_after": 0.5}
+    And a batch provider with {"not_found_after": 0.5, "missing_after": 0.5}
     When a run of 2 prompts is submitted
     And the results are read in order
     Then 0 results are answers and 2 are errors
     And the status shows 2 requests lost
+
+  Scenario: Results that answer 404 while the API shows their batch are not gone, but missing
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "times": 4, "action": {"type": "error", "status": 404}}]}
+      """
+    And a batch provider with {"not_found_after": 0.5, "max_poll_interval": 0.5}
+    When a run of 2 prompts is submitted
+    Then the status says "2 of 2 results of batch msgbatch_"
+    When the results are read in order
+    Then every result is an answer
+    And the API has processed 2 requests, none twice
+
+  Scenario: A day of 404s that one wrong clock makes is none
+    Given a server that means harm, before an API
+    And it answers the first 1000 results calls with a 404, the second one with a date two days ahead
+    When three prompts are run with --max-wait 5s
+    Then the command exits with 3
+    When the server means no harm any more
+    And the run is resumed
+    Then the command exits with 0
+    And nothing was sent twice
 
   Scenario: Results that nobody fetched in 29 days are said to be lost, and not sent again
     Given an API that takes 60 seconds for a batch

@@ -242,7 +242,7 @@ Feature: Observers receive every step, and cannot harm a run
                  {"route": "results", "action": {"type": "error", "status": 404}}]}
       """
     And a program that logs
-    And a batch provider with {"settling": 0.5, "not_found_after": 0.5}
+    And a batch provider with {"settling": 0.5, "not_found_after": 0.5, "missing_after": 0.5}
     And commands use another ledger by default
     When a run of 2 prompts is submitted
     Then the status shows 2 requests lost

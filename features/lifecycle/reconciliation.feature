@@ -352,7 +352,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
                  {"route": "results", "action": {"type": "error", "status": 404}}]}
       """
-    And a batch provider with {"settling": 0.5, "not_found_after": 0.5}
+    And a batch provider with {"settling": 0.5, "not_found_after": 0.5, "missing_after": 0.5}
     When a run of 2 prompts is submitted
     Then the status shows 2 requests lost
     When the results are read in order

@@ -306,6 +306,17 @@ def unsteady_clock(server: HostileServer) -> Trick:
     return trick
 
 
+def not_found(server: HostileServer) -> Trick:
+    dates = iter([0, 2 * 86400])
+
+    def trick(answer: Answer) -> None:
+        answer.status = 404
+        answer.change({"type": "error", "error": {"type": "not_found_error", "message": "gone"}})
+        answer.headers["date"] = formatdate(time.time() + next(dates, 0), usegmt=True)
+
+    return trick
+
+
 def pages_without_last_id(answer: Answer) -> None:
     page = answer.json()
     rest = page["data"][1:]
@@ -397,6 +408,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "a clock that is an hour ahead": other_clock(3600),
     "a clock that is an hour behind": other_clock(-3600),
     "a clock that is an hour ahead at times": unsteady_clock,
+    "a 404, the second one with a date two days ahead": not_found,
     "no date": plain(lambda answer: answer.headers.pop("date")),
     "a wait of 1e400 seconds": plain(wait_for_ever),
     "counts of 10 ** 30": plain(changed_batches(request_counts={"processing": 10**30})),

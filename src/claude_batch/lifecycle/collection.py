@@ -33,7 +33,9 @@ from claude_batch.lifecycle.budget_room import warn_after
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
     MANY,
+    Polling,
     absence,
+    age_of,
     gap_since,
     is_past_keeping,
     prove,
@@ -41,7 +43,7 @@ from claude_batch.lifecycle.polling import (
 )
 from claude_batch.money.prices import Prices
 from claude_batch.money.rates import FREE, UNPRICED
-from claude_batch.wire.batches_client import ApiError, RequestCounts, Unreachable
+from claude_batch.wire.batches_client import ApiError, RemoteBatch, RequestCounts, Unreachable
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.error_table import account_reason
 from claude_batch.wire.messages import LineError, ResultLine, UnreadableLine, decode_line
@@ -220,6 +222,7 @@ class Collection(DriverPart):
     def __init__(self, context: DriverContext) -> None:
         """Set up the collector."""
         super().__init__(context)
+        self._polling = Polling(context)
         self._failures: Counter[int] = Counter()
         """How many fetches in a row have broken off, by batch."""
 
@@ -312,7 +315,7 @@ class Collection(DriverPart):
             if not is_stored:
                 await self.fetch(partial(self._ledger.write, leader), row)
         except (ApiError, Unreachable) as error:
-            self._note_failure(fetched, error)
+            await self._note_failure(leader, fetched, error)
         await self._finish_or_fetch_again(leader, [fetched])
 
     async def _collect_small(
@@ -338,7 +341,7 @@ class Collection(DriverPart):
             nonlocal fetching
             try:
                 while waiting and not stopping():
-                    one = await self._fetch_small(waiting.popleft())
+                    one = await self._fetch_small(leader, waiting.popleft())
                     if one.is_too_large:
                         too_large.add(one.row.id)
                         continue
@@ -369,7 +372,7 @@ class Collection(DriverPart):
             await asyncio.gather(*tasks, return_exceptions=True)
         return too_large | {row.id for row in waiting}
 
-    async def _fetch_small(self, row: Any) -> _Fetched:
+    async def _fetch_small(self, leader: Leader, row: Any) -> _Fetched:
         """Fetch the results of a small batch into memory."""
         fetched = _Fetched(row, counts_of(row))
         size = 0
@@ -382,22 +385,30 @@ class Collection(DriverPart):
                         fetched.is_too_large = True
                         break
         except (ApiError, Unreachable) as error:
-            self._note_failure(fetched, error)
+            await self._note_failure(leader, fetched, error)
         return fetched
 
-    def _note_failure(self, fetched: _Fetched, error: ApiError | Unreachable) -> None:
+    async def _note_failure(
+        self, leader: Leader, fetched: _Fetched, error: ApiError | Unreachable
+    ) -> None:
         """Note that a fetch broke off, and what its error says about the batch."""
         fetched.is_whole, fetched.note = False, str(error)
         if isinstance(error, ApiError):
             fetched.is_refused = error.fault.from_api and not error.fault.passes
             if error.fault.status == 404:
-                fetched.not_found_since, fetched.is_gone = absence(
-                    fetched.row.not_found_since,
-                    fetched.row.next_check,
+                row, now = fetched.row, self._ledger.now()
+                fetched.not_found_since, lasted = absence(
+                    row.not_found_since,
+                    row.next_check,
                     self._client,
                     self._settings,
-                    self._ledger.now(),
+                    now,
+                    age=age_of(row.submitted, now),
                 )
+                found = lasted and await self._polling.look_for(leader, row)
+                fetched.is_gone = found is True
+                # The API shows the batch, so only its results are missing.
+                fetched.is_whole = isinstance(found, RemoteBatch)
 
     async def _finish_or_fetch_again(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
         """Finish the batches that are complete, and plan a further fetch of the others."""

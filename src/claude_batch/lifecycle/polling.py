@@ -302,11 +302,16 @@ def absence(
     client: BatchesClient,
     settings: LedgerSettings,
     now: float,
+    *,
+    age: float = math.inf,
 ) -> tuple[float, bool]:
-    """Return `missing_since` for a check that was just answered, and whether it is believed."""
+    """Return `missing_since` for a check that was just answered, and whether it is believed.
+
+    ``age`` is the batch's `age_of`, which bounds the time for one wrong ``Date`` of the server.
+    """
     there, after = client.server_now(), settings.not_found_after
     begun = missing_since(since, planned, now=now, server_now=there, after=after)
-    return begun, there - begun >= after
+    return begun, min(there - begun, age) >= after
 
 
 def is_past_keeping(client: BatchesClient, row: Any, now: float) -> bool:
@@ -381,14 +386,18 @@ class Polling(DriverPart):
             if error.fault.status == 404:
                 # A 404 occurs right after create and after the end; it is final only after a day of
                 # them.
-                missing, gone = absence(
-                    missing, row.next_check, self._client, self._settings, self._ledger.now()
+                missing, lasted = absence(
+                    missing,
+                    row.next_check,
+                    self._client,
+                    self._settings,
+                    now,
+                    age=age_of(row.submitted, now),
                 )
-                listing = await self._whole_list(row.remote_id) if gone else None
-                if listing is not None and row.remote_id in listing.batches:
-                    return listing.batches[row.remote_id]
-                shows_others = listing is not None and self._shows_others(leader, row, listing)
-                if gone and (shows_others or is_past_keeping(self._client, row, now)):
+                found = lasted and await self._from_list(leader, row)
+                if isinstance(found, RemoteBatch):
+                    return found
+                if found:
                     with self._ledger.write(leader) as tx:
                         unknown_batches.take_earlier_answers(tx, row.id)
                         lost = collected_batches.mark_lost(tx, row.id, note=note, now=now)
@@ -398,6 +407,23 @@ class Polling(DriverPart):
             note = str(error)
         self._check_later(leader, row, note, not_found_since=missing)
         return None
+
+    async def look_for(self, leader: Leader, row: Any) -> RemoteBatch | bool:
+        """Return a batch whose results answer 404; if none is shown, whether it is gone."""
+        try:
+            return await self._client.retrieve(row.remote_id)
+        except ApiError as error:
+            return error.fault.status == 404 and await self._from_list(leader, row)
+        except Unreachable:
+            return False
+
+    async def _from_list(self, leader: Leader, row: Any) -> RemoteBatch | bool:
+        """Return a batch that answers 404 from the list; if it lacks it, whether it is gone."""
+        listing = await self._whole_list(row.remote_id)
+        if listing is not None and row.remote_id in listing.batches:
+            return listing.batches[row.remote_id]
+        shows_others = listing is not None and self._shows_others(leader, row, listing)
+        return shows_others or is_past_keeping(self._client, row, self._ledger.now())
 
     def _check_later(
         self, leader: Leader, row: Any, note: str, *, not_found_since: float | None = None
