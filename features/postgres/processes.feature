@@ -28,6 +28,22 @@ Feature: Processes of several machines know who lives and who drives
     And the proxy is stalled
     Then process B can drive within 5 seconds
 
+  Scenario Outline: A process that begins after another one was cut off while it copied rows can write: <user>
+    Given a user of the server who may create no schema, and has the schema "claude_batch"
+    And the ledger's URL is postgresql://claude@127.0.0.1:PORT/postgres<options>
+    And a proxy before the PostgreSQL server
+    And process A, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
+    When process A copies rows without an end
+    And the proxy is stalled
+    And 1.5 seconds pass
+    And a command runs: budget --daily 5
+    Then the command line exits with 0
+
+    Examples:
+      | user                          | options                 |
+      | a plain one                   |                         |
+      | one that acts as another role | ?options=-crole%3Dother |
+
   Scenario: A process whose event loop hangs lets another drive
     Given process A drives, with "heartbeat" 0.3, "arm_window" 0.3 and "take_over" 1
     And process B, with "arm_window" 0.3

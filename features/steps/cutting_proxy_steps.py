@@ -22,9 +22,9 @@ WAITS = 0.3
 def _(context: Context) -> None:
     proxy = context.proxy = CuttingProxy(context.postgres.port)
     context.add_cleanup(proxy.close)
-    os.environ["CLAUDE_BATCH_LEDGER"] = context.postgres.url(port=proxy.port)
     url: str = context.url if "url" in context else context.postgres.url()
     context.through = url.replace(f":{context.postgres.port}/", f":{proxy.port}/")
+    os.environ["CLAUDE_BATCH_LEDGER"] = context.through
     context.clients = concurrent.futures.ThreadPoolExecutor()
     # Whoever waits still is freed.
     context.add_cleanup(lambda: (proxy.close(), context.clients.shutdown()))

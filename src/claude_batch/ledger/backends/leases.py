@@ -107,14 +107,11 @@ _FORGET = 100.0
 _NOW = literal_column("CAST(extract(epoch FROM clock_timestamp()) AS float8)", Float)
 """The server's clock, the only one that all processes share."""
 
-# A process that is stopped while it copies rows is not idle, so no time-out of the server ends its
-# transaction, and the lock of all writes with it. Ends no session of another user of the server.
-_END_SESSIONS_OF_THE_DEAD = text(
-    "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a JOIN processes p "
-    f"ON a.application_name = '{application_of('')}' || p.name "
-    "WHERE p.expires < extract(epoch FROM clock_timestamp()) AND a.usename = current_user "
-    "AND a.datname = current_database() AND a.pid != pg_backend_pid()"
+_END_SESSIONS = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = ANY(:names) "
+    "AND usename = session_user AND datname = current_database() AND pid != pg_backend_pid()"
 )
+"""Ends no session of another user of the server."""
 
 _log = logging.getLogger(__name__)
 
@@ -268,12 +265,26 @@ class Leases:
                     row.values(beat=_NOW, expires=_NOW + self._settings.take_over)
                 )
                 self._clock.read(lambda: server_time(connection))
-                connection.execute(_END_SESSIONS_OF_THE_DEAD)
                 later = self._later.copy()
                 for statement in later:
                     connection.execute(statement)
             del self._later[: len(later)]
-            return found.rowcount > 0
+        self.end_sessions_of_the_dead()
+        return found.rowcount > 0
+
+    def end_sessions_of_the_dead(self) -> None:
+        """End the sessions of processes whose heartbeats have stopped.
+
+        A process that is stopped while it copies rows is not idle, so no time-out of the server
+        ends its transaction, and the lock of all writes with it.
+        """
+        dead = select(processes.c.name).where(processes.c.expires < _NOW)
+        with self.connections.engine.connect() as connection, connection.begin():
+            names = [application_of(name) for name in connection.scalars(dead)]
+            if names:
+                # Sessions belong to the user who logged in, also if it acts as another role.
+                connection.execute(text("SET LOCAL ROLE NONE"))
+                connection.execute(_END_SESSIONS, {"names": names})
 
     def _release_leader_locks(self) -> None:
         """Let others drive and fetch, because this process's loop hangs.

@@ -53,6 +53,7 @@ from claude_batch.ledger.backends.leases import (
     ProcessLease,
     SharedFetches,
     own_tables,
+    processes,
     server_time,
 )
 from claude_batch.ledger.backends.postgres_connections import (
@@ -105,7 +106,11 @@ class PostgresBackend(Backend):
             self._check_server(connection)
             self._clock.read(lambda: server_time(connection))
             self._checked = True
-        return inspect(connection).get_table_names(schema=self._schema)
+        names = inspect(connection).get_table_names(schema=self._schema)
+        if {"meta", processes.name} <= set(names):
+            # They may hold the lock of all writes, and no process may live that ends them.
+            self._leases.end_sessions_of_the_dead()
+        return names
 
     def _check_server(self, connection: Connection) -> None:
         version, encoding, standby = connection.execute(
