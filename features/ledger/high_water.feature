@@ -38,7 +38,7 @@ Feature: A ledger that was restored sends nothing until it knows again what was 
     Then the command line prints
       """
       high water: above
-      schema version: 8
+      schema version: 9
       requests: 3 packed
       """
     When a command waits 0.2 seconds

@@ -17,6 +17,7 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       | 5       |
       | 6       |
       | 7       |
+      | 8       |
 
   Scenario: Budgets still count the costs of a ledger of version 3
     Given a ledger of schema version 3 with a run in it
@@ -38,13 +39,46 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       | actor | tests/one | 1205     | 151   | 75    | [8, 9]    |
       | day   |           | 1205     | 151   | 75    | [8, 9]    |
 
+  # If it fails, raise `SCHEMA_VERSION`, add a step to `STEPS` and a file of the former tables, then
+  # write the new version and digest here.
+  Scenario: A change of the tables raises the schema version
+    Then a new ledger has schema version 9, and its tables have the digest "b2a13fbf7eab1150"
+
+  Scenario: A pause for batches_per_hour that an earlier version stored can still be lifted
+    Given a command's folder
+    And a ledger of schema version 8 with a run in it
+    And an earlier version left in it
+      """
+      UPDATE workspaces SET wait_until = strftime('%s', 'now') + 3000,
+          wait_reason = 'batches_per_hour allows no more batches in this hour';
+      """
+    When a command runs: status run-aaaaaaaaaa --ledger old.db
+    Then the command line prints
+      """
+      claude-batch resume run-aaaaaaaaaa --batches-per-hour 0
+      """
+
+  Scenario: A conversation does not inherit the turns that a dropped run left under its number
+    Given a command's API
+    And a ledger of schema version 8 with a run in it
+    And an earlier version left in it
+      """
+      INSERT INTO conversations (request_seq, turns, rejected, consumed) VALUES (1, 0, 0, 0), (2, 9, 0, 0);
+      """
+    And a command's file "one.jsonl"
+      """
+      "Search [[sandbox:pause:2]]"
+      """
+    When a command runs: run actor.yaml one.jsonl -o one.out.jsonl --ledger old.db
+    Then the command line exits with 0
+
   Scenario: The command line says what it did
     Given a command's folder
     And a ledger of schema version 1 with a run in it
     When a command runs: status --ledger old.db
     Then the command line exits with 0 and says
       """
-      was migrated from schema version 1 to 8
+      was migrated from schema version 1 to 9
       old.db.v1.backup is a copy of the old file
       """
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import os
 import sqlite3
 import stat
@@ -62,6 +64,12 @@ def _(context: Context, version: int, said: int | None = None) -> None:
             "INSERT INTO meta VALUES ('schema_version', ?)",
             (str(version if said is None else said),),
         )
+
+
+@given("an earlier version left in it")
+def _(context: Context) -> None:
+    with closing(sqlite3.connect(context.path)) as connection, connection:
+        connection.executescript(context.text)
 
 
 @given("budgets have counted of the run's batches:")
@@ -158,6 +166,15 @@ def _(context: Context) -> None:
         assert migrated[name] == value, (name, migrated[name], value)
     assert version_of(context.path) == version_of(fresh)
     assert sql(context.path, "PRAGMA integrity_check") == [("ok",)]
+
+
+@then('a new ledger has schema version {version:d}, and its tables have the digest "{digest}"')
+def _(context: Context, version: int, digest: str) -> None:
+    fresh = context.tmp / "fresh.db"
+    Ledger(str(fresh)).close()
+    words = json.dumps(shape(fresh), sort_keys=True)
+    found = hashlib.blake2b(words.encode(), digest_size=8).hexdigest()
+    assert (version_of(fresh), found) == (str(version), digest), (version_of(fresh), found)
 
 
 @then("the run is still in it, and can be sent")

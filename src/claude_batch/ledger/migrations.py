@@ -13,14 +13,34 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from sqlalchemy import Column, Connection, Engine, Table, inspect, select, text, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Table,
+    delete,
+    exists,
+    inspect,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.ledger.backends.backend import RETRY, Writing
 from claude_batch.ledger.backends.sqlite_file import copy_ledger, ledger_error
-from claude_batch.ledger.schema import SCHEMA_VERSION, batches, meta, metadata
+from claude_batch.ledger.schema import (
+    OF_REQUESTS,
+    SCHEMA_VERSION,
+    batches,
+    meta,
+    metadata,
+    requests,
+    workspaces,
+)
+from claude_batch.ledger.workspaces import PER_HOUR
 
 Alone = Callable[[Iterable[int], str], AbstractContextManager[None]]
 """`Backend.every_leader_lock`."""
@@ -133,6 +153,17 @@ def from_7_to_8(tx: Connection) -> None:
     add_what_is_missing(tx)
 
 
+def from_8_to_9(tx: Connection) -> None:
+    """Repair what earlier versions left behind, and add what the first version 8 lacks."""
+    add_what_is_missing(tx)
+    # Earlier versions stored this reason as words.
+    was_limit = workspaces.c.wait_reason.startswith(f"{PER_HOUR} ", autoescape=True)
+    tx.execute(update(workspaces).where(was_limit).values(wait_reason=PER_HOUR))
+    # A dropped run left rows of its requests, which a new request of the same number would inherit.
+    for table in OF_REQUESTS:
+        tx.execute(delete(table).where(~exists().where(requests.c.seq == table.c.request_seq)))
+
+
 STEPS: dict[int, Callable[[Connection], None]] = {
     1: from_1_to_2,
     2: from_2_to_3,
@@ -141,6 +172,7 @@ STEPS: dict[int, Callable[[Connection], None]] = {
     5: from_5_to_6,
     6: from_6_to_7,
     7: from_7_to_8,
+    8: from_8_to_9,
 }
 """The step from each version to the next."""
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Schema version, raised with every table change. Ledgers of other versions are not written to."""
 
 metadata: MetaData = MetaData()
