@@ -19,6 +19,14 @@ Feature: A request and its actor become Messages params
        "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "betas": ["b-2", "b-1"]}
       """
 
+  Scenario: blank texts of the assistant, which the API writes but does not accept, are left out
+    Given an actor made with {"model": "claude-haiku-4-5", "options": {"max_tokens": 9}}
+    When the actor's request {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": "\n"}, {"type": "text", "text": "b"}]}, {"role": "user", "content": "c"}]} is encoded
+    Then the actor's encoded params are
+      """
+      {"model": "claude-haiku-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": "b"}]}, {"role": "user", "content": "c"}]}
+      """
+
   Scenario: raw params only have their gaps filled
     Then the actor's params for {"params": {"messages": [{"role": "user", "content": "a"}], "top_k": 4}} are
       """

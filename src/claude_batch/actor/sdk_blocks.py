@@ -7,6 +7,8 @@ from typing import Any, Final, cast
 
 from pydantic import BaseModel
 
+from claude_batch.wire.inbound import mapping_or_none
+
 _DEPTH: Final = 3
 """Messages have blocks; the blocks of tool results and documents have blocks of their own."""
 
@@ -14,7 +16,8 @@ _DEPTH: Final = 3
 def plain_messages(messages: Any) -> Any:
     """Return messages whose content blocks are mappings, as the SDK itself sends its objects.
 
-    The same object if all of them are mappings already.
+    Blank texts of the assistant are left out, which the API writes but does not accept. The same
+    object if nothing changes.
     """
     return _plain(messages, _DEPTH)
 
@@ -37,4 +40,20 @@ def _with_plain_content(holder: object, depth: int) -> object:
     known = cast("Mapping[str, object]", holder)
     content = known.get("content")
     plain = _plain(content, depth - 1)
+    if known.get("role") == "assistant":
+        plain = _without_blanks(plain)
     return known if plain is content else {**known, "content": plain}
+
+
+def _without_blanks(content: object) -> object:
+    if not isinstance(content, list | tuple):
+        return content
+    blocks = cast("Sequence[object]", content)
+    kept = [block for block in blocks if not _is_blank(block)]
+    return blocks if len(kept) == len(blocks) else kept
+
+
+def _is_blank(block: object) -> bool:
+    known = mapping_or_none(block) or {}
+    text = known.get("text")
+    return known.get("type") == "text" and isinstance(text, str) and not text.strip()
