@@ -210,6 +210,34 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | 7    | the key None is not a text |
       | 8    | the key 1.5 is not a text  |
 
+  Scenario: words that YAML reads as true or false are reported in schemas and tools
+    Given an actor file
+      """
+      model: m
+      response_format:
+        type: object
+        properties:
+          no: {type: string}
+          answer: {enum: [yes, no]}
+          sure: {enum: [true, false], type: boolean}
+          kind: {const: off}
+      options:
+        tools:
+          - name: switch
+            input_schema:
+              type: object
+              properties:
+                name: {type: string}
+                on: {type: boolean}
+      """
+    When the actor file is checked
+    Then the actor file has the faults
+      | line | says                                                                                    |
+      | 5    | the key False is not a text (YAML reads words such as on and yes so); put it in quotes  |
+      | 6    | `enum` has true or false, but no `type`; put words such as yes and no in quotes, or add |
+      | 8    | `const` has true or false, but no `type`                                                |
+      | 16   | the key True is not a text                                                              |
+
   Scenario: a fault in a value that overrides a merged one is reported with its own line
     Given an actor file
       """

@@ -213,9 +213,11 @@ class _Document:
         node: yaml.Node = self.root
         line = node.start_mark.line
         for step in path:
-            # Errors occur only in mappings, because lists are sent unchanged.
             inside = pairs(node) if isinstance(node, yaml.MappingNode) else []
             found = next((pair for pair in reversed(inside) if _is_key(pair[0], step)), None)
+            if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+                items = cast("list[yaml.Node]", node.value)[step : step + 1]
+                found = (items[0], items[0]) if items else None
             if found is None:
                 break
             line, node = found[0].start_mark.line, found[1]
@@ -325,11 +327,41 @@ class _Document:
                 if path and path[0] not in (*entry.data, *map(str, entry.data)):
                     place = (*entry.path, "config", *path)
                 faults.append(self.error(text, place))
+        if configuration is None or configuration.type == "llm":
+            faults += [self.error(*fault) for fault in self._misread(entry)]
         if faults or configuration is None:
-            return None, faults
+            return None, list({str(fault): fault for fault in faults}.values())
         if entry.identifier is not None:
             configuration = configuration.in_envelope(entry.identifier, self.data)
         return configuration, []
+
+    def _misread(self, entry: _Entry) -> Iterator[tuple[str, _Path]]:
+        """Yield the faults of values that are sent as they are in the file."""
+        if self.root is None:
+            return
+        config: object = entry.data.get("config")
+        for holder, path in ((entry.data, entry.path), (config, (*entry.path, "config"))):
+            for name in ("options", "response_format"):
+                if isinstance(holder, Mapping):
+                    yield from _misread(cast("Mapping[str, Any]", holder).get(name), (*path, name))
+
+
+def _misread(value: object, path: _Path) -> Iterator[tuple[str, _Path]]:
+    """Yield message and path of each key that is not a text, and of words read as booleans."""
+    if isinstance(value, list):
+        for number, inner in enumerate(cast("list[object]", value)):
+            yield from _misread(inner, (*path, number))
+    if not isinstance(value, Mapping):
+        return
+    node = cast("Mapping[str, object]", value)
+    for key, inner in node.items():
+        if not isinstance(cast("object", key), str):
+            yield _not_text(key), (*path, key)
+        yield from _misread(inner, (*path, key))
+        values = cast("list[object]", inner) if isinstance(inner, list) else [inner]
+        if key in ("enum", "const") and "type" not in node and bool in map(type, values):
+            why = "has true or false, but no `type`; put words such as yes and no in quotes"
+            yield f"`{key}` {why}, or add the type", (*path, key)
 
 
 def _has_model_and_provider(data: Mapping[str, Any]) -> bool:
