@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, field_serializer, field_validator, model_validator
+from pydantic import AliasPath, BaseModel, Field, field_serializer, field_validator, model_validator
 
 
 class Currency(enum.Enum):
@@ -51,6 +51,12 @@ class Invoice(BaseModel):
 class Flat(BaseModel):
     number: str
     total: float
+
+
+class Known(BaseModel):
+    """Elsewhere, its value lies at a path, which no schema can name."""
+
+    first: str = Field(validation_alias=AliasPath("names", 0))
 
 
 class Receipt(BaseModel):

@@ -462,7 +462,8 @@ class OutputFormat(Generic[_T]):
         An exception of the type's own validator is its cause.
         """
         try:
-            return self._adapter.validate_json(text)
+            # The schema has the name of a field whose alias is a path.
+            return self._adapter.validate_json(text, by_name=True)
         except ValidationError as error:
             raise ValueError(problems_of(error)) from None
         except ValueError:  # the text cannot be encoded
