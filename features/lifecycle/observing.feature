@@ -167,6 +167,14 @@ Feature: Observers receive every step, and cannot harm a run
     And the log has 1 line that says "failed at"
     And the event RunFinished has requests 5
 
+  Scenario: An observer that exits when it is asked for its events does not stop the engine
+    Given an API
+    And an observer that exits in wants
+    And a batch provider that is observed
+    When these prompts are asked: one, two
+    Then all 2 are answered
+    And the log has 1 line that says "failed at wants; the run continues"
+
   Scenario: An observer that blocks does not harm the run, and closing does not wait for it
     Given an API
     And an observer that never returns

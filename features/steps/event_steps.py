@@ -71,6 +71,11 @@ def _raises(_: Context) -> object:
     return fail
 
 
+class _Exits(_Everything):
+    def wants(self, kind: type[Event]) -> bool:
+        raise SystemExit("no such exporter")
+
+
 def _never_returns(context: Context) -> object:
     end = threading.Event()
     context.add_cleanup(end.set)
@@ -86,6 +91,7 @@ def _wants_everything(context: Context) -> object:
 OBSERVERS: dict[str, Callable[[Context], object]] = {
     "remembers": _remembers,
     "raises": _raises,
+    "exits in wants": lambda _: _Exits(),
     "never returns": _never_returns,
     "wants everything": _wants_everything,
 }

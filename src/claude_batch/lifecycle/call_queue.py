@@ -240,8 +240,6 @@ class CallQueue:
             self._queue_after(self._read_documents(call), [call])
         if uncounted := flush.uncounted:
             self._queue_after(self._count_for(uncounted), uncounted)
-        flush.report(self._engine.observers)
-        self._engine.noticing.follow(flush.bounded)
         added = flush.waiting
         self._waiting.expect([c.encoded.params for c, _ in added if c.options.mode.mode == "batch"])
         gone = self._gone  # one object for all of them
@@ -253,6 +251,9 @@ class CallQueue:
             )
             call.future.stored(waiter.seq)
             call.future.on_leave(gone, waiter)
+        # Not before the waiters are there: an error here ends their waits.
+        flush.report(self._engine.observers)
+        self._engine.noticing.follow(flush.bounded)
         self._forget_runs()
         self._engine.wake_drivers()
         self._engine.notify_callers()

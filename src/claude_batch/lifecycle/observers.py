@@ -20,7 +20,7 @@ from claude_batch.core import events
 from claude_batch.core.events import Event, ObserverLike
 from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import command_naming
-from claude_batch.core.user_functions import check_takes
+from claude_batch.core.user_functions import check_takes, ends_the_caller
 
 # Observers ----------------------------------------------------------------------------------------
 
@@ -111,7 +111,9 @@ class _Outlet:
             return not kind.on_request
         try:
             return bool(self._wants(kind))
-        except Exception as error:
+        except BaseException as error:  # also `sys.exit()`, which would end the engine's loop
+            if ends_the_caller(error):
+                raise
             self._log_failure(error, "wants")
             return not kind.on_request
 
