@@ -50,6 +50,14 @@ Feature: A full disk stops the work cleanly and loses nothing
     Then the command line exits with 0
     And the API has processed each request once
 
+  Scenario: A gateway that meets a full disk ends, so that it can be started again
+    Given a command's API
+    And a command's file "asks.jsonl" of 5 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command's process meets a full disk at during_collect_chunk: gateway --port 0
+    Then a command's process has ended with 3, without a traceback
+    And a command's process has said: make room on the disk
+
   Scenario: An output that has no room says how to fetch the results
     Given a command's API
     And a command's file "asks.jsonl" of 5 prompts

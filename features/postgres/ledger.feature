@@ -260,6 +260,16 @@ Feature: A ledger on PostgreSQL
     Then the command line exits with 0
     And the command line does not say: timeout
 
+  Scenario: A driver goes on as soon as its server has room again
+    Given a command's file "prompts.jsonl" of 3 prompts
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    And the server has no room for batches for 3 seconds while a command runs: run actor.yaml prompts.jsonl -o again.jsonl --new
+    Then the command line exits with 0 and says
+      """
+      No space left on device. Everything stored before is kept; give the server what it lacks
+      """
+    And the command line has written 3 answers in order to "again.jsonl"
+
   Scenario: A function that judges an answer keeps no transaction open
     Given the server's settings are {"idle_in_transaction_session_timeout": "1s"}
     And a batch provider with {"validation_attempts": 2, "max_wait": 15}
@@ -713,14 +723,20 @@ Feature: A ledger on PostgreSQL
       | worker                        | works on   | 0    | another worker, or the next one, continues its runs  |
       | dashboard --port 0 --no-open  | listening  | 0    |                                                      |
 
-  Scenario: A run waits while others have all connections of its server
+  Scenario Outline: A run waits while its server refuses connections: <why>
     Given a proxy before the PostgreSQL server
     And a command's API with {"latency": 3}
     And a command's file "prompts.jsonl" of 3 prompts
-    When a command runs and loses its connections, and the next 20 are refused with "sorry, too many clients already": run actor.yaml prompts.jsonl -o out.jsonl --settling 1s
+    When a command runs and loses its connections, and the next 20 are refused with "<why>": run actor.yaml prompts.jsonl -o out.jsonl --settling 1s
     Then the command line exits with 0
     And the command line has written 3 answers in order to "out.jsonl"
     And the API has processed each of 3 requests once
+
+    Examples:
+      | why                                      |
+      | sorry, too many clients already          |
+      | das Datenbanksystem startet gerade       |
+      | role "claude" is not permitted to log in |
 
   Scenario: A worker answers what another process asks, and probes; the next takes over when it is killed
     Given two workers: --health 0

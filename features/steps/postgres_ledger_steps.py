@@ -129,6 +129,20 @@ def _(context: Context, seconds: float) -> None:
     )
 
 
+@when("the server has no room for batches for {seconds:g} seconds while a command runs: {words}")
+def _(context: Context, seconds: float, words: str) -> None:
+    context.postgres.execute(
+        "CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100'; END$$; "
+        "CREATE TRIGGER fills BEFORE INSERT ON claude_batch.batches EXECUTE FUNCTION fill()"
+    )
+    room = "DROP TRIGGER fills ON claude_batch.batches"
+    timer = threading.Timer(seconds, context.postgres.execute, [room])
+    timer.start()
+    command(context, words)
+    timer.join()
+
+
 @then('a worker\'s URL with the schema "{schema}" is {url}')
 def _(context: Context, schema: str, url: str) -> None:
     assert with_schema(context.url, schema) == url, with_schema(context.url, schema)

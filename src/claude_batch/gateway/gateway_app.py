@@ -188,12 +188,21 @@ def serve(
 
     The caller closes ``provider`` afterwards. By default one line, ``gateway listening on
     http://127.0.0.1:8788``, goes to standard output. Raises ``OSError`` if the port is taken,
-    `ActorConfigurationError` for unusable settings and `LedgerError`.
+    `ActorConfigurationError` for unusable settings, and the error that stops the engine, such as a
+    `LedgerError`.
     """
+    engine, _ = provider.opening().result()
     _, server, listener = _prepare(provider, settings or GatewaySettings())
+
+    async def end_if_stopped() -> None:
+        if engine.failure is not None:
+            server.end()
+
+    server.config.callback_notify, server.config.timeout_notify = end_if_stopped, 1
     with listener:
         (on_start or _announce)(url_of(listener))
         server.run(sockets=[listener])
+    engine.check()
 
 
 class GatewayServer(BackgroundServer):

@@ -56,6 +56,9 @@ _log = logging.getLogger(__name__)
 LEADER_LOCK_RETRY = 0.5
 """Seconds between two attempts to take a leader lock that another process holds."""
 
+FAULT_WARNINGS_APART = 20.0
+"""Minimum seconds between two warnings that the ledger's server is lost or full."""
+
 RESTS_PER_LOOK = 20
 LONGEST_REST = 1.0
 """Limits of the pause after a pass that found nothing to send.
@@ -232,9 +235,10 @@ class Driver:
     async def run(self) -> None:
         """Drive until `stop`; take the leader lock whenever it is free.
 
-        If the ledger's server is lost, the driver releases the lock, because its last write may or
-        may not be stored. It then begins again like any other driver.
+        If the ledger's server is lost or full, the driver releases the lock, because its last write
+        may or may not be stored. It then begins again like any other driver.
         """
+        warned = float("-inf")
         while not self._closing:
             try:
                 await self._drive_until_left()
@@ -242,7 +246,9 @@ class Driver:
                 error = first_cause(errors)
                 if not (isinstance(error, LedgerError) and self._ledger.outlasts(error)):
                     raise
-                _log.warning("%s", error, extra={"for_people": True})
+                if time.monotonic() - warned > FAULT_WARNINGS_APART:
+                    _log.warning("%s", error, extra={"for_people": True})
+                    warned = time.monotonic()
                 self._wake_poll.clear()
                 await self._sleep(self._wake_poll, LEADER_LOCK_RETRY)
         if self._functions_task is not None:

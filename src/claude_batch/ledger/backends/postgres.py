@@ -82,7 +82,7 @@ class PostgresBackend(Backend):
     """A ledger's schema in a database. A forked process cannot share it."""
 
     faults: tuple[type[BaseException], ...] = PostgresConnections.faults
-    outlasts: frozenset[LedgerFault] = frozenset(("unreachable", "busy"))
+    outlasts: frozenset[LedgerFault] = frozenset(("unreachable", "busy", "full"))
 
     def __init__(self, location: str) -> None:
         """Read the URL of a schema, which `create` makes. Raises `LedgerError`."""

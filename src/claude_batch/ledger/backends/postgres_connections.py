@@ -183,7 +183,8 @@ class PostgresConnections:
                 connection = dialect.connect(*args, **options)
             except psycopg.Error as error:
                 self._reached = self._reached or _RESTARTS.search(str(error)) is not None
-                if not self._reached or fault_of(error) != "unreachable":
+                # One that was reached may refuse logins for a while, in words of any language.
+                if not self._reached or fault_of(error) == "busy":
                     raise
                 self._lost = str(error)
                 if self.patience.ends(begun, PATIENCE):
