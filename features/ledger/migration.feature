@@ -39,6 +39,23 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       | actor | tests/one | 1205     | 151   | 75    | [8, 9]    |
       | day   |           | 1205     | 151   | 75    | [8, 9]    |
 
+  Scenario: Budgets still count the costs of one of the first ledgers of version 2
+    Given a ledger of schema version 2 with a run in it
+    And budgets have counted of the run's batches:
+      | state       | reserved | spent | kept |
+      | in_progress | 500      |       |      |
+      | collected   | 7        | 90    |      |
+    And an earlier version left in it
+      """
+      ALTER TABLE batch_runs DROP COLUMN kept;
+      DROP TABLE removed_costs;
+      """
+    When it is opened as a ledger
+    Then it has the tables, columns, indexes and keys of a new ledger
+    And budgets count of a migrated ledger as follows
+      | scope | name      | reserved | spent | doubt | uncounted |
+      | actor | tests/one | 500      | 90    | 7     | []        |
+
   # If it fails, raise `SCHEMA_VERSION`, add a step to `STEPS` and a file of the former tables, then
   # write the new version and digest here.
   Scenario: A change of the tables raises the schema version

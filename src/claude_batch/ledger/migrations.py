@@ -104,8 +104,11 @@ def from_2_to_3(tx: Connection) -> None:
 def from_3_to_4(tx: Connection) -> None:
     """Move what budgets count to a table of its own, where each column always means the same."""
     add_what_is_missing(tx)
-    # The first version had no budgets.
-    if "reserved" in {column["name"] for column in inspect(tx).get_columns("batch_runs")}:
+    columns = {column["name"] for column in inspect(tx).get_columns("batch_runs")}
+    # The first version had no budgets, and the first ledgers of version 2 kept less.
+    if "reserved" in columns:
+        if "kept" not in columns:
+            tx.exec_driver_sql("ALTER TABLE batch_runs ADD COLUMN kept BIGINT")
         for statement in _TO_CHARGES:
             tx.exec_driver_sql(statement)
 
@@ -124,6 +127,7 @@ _TO_CHARGES = (
     WHERE b.state != 'rejected' AND m.reserved IS NOT NULL
         AND (b.state != 'collected' OR m.spent IS NOT NULL)
     """,
+    "CREATE TABLE IF NOT EXISTS removed_costs (actor VARCHAR, day INTEGER, spent BIGINT)",
     """
     INSERT INTO charges (batch_id, run_id, actor, day, reserved, spent, doubt)
     SELECT 0, 'removed ' || day || ' ' || actor, actor, day, 0, spent, 0 FROM removed_costs
