@@ -57,6 +57,43 @@ Feature: Functions of the user are called where they belong, and a fault in them
       | a live provider  | synchronously, for the call |
       | a live provider  | together, for the call      |
 
+  Scenario: post_process receives the positions of the input, although middleware refuses requests
+    Given an API
+    When this program runs
+      """
+      class Refuses(cb.Middleware):
+          def before_request(self, actor, request):
+              assert "refused" not in request.prompt
+              return request
+
+      stored = {}
+
+      def store(result):
+          stored.setdefault(result.position, result)
+
+      async def ask(actor, prompts):
+          return [result async for result in actor.respond_all(prompts, ordered=False)]
+
+      fails = "[[sandbox:errored:invalid_request_error]]"
+      prompts = ["refused 0", "one", "refused 2", fails, "four"]
+      with cb.ClaudeBatchProvider(
+          middleware=[Refuses()], post_process=store, **settings
+      ) as provider:
+          actor = cb.Actor(asker, provider)
+          asyncio.run(ask(actor, prompts))
+          for result in actor.respond_all_sync(prompts):
+              same = stored[result.position]
+              print(result.position, result.ok, str(result.error) == str(same.error))
+      """
+    Then the program has printed
+      """
+      0 False True
+      1 True True
+      2 False True
+      3 False True
+      4 True True
+      """
+
   Scenario: An object that cannot be a post_process is refused
     Then providers are refused as follows
       | settings                      | error                                             |

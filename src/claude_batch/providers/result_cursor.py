@@ -183,31 +183,33 @@ def _held(answer: Answer, error: BudgetExceededError) -> ActorResult:
 # Refused requests ---------------------------------------------------------------------------------
 
 
-def _at(result: ActorResult, place: int) -> ActorResult:
-    """Return a result at its input position; an error that names its position is adjusted too."""
-    error = result.error
-    if error is not None and result.key is None and place != result.position:
+def at_input(result: ActorResult, refused: Sequence[int]) -> ActorResult:
+    """Return a run's result at its input position; the run does not count refused requests.
+
+    ``refused`` is `Beside.refused`. An error that names its position is adjusted too.
+    """
+    place, error = result.position + bisect_right(refused, result.position), result.error
+    if place == result.position:
+        return result
+    if error is not None and result.key is None:
         run_name, name = (request_name(None, each) for each in (result.position, place))
         error = copy.copy(error)
         error.args = (str(error).replace(run_name, name, 1),)
     return replace(result, position=place, error=error)
 
 
-class _Places:
-    """Input positions of a run's results; the run itself counts without the rejected requests."""
+class _Refused:
+    """The rejected requests whose results are not yielded yet."""
 
     def __init__(self, refused: Sequence[ActorResult], *, ordered: bool) -> None:
-        """Store the failed results ``refused``, which have their input positions, in order."""
-        self._before = [result.position - index for index, result in enumerate(refused)]
         self._left = deque(refused)
         self._ordered = ordered
 
     def ready(self, result: ActorResult) -> Iterator[ActorResult]:
         """Yield the rejected requests before a result that has arrived, then the result."""
-        place = result.position + bisect_right(self._before, result.position)
-        while self._left and (not self._ordered or self._left[0].position < place):
+        while self._left and (not self._ordered or self._left[0].position < result.position):
             yield self._left.popleft()
-        yield _at(result, place)
+        yield result
 
     def rest(self) -> Iterator[ActorResult]:
         """Yield the rejected requests that follow all others."""
@@ -218,16 +220,16 @@ class _Places:
 async def merge(
     results: AsyncIterator[ActorResult] | None, refused: Sequence[ActorResult], *, ordered: bool
 ) -> AsyncIterator[ActorResult]:
-    """Yield the results of a run, if any, and of the rejected requests, in input positions."""
-    places = _Places(refused, ordered=ordered)
+    """Yield the results of a run, if any, and those of the rejected requests."""
+    waiting = _Refused(refused, ordered=ordered)
     if results is not None:
         async for result in results:
             if not refused:
                 yield result
                 continue
-            for ready in places.ready(result):
+            for ready in waiting.ready(result):
                 yield ready
-    for left in places.rest():
+    for left in waiting.rest():
         yield left
 
 
@@ -235,7 +237,7 @@ def merge_sync(
     results: Iterator[ActorResult], refused: Sequence[ActorResult], *, ordered: bool
 ) -> Iterator[ActorResult]:
     """`merge` for a plain iterator."""
-    places = _Places(refused, ordered=ordered)
+    waiting = _Refused(refused, ordered=ordered)
     for result in results:
-        yield from places.ready(result)
-    yield from places.rest()
+        yield from waiting.ready(result)
+    yield from waiting.rest()

@@ -58,7 +58,13 @@ from claude_batch.providers.progress import (
     reported,
 )
 from claude_batch.providers.reruns import decide_unknown, parse_only, report_rerun, retry_run
-from claude_batch.providers.result_cursor import PAGE, Outcomes, ResultCursor, ResultGroup
+from claude_batch.providers.result_cursor import (
+    PAGE,
+    Outcomes,
+    ResultCursor,
+    ResultGroup,
+    at_input,
+)
 from claude_batch.providers.run_waiter import LONGEST_REST, RunAccess, RunWaiter, rest_after
 from claude_batch.providers.run_writer import Beside, keeps_places, warn_of_displaced
 from claude_batch.providers.status import RunStatus, require_run, status_in
@@ -340,7 +346,8 @@ class Run(Closing):
 
     def _parsed(self, output: OutputFormat[Any] | None, result: ActorResult) -> ActorResult[Any]:
         output = output or self._beside.outputs.get(result.position)
-        return result if output is None else result.with_output(output)
+        result = result if output is None else result.with_output(output)
+        return at_input(result, self._beside.refused)
 
     def _format(self, output_format: FormatLike | None) -> OutputFormat[Any] | None:
         if isinstance(output_format, Mapping):

@@ -73,6 +73,8 @@ class Beside(msgspec.Struct):
         default_factory=dict[int, OutputFormat[Any]]
     )
     """The parsers of requests with an ``output_format`` of their own."""
+    refused: list[int] = msgspec.field(default_factory=list[int])
+    """For each request that middleware refused: the number of the run's requests before it."""
 
 
 class EmptyRunError(InvalidRequestError):
@@ -333,6 +335,7 @@ class RunWriter:
         error, context = refusal
         if self._refused is None:
             raise error
+        self.beside.refused.append(self._count)
         self._refused.append(
             ActorResult(key=error.key, position=self.position, error=error, context=context)
         )
