@@ -71,6 +71,19 @@ Feature: Results that are missing are fetched again for a day before they are lo
     And every result is an answer
     And the API's batches have 4 and 1 requests
 
+  Scenario: Counts prove no failure if all results that came were somebody else's
+    Given a server that means harm, before an API that takes 0.1 seconds for a batch
+    And the API has the faults
+      """
+      {"requests": [{"contains": "prompt", "outcome": "expired"}]}
+      """
+    And it answers the first 1000 results calls with 4 lines of somebody else
+    And a batch provider with {"missing_after": 1, "poll_interval": 0.1}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then result 1 failed with MissingResultError
+    And the API has processed 4 requests, none twice
+
   Scenario: A process that dies while results are missing leaves what it has, and since when
     Given an API
     And the API has the faults

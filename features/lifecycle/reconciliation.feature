@@ -136,6 +136,21 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       | 1     | results | a line of somebody else  |
       | 1     | results | 4 lines of somebody else |
 
+  Scenario: A create call that is answered with somebody else's batch is unknown, and paid for once
+    Given a server that means harm, before an API that takes 0.3 seconds for a batch
+    And the API has the faults
+      """
+      {"requests": [{"contains": "theirs", "outcome": "expired"}]}
+      """
+    And it answers the first 1000 API calls with an earlier batch as the first new one
+    And a batch provider with {"settling": 2, "poll_interval": 0.1}
+    When somebody else makes 1 batches of 4 requests
+    And a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the run's requests were processed once each
+    And nothing of somebody else's is in the ledger
+
   Scenario: Somebody else's batch is known by its first thousand lines
     Given an API
     And the API has the faults

@@ -296,6 +296,20 @@ def other_clock(seconds: float) -> Callable[[HostileServer], Trick]:
     return plain(lambda answer: answer.headers.update(date=formatdate(time.time() + seconds)))
 
 
+def repeated_create(server: HostileServer) -> Trick:
+    """Answer the first create call with a batch that the list showed before."""
+    listed: list[str] = []
+    creates = itertools.count()
+
+    def trick(answer: Answer) -> None:
+        if answer.kind == "list":
+            listed.extend(batch["id"] for batch in answer.json()["data"])
+        elif answer.kind == "create" and next(creates) == 0:
+            answer.change({**answer.json(), "id": listed[0]})
+
+    return trick
+
+
 def unsteady_clock(server: HostileServer) -> Trick:
     answers = itertools.count(1)
 
@@ -426,6 +440,7 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "a request more, once": other_count_once(1),
     "a line of somebody else": lines_of_others(1),
     "4 lines of somebody else": lines_of_others(4),
+    "an earlier batch as the first new one": repeated_create,
     "another batch's id": plain(changed_batches(id="msgbatch_of_somebody_else")),
     "a stream of somebody's gzip": plain(
         lambda answer: answer.headers.update({"content-encoding": "gzip"})

@@ -205,6 +205,8 @@ def add_results(tx: Connection, new: Sequence[NewResult]) -> None:
         insert_many(tx, _upsert_results(), new)
 
 
+UNREADABLE = "unreadable"
+"""First word of the reason to keep a line that cannot be decoded."""
 MOST_STRANGE_LINES = 1000
 """Most unexpected lines that are kept for one batch."""
 MOST_STRANGE_BYTES = 1 << 20
@@ -227,6 +229,13 @@ def add_strange_lines(tx: Connection, batch_id: int, lines: Iterable[tuple[bytes
             .values(batch_id=batch_id, digest=digest, reason=reason, raw=raw[:MOST_STRANGE_BYTES])
             .on_conflict_do_nothing(index_elements=["batch_id", "digest"])
         ).rowcount
+
+
+def has_foreign_lines(tx: Connection, batch_id: int) -> bool:
+    """Return whether a readable line of somebody else was among the results of a batch."""
+    readable = ~strange_lines.c.reason.startswith(UNREADABLE)
+    found = select(strange_lines.c.id).where(strange_lines.c.batch_id == batch_id, readable)
+    return tx.scalar(found.limit(1)) is not None
 
 
 # Counts -------------------------------------------------------------------------------------------

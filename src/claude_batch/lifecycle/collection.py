@@ -423,11 +423,19 @@ class Collection(DriverPart):
                 for each in fetched
                 if each.row.request_count > stored[each.row.id].total
             }
+            doubted = {
+                row.id
+                for row in (each.row for each in fetched if not stored[each.row.id].total)
+                if row.adopted == "assumed" or stored_results.has_foreign_lines(tx, row.id)
+            }
             # Their answers may decide about requests of each other.
             apart = unknown_batches.any_former(tx)
         complete: list[tuple[Any, Complete]] = []
         for each in fetched:
-            judged = self._complete(each, stored[each.row.id], owed.get(each.row.id, 0))
+            is_doubted = each.row.id in doubted
+            judged = self._complete(
+                each, stored[each.row.id], owed.get(each.row.id, 0), is_doubted=is_doubted
+            )
             if isinstance(judged, Complete):
                 complete.append((each.row, judged))
             else:
@@ -468,20 +476,22 @@ class Collection(DriverPart):
                 with self._ledger.write(leader) as tx:
                     collected_batches.note_counts(tx, row.id, msgspec.json.encode(counts).decode())
 
-    def _complete(self, fetched: _Fetched, stored: Stored, owed: int) -> Complete | _Lacking:
+    def _complete(
+        self, fetched: _Fetched, stored: Stored, owed: int, *, is_doubted: bool
+    ) -> Complete | _Lacking:
         """Return how to finish a batch, or what its results still lack.
 
-        ``owed``: number of requests that wait for a result of it.
+        ``owed``: number of requests that wait for a result of it. ``is_doubted``: it may be a
+        stranger's batch, whose counts say nothing about these requests.
         """
         row = fetched.row
         gaps = row.request_count - stored.total
         counted = 0 if fetched.counts is None else fetched.counts.succeeded
         short = stored.lacks(counted, row.request_count)
         contradicted = stored.hides_success(counted, row.request_count)
-        may_be_billed = missing_may_be_billed(stored, fetched.counts, row.request_count)
-        if row.adopted == "assumed" and stored.total == 0:
-            # It may be a stranger's batch, whose counts say nothing about this sending.
-            may_be_billed = True
+        may_be_billed = is_doubted or missing_may_be_billed(
+            stored, fetched.counts, row.request_count
+        )
         complete = Complete(row.id, stored, may_be_billed, contradicted)
         if max(gaps, short) <= 0 or self._is_gone(fetched):
             return complete
@@ -689,7 +699,7 @@ class Collection(DriverPart):
             try:
                 line = decode_line(raw)
             except UnreadableLine as error:
-                strange.append((raw, f"unreadable: {error}"))
+                strange.append((raw, f"{stored_results.UNREADABLE}: {error}"))
                 continue
             parts = parse_custom_id(line.custom_id)
             if parts is None or parts[1] not in self._ledger.incarnations:

@@ -392,6 +392,10 @@ class Submission(DriverPart):
                 self.stop_sending(tx, leader.workspace_id, str(error))
             return
         reach(CrashPoint.AFTER_POST_BEFORE_RECORD)
+        if answer.batch is not None and self._is_anothers(leader, answer.batch.id, listing):
+            answer = CreateAnswer(
+                reason=f"the server answered with batch {answer.batch.id}, which was there before"
+            )
         try:
             await self._record(leader, row, answer)
         except Deposed:
@@ -424,6 +428,16 @@ class Submission(DriverPart):
         """
         with self._ledger.write(leader) as tx:
             return self._refusals.unexplained(tx, leader.workspace_id, listing)
+
+    def _is_anothers(self, leader: Leader, remote_id: str, listing: Listing) -> bool:
+        """Return whether an answer's id is that of another client's batch, listed before the POST.
+
+        A gateway that repeats its answers may have accepted ours under another id.
+        """
+        if remote_id not in listing.batches:
+            return False
+        with self._ledger.read() as tx:
+            return not unknown_batches.known_remote_ids(tx, leader.workspace_id, [remote_id])
 
     async def _body(self, leader: Leader, upload: _Upload) -> AsyncIterator[bytes]:
         buffer = bytearray(BODY_START)
