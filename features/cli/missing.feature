@@ -90,6 +90,20 @@ Feature: Missing results from the command line
     And the budgets account for the API's bill
     And the API's bill is within $1, and has 3 answers
 
+  Scenario: A fetch on order that is cut short is repeated before anything is sent again
+    Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 asks.jsonl -o out.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "times": 1, "action": {"type": "missing_lines", "after_lines": 2, "count": 1}}]}
+      """
+    And a command runs: retry RUN --only missing
+    Then the command line exits with 0 and says
+      """
+      found 1 missing result, at no further cost
+      """
+    And the API's bill is within $1, and has 3 answers
+
   Scenario Outline: A request whose result is still missing is sent again on order, and a late result is counted: results that are <state>
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = <after>
     When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl
@@ -135,6 +149,7 @@ Feature: Missing results from the command line
     Examples:
       | fault                            | code | code_ | words                                    |
       | {"type": "error", "status": 404} | 1    | 1     | so its requests are not sent again. To send them without a look at the results: claude-batch unknown RUN --resubmit |
+      | {"type": "html_200"}             | 1    | 1     | cannot be fetched (the answer holds no result of the batch), so its requests are not sent again |
       | {"type": "error", "status": 401} | 4    | 4     | nothing was sent                         |
       | {"type": "drop_before"}          | 3    | 3     | nothing was sent                         |
 

@@ -614,30 +614,32 @@ class Collection(DriverPart):
         # No answer, or nothing readable: the next steps are the same as for every batch.
         return True
 
-    async def fetch(self, writing: Writing, row: Any) -> None:
+    async def fetch(self, writing: Writing, row: Any) -> int:
         """Store the results that the API holds for a batch, given by its row; judge nothing.
 
-        Raises `ApiError` or `Unreachable`, also midway, and what ``writing`` raises.
+        Returns the number of lines that are results of the batch. Raises `ApiError` or
+        `Unreachable`, also midway, and what ``writing`` raises.
         """
         async with self._client.results(row.remote_id) as chunks:
-            await self._store(writing, row, chunks)
+            return await self._store(writing, row, chunks)
 
-    async def _store(self, writing: Writing, row: Any, chunks: AsyncIterator[bytes]) -> None:
+    async def _store(self, writing: Writing, row: Any, chunks: AsyncIterator[bytes]) -> int:
         batch_id, ended = row.id, row.ended or self._ledger.now()
         with self._ledger.read() as tx:
             # Nothing joins an ended batch, and requests that left it are still found by its row.
             members = stored_results.members_of(tx, batch_id)
             retry_on = batch_contents.retry_on(tx, [batch_id])
         lines: list[bytes] = []
-        size = 0
+        size = read = 0
         async for part in _bounded_lines(row, chunks):
             lines += part
             size += sum(map(len, part))
             if len(lines) >= CHUNK_LINES or size >= CHUNK_BYTES:
-                await self._store_chunk(writing, batch_id, members, lines, ended, retry_on)
+                read += await self._store_chunk(writing, batch_id, members, lines, ended, retry_on)
                 lines, size = [], 0
         if lines:
-            await self._store_chunk(writing, batch_id, members, lines, ended, retry_on)
+            read += await self._store_chunk(writing, batch_id, members, lines, ended, retry_on)
+        return read
 
     async def _store_chunk(
         self,
@@ -647,7 +649,7 @@ class Collection(DriverPart):
         lines: Sequence[bytes],
         ended: float,
         retry_on: Mapping[str, str],
-    ) -> None:
+    ) -> int:
         new, strange = await self._decode(batch_id, members, lines, ended, retry_on)
         # In request order: results arrive shuffled, and are read in order later.
         new.sort(key=_request_of)
@@ -656,6 +658,7 @@ class Collection(DriverPart):
             if strange:
                 stored_results.add_strange_lines(tx, batch_id, strange)
         reach(CrashPoint.DURING_COLLECT_CHUNK)
+        return len(new)
 
     async def _store_together(self, leader: Leader, fetched: Sequence[_Fetched]) -> None:
         """Store the lines of several small batches in one transaction."""

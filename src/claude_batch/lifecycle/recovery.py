@@ -607,7 +607,7 @@ class Refetched(msgspec.Struct):
     batches: list[int] = msgspec.field(default_factory=list[int])
     """The ledger's ids of batches whose results were read to their end."""
     refused: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    """Reason by the API's id, for batches whose results it refuses."""
+    """Reason by the API's id, for batches whose results it refuses, or sends none of."""
 
 
 async def refetch(
@@ -648,11 +648,19 @@ async def refetch(
 
 
 async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> str | None:
-    """Fetch the results of a batch; return why the API definitely refuses them, if it does."""
+    """Fetch the results of a batch; return why they cannot be had, if the answer is definite.
+
+    A fetch that lacks what may be billed is repeated, because a proxy may have cut it short.
+    """
     for failures in range(1, FETCH_TRIES + 1):
         try:
-            await collection.fetch(ledger.write, row)
-            return None
+            lines = await collection.fetch(ledger.write, row)
+            with ledger.read() as tx:
+                stored = stored_results.stored_counts(tx, row.id)
+            if not missing_may_be_billed(stored, counts_of(row), row.request_count):
+                return None
+            if failures == FETCH_TRIES:
+                return None if lines else "the answer holds no result of the batch"
         except ApiError as error:
             fault = error.fault
             if fault.from_api and not fault.passes and fault.account_reason is None:
