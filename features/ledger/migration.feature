@@ -126,6 +126,22 @@ Feature: A ledger of an older version is brought to this one, and never harmed
     Then it has the tables, columns, indexes and keys of a new ledger
     And the run is still in it, and can be sent
 
+  Scenario: A migration that fails, or was killed while it copied, leaves no copy behind
+    Given a command's folder
+    And a ledger of schema version 1 with a run in it
+    And a command's file ".old.db.v1.backup.0123456789abcdef.copy.partial"
+      """
+      half a copy
+      """
+    And an earlier version left in it
+      """
+      DROP INDEX ix_requests_batch;
+      """
+    When it is opened as a ledger
+    Then the ledger error says "no such index"
+    And it is still of version 1, and has 0 copies
+    And the folder "." has the files old.db, old.db.seat-1
+
   Scenario: If no copy can be made, nothing is changed
     Given a ledger of schema version 1 with a run in it
     And a disk without room for a copy

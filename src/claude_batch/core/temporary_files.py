@@ -56,7 +56,7 @@ def replacing(
     left while they wrote the same target. Raises `OSError`, and leaves no file behind.
     """
     if sweep:
-        _sweep(target)
+        sweep_beside(target)
     descriptor, temporary = _create_locked(target) if sweep else create_beside(target)
     try:
         with open(descriptor, "wb") as stream:
@@ -95,9 +95,9 @@ def _create_locked(target: Path) -> tuple[int, Path]:
         os.close(descriptor)  # swept just before it was locked
 
 
-def _sweep(target: Path) -> None:
-    """Remove our files beside a target that no process has open any more."""
-    pattern = re.compile(re.escape(_stem(target)) + r"[0-9a-f]{16}\.partial")
+def sweep_beside(target: Path, ending: str = "partial") -> None:
+    """Remove our files of `create_beside` that no process has locked any more."""
+    pattern = re.compile(re.escape(_stem(target)) + rf"[0-9a-f]{{16}}\.{re.escape(ending)}")
     with os.scandir(target.parent) as entries:
         found = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
     for path in found:

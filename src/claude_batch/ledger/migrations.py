@@ -29,8 +29,9 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
+from claude_batch.core.temporary_files import sweep_beside
 from claude_batch.ledger.backends.backend import RETRY, Writing
-from claude_batch.ledger.backends.sqlite_file import copy_ledger, ledger_error
+from claude_batch.ledger.backends.sqlite_file import PARTIAL, copy_ledger, ledger_error
 from claude_batch.ledger.schema import (
     OF_REQUESTS,
     SCHEMA_VERSION,
@@ -190,13 +191,19 @@ def migrate_file(path: Path, engine: Engine, alone: Alone, writing: Writing, ver
     _check_steps(str(path), version)
     # The transaction comes first: no other process writes from here on, so none takes a new leader
     # lock.
-    with writing() as tx:
-        if _version(tx) != version:
-            return  # another process was faster
-        with alone(_workspace_ids(tx), _why(version)):
-            copy = _copy(engine, path, version)
-            reach(CrashPoint.DURING_MIGRATION)
-            _take_steps(tx, version)
+    copy: Path | None = None
+    try:
+        with writing() as tx:
+            if _version(tx) != version:
+                return  # another process was faster
+            with alone(_workspace_ids(tx), _why(version)):
+                copy = _copy(engine, path, version)
+                reach(CrashPoint.DURING_MIGRATION)
+                _take_steps(tx, version)
+    except BaseException:
+        if copy is not None:  # else each attempt would leave one more, until the disk is full
+            copy.unlink(missing_ok=True)
+        raise
     _log.warning(
         "the ledger %s was migrated from schema version %d to %d; %s is a copy of the old file",
         path,
@@ -301,6 +308,8 @@ def _copy(engine: Engine, path: Path, version: int) -> Path:
         dot = "" if number == 1 else f"-{number}"
         target = path.with_name(f"{path.name}.v{version}{dot}.backup")
         try:
+            # No other process makes this copy, because it would need the write transaction.
+            sweep_beside(target, PARTIAL)
             copy_ledger(engine, target)
         except FileExistsError:
             number += 1

@@ -232,6 +232,10 @@ def _examine(path: Path, how: str) -> Examined:
 # Online copy --------------------------------------------------------------------------------------
 
 
+PARTIAL = "copy.partial"
+"""The ending of an unfinished copy, which cannot be locked, because SQLite opens the file itself."""
+
+
 def copy_ledger(engine: Engine, target: Path) -> None:
     """Copy all committed data to a new file, which appears complete and flushed.
 
@@ -253,8 +257,7 @@ def taking_its_place(target: Path) -> Generator[Path]:
     """
     if os.path.lexists(target):
         raise FileExistsError(f"{target} exists")
-    # It has a separate suffix because SQLite opens the file itself, so it cannot be locked here.
-    descriptor, temporary = create_beside(Path(os.path.abspath(target)), "copy.partial")
+    descriptor, temporary = create_beside(Path(os.path.abspath(target)), PARTIAL)
     os.close(descriptor)
     try:
         yield temporary
