@@ -152,6 +152,18 @@ Feature: A ledger of an older version is brought to this one, and never harmed
       | passes | true  |
     And it is still of version 1, and has 0 copies
 
+  Scenario: A ledger that this user may not write is not copied, and the message names the way to read it
+    Given this process may give files away
+    And a ledger of schema version 5 with a run in it
+    When the files "old.db" get the mode 444
+    And the files "**" belong to nobody
+    And the user nobody opens it
+    Then the command line says
+      """
+      has to be migrated from schema version 5 to 9, also to be read, but cannot be written
+      """
+    And it is still of version 5, and has 0 copies
+
   Scenario Outline: A version that nobody knows is named and left alone: <version>
     Given a ledger of schema version 1 with a run in it that says it is of <version>
     When it is opened as a ledger

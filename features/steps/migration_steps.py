@@ -123,6 +123,19 @@ def process(context: Context, script: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+# Once as root, so that all is imported: what is installed may lie where only root may read.
+AS_NOBODY = (
+    "import os, sys\nimport claude_batch.ledger.migrations\n"
+    "from claude_batch.ledger.store import Ledger\nLedger(sys.argv[1] + '.other').close()\n"
+    "os.setgroups([])\nos.setgid(65534)\nos.setuid(65534)\nLedger(sys.argv[1])"
+)
+
+
+@when("the user nobody opens it")
+def _(context: Context) -> None:
+    context.errors = process(context, AS_NOBODY).communicate(timeout=60)[1]
+
+
 @when("two processes of this version open it at once")
 def _(context: Context) -> None:
     both = [process(context, OPEN) for _ in range(2)]

@@ -25,13 +25,21 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.temporary_files import sweep_beside
 from claude_batch.ledger.backends.backend import RETRY, Writing
-from claude_batch.ledger.backends.sqlite_file import PARTIAL, copy_ledger, ledger_error
+from claude_batch.ledger.backends.sqlite_file import (
+    PARTIAL,
+    copy_ledger,
+    fault_of,
+    ledger_error,
+    why_forbidden,
+)
+from claude_batch.ledger.portable_sql import put_meta
 from claude_batch.ledger.schema import (
     OF_REQUESTS,
     SCHEMA_VERSION,
@@ -196,6 +204,7 @@ def migrate_file(path: Path, engine: Engine, alone: Alone, writing: Writing, ver
         with writing() as tx:
             if _version(tx) != version:
                 return  # another process was faster
+            _check_writable(tx, path, version)
             with alone(_workspace_ids(tx), _why(version)):
                 copy = _copy(engine, path, version)
                 reach(CrashPoint.DURING_MIGRATION)
@@ -294,12 +303,25 @@ def _why(version: int) -> str:
     return f"this claude-batch brings it from schema version {version} to {SCHEMA_VERSION}"
 
 
+def _check_writable(tx: Connection, path: Path, version: int) -> None:
+    """Raise `LedgerError` if the file cannot be written; SQLite notices it at the first change."""
+    try:
+        put_meta(tx, "schema_version", version)
+    except DBAPIError as error:
+        if fault_of(error) != "unusable":
+            raise
+        raise LedgerError(
+            f"the ledger {path} has to be migrated from schema version {version} to "
+            f"{SCHEMA_VERSION}, also to be read, but cannot be written: "
+            f"{why_forbidden(path) or error.orig}. It was not changed. Run as a user who may write "
+            "it, or name a copy of it with --ledger"
+        ) from None
+
+
 def _take_steps(tx: Connection, version: int) -> None:
     for step in range(version, SCHEMA_VERSION):
         STEPS[step](tx)
-    tx.execute(
-        update(meta).where(meta.c.name == "schema_version").values(value=str(SCHEMA_VERSION))
-    )
+    put_meta(tx, "schema_version", SCHEMA_VERSION)
 
 
 def _copy(engine: Engine, path: Path, version: int) -> Path:

@@ -233,7 +233,7 @@ def _examine(path: Path, how: str) -> Examined:
 
 
 PARTIAL = "copy.partial"
-"""The ending of an unfinished copy, which cannot be locked, because SQLite opens the file itself."""
+"""Ending of an unfinished copy. It cannot be locked, because SQLite opens the file itself."""
 
 
 def copy_ledger(engine: Engine, target: Path) -> None:
