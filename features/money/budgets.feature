@@ -147,6 +147,60 @@ Feature: What a run, an actor or a day may cost is never passed
     And the API's bill is within $1, and has 2 answers
     And the budgets account for the API's bill
 
+  Scenario Outline: A budget answers the conversations that have begun before it begins others: <mode>
+    Given an API that calls a tool twice before each answer, and bills 2000 tokens in and 200 out a turn
+    And a batch provider with {"mode": "<mode>", "live_concurrency": 1, "budget_usd": "<budget>"}
+    And its actor's file has
+      """
+      tools: [toolbox:population]
+      options: {max_tokens: 256}
+      """
+    When 30 conversations are asked as one run: "Look at {n}"
+    Then the results by place have
+      | field  | value |
+      | 0.ok   | true  |
+      | 1.ok   | true  |
+      | 2.ok   | true  |
+      | 29.ok  | false |
+    And the budgets account for the API's bill
+
+    Examples: what 10 conversations of 3 turns cost
+      | mode  | budget |
+      | batch | 0.045  |
+      | live  | 0.09   |
+
+  Scenario: A run is parked whose conversations lack their tools while a budget holds its other requests
+    Given a command's API
+    And a command's file "tides.py"
+      """
+      def tide() -> str: return "high"
+      """
+    And a command's file "tools.yaml"
+      """
+      name: tests/asker
+      model: claude-haiku-4-5
+      tools: [tides:tide]
+      options: {max_tokens: 40}
+      batch_processing: true
+      """
+    And a command's file "asks.jsonl"
+      """
+      "Look at Kiel [[sandbox:tools]]"
+      "Look at Brest [[sandbox:tools]]"
+      "Look at Turku [[sandbox:tools]]"
+      """
+    When a command's process dies at after_stored: run tools.yaml asks.jsonl --budget 0.0012 -o out.jsonl
+    And a command runs: resume --max-wait 60s
+    Then the command line exits with 3 and says
+      """
+      wait for tools that this process does not have
+      """
+    When a command runs: advance
+    Then the command line exits with 3 and says
+      """
+      its conversations wait for tools that this process does not have
+      """
+
   Scenario: Under a budget it must be known what a request can cost
     Given an API that bills what its prompts say
     And a command's file "asks.jsonl"

@@ -67,6 +67,27 @@ def _(context: Context, name: str, arguments: Any) -> None:
     start_api(context, responder=answer)
 
 
+@given(
+    "an API that calls a tool twice before each answer, and bills {tokens_in:d} tokens in "
+    "and {tokens_out:d} out a turn"
+)
+def _(context: Context, tokens_in: int, tokens_out: int) -> None:
+    def answer(params: dict[str, Any]) -> Any:
+        turn = len(params["messages"]) // 2
+        call = {
+            "type": "tool_use",
+            "id": f"toolu_{turn}",
+            "name": "population",
+            "input": {"city": "Kiel"},
+        }
+        usage = {"input_tokens": tokens_in, "output_tokens": tokens_out}
+        if turn == 2:
+            return {"content": "done", "usage": usage}
+        return {"content": [call], "stop_reason": "tool_use", "usage": usage}
+
+    start_api(context, responder=answer)
+
+
 def _with_tools(context: Context, functions: list[Any]) -> None:
     context.actor = cb.Actor(context.actor.configuration, context.provider, tools=functions)
 

@@ -18,6 +18,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    literal_column,
     or_,
     select,
     update,
@@ -507,6 +508,26 @@ def waiting_of(tx: Connection, run_id: str) -> Waiting:
             )
         ).one()
     )
+
+
+_IS_BETWEEN_TURNS = requests.c.state == literal_column("'continuing'")  # as the partial index
+
+
+def kept_for_turns(tx: Connection, run_id: str) -> int | None:
+    """Return what the next turns of a run's conversations in progress may cost, in nano-dollars.
+
+    Each may cost as much as the turn before it. None: the run has no tools.
+    """
+    if tx.scalar(select(runs.c.tools).where(runs.c.id == run_id)) is None:
+        return None
+    at_api = select(func.coalesce(func.sum(charges_table.c.reserved), 0)).where(
+        charges_table.c.run_id == run_id
+    )
+    between = select(func.coalesce(func.sum(case((_KNOWN, requests.c.reserve), else_=0)), 0)).where(
+        requests.c.run_id == run_id, _IS_BETWEEN_TURNS
+    )
+    kept: int = tx.execute(at_api).scalar_one() + tx.execute(between).scalar_one()
+    return kept
 
 
 def queued_bodies(tx: Connection, lane_id: int, alone: str, after: int) -> list[tuple[int, bytes]]:

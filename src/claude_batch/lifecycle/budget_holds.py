@@ -26,6 +26,8 @@ class Held(NamedTuple):
     """Amount that was paid, or may have been paid for calls without a known end."""
     reserved: int
     """Highest possible cost of the work in progress; the unused part is released."""
+    kept: int
+    """Amount that the run keeps for the next turns of its conversations in progress."""
     needed: int | None
     """Amount that the smallest request needs, or None if no bound is known for any of them."""
     for_good: bool
@@ -36,10 +38,11 @@ class Held(NamedTuple):
     def describe(self, run_id: str) -> str:
         """Return a message that names the budget and the command that changes it."""
         spent, reserved = write_usd(self.spent), write_usd(self.reserved)
+        kept = f", {write_usd(self.kept)} kept for next turns" if self.kept else ""
         words = (
             f"{count_of(self.requests, 'request is', 'requests are')} held: "
             f"{whose(self.scope, self.name)} is "
-            f"{write_usd(self.amount)}, {spent} of it spent, {reserved} reserved; "
+            f"{write_usd(self.amount)}, {spent} of it spent, {reserved} reserved{kept}; "
         )
         if self.needed is None:
             return (
@@ -69,12 +72,12 @@ def held_of(tx: Transaction, run_id: str, now: float) -> Held | None:
     waits = budgets.waiting_of(tx, run_id)
     if not waits.requests or waits.unknown:
         return None
-    return _held(each, waits)
+    return _held(each, waits, budgets.kept_for_turns(tx, run_id) or 0)
 
 
-def _held(each: Sequence[Budget], waits: Waiting) -> Held | None:
+def _held(each: Sequence[Budget], waits: Waiting, kept: int) -> Held | None:
     smallest = waits.smallest
-    short = [budget for budget in each if smallest is None or smallest > budget.left]
+    short = [budget for budget in each if smallest is None or smallest + kept > budget.left]
     if not short:
         return None
     # The budget that must be changed is named first, even if another one has less left.
@@ -88,6 +91,7 @@ def _held(each: Sequence[Budget], waits: Waiting) -> Held | None:
         amount=tightest.amount,
         spent=gone,
         reserved=tightest.reserved,
+        kept=kept,
         needed=smallest,
         for_good=bool(for_good),
     )

@@ -304,6 +304,8 @@ class Fitting(msgspec.Struct):
     alone: str = ""
     """Id of the run with a deadline whose requests these are, or "" for runs without one."""
     _left: dict[tuple[str, str], int] = msgspec.field(default_factory=dict[tuple[str, str], int])
+    _kept: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    """What runs with tools keep for the next turns of the requests before, by run."""
     taken: list[int] = msgspec.field(default_factory=list[int])
     """Row numbers of the requests that `fitting` yielded, in order."""
 
@@ -327,6 +329,9 @@ class Fitting(msgspec.Struct):
         for each in of_run.values():
             for budget in each:
                 fitting._left[budget.scope, budget.name] = budget.left
+        for run_id in of_run:
+            if (kept := budgets.kept_for_turns(tx, run_id)) is not None:
+                fitting._kept[run_id] = kept
         return fitting
 
     @property
@@ -337,9 +342,12 @@ class Fitting(msgspec.Struct):
             waits = self.waiting[run_id]
             if waits.unknown or waits.unbounded:
                 return False
+            total = waits.total
+            if run_id in self._kept:
+                total += waits.total + self._kept[run_id]
             for budget in each:
                 key = (budget.scope, budget.name)
-                needed[key] = needed.get(key, 0) + waits.total
+                needed[key] = needed.get(key, 0) + total
         return all(total <= self._left[key] for key, total in needed.items())
 
     def all_fit_live(
@@ -362,7 +370,8 @@ class Fitting(msgspec.Struct):
         return all(total <= self._left[key] for key, total in needed.items())
 
     def _room(self, run_id: str) -> int:
-        return min(self._left[budget.scope, budget.name] for budget in self.of_run[run_id])
+        left = min(self._left[budget.scope, budget.name] for budget in self.of_run[run_id])
+        return left - self._kept.get(run_id, 0)
 
     def fitting(
         self, tx: Transaction, lane_id: int, among: Collection[int] | None = None
@@ -391,6 +400,8 @@ class Fitting(msgspec.Struct):
                     continue
                 for budget in each:
                     self._left[budget.scope, budget.name] -= reserve
+                if run_id in self._kept:
+                    self._kept[run_id] += reserve
             self.taken.append(seq)
             yield seq, size, run_id
 
@@ -417,6 +428,8 @@ class CallRoom:
         self.bounded: bool = charges.any_budget(tx) or charges.any_charge(tx)
         self._budgets: dict[str, list[Budget]] = {}
         self._left: dict[tuple[str, str], int] = {}
+        self.kept: dict[str, int] = {}
+        """What runs with tools keep for the next turns of the calls before, by run."""
 
     def _file_tokens(self, file_id: str) -> int | None:
         return file_tokens(self._tx, file_id)
@@ -441,14 +454,18 @@ class CallRoom:
             if any((budget.scope, budget.name) not in self._counted for budget in each):
                 raise NotCounted(run_id)
             self._budgets[run_id] = each
+            if each and (kept := budgets.kept_for_turns(self._tx, run_id)) is not None:
+                self.kept[run_id] = kept
             for budget in each:
                 self._left.setdefault((budget.scope, budget.name), budget.left)
         keys = [(budget.scope, budget.name) for budget in each]
-        left = min((self._left[key] for key in keys), default=reserve)
+        left = min((self._left[key] for key in keys), default=reserve) - self.kept.get(run_id, 0)
         if keys and (reserve == NO_BOUND or reserve > left):
             raise NoRoom(run_id, left)
         for key in keys:
             self._left[key] -= reserve
+        if run_id in self.kept:
+            self.kept[run_id] += reserve
         return reserve
 
 
@@ -459,7 +476,7 @@ class NoRoom(Exception):
         super().__init__(run_id)
         self.run_id = run_id
         self.left = left
-        """What the budgets leave, in nano-dollars; a smaller call of the same run may fit."""
+        """What the budgets leave for it, in nano-dollars; a smaller call of the run may fit."""
 
 
 class NotCounted(Exception):

@@ -179,6 +179,8 @@ class LiveCalls(DriverPart):
         self._reading: asyncio.Task[None] | None = None
         self._held: dict[str, int] = {}
         """Nano-dollars left, by run, for runs with requests that do not fit into their budgets."""
+        self._keeps = False
+        """Whether a run of the page keeps room for next turns. These have to come first."""
         self._held_before: set[str] = set()
         self._limits = NO_LIMITS
         self._log = CallLog()
@@ -338,6 +340,8 @@ class LiveCalls(DriverPart):
             return LONGEST_REST
         now = self._ledger.now()
         with self._ledger.read() as tx:
+            if self._keeps:
+                self._page.clear()
             if not self._page:
                 self._models.clear()
                 self._page.extend(
@@ -471,6 +475,7 @@ class LiveCalls(DriverPart):
                 rest = min(rest, found, OTHERS_REST)
                 if isinstance(found, OwnLimitWait):
                     break
+            self._keeps = bool(room.kept)
         self._page.extendleft(reversed(left))
         return rest
 

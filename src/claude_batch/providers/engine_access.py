@@ -55,6 +55,7 @@ from claude_batch.lifecycle.api_sessions import (
     halted_error,
     other_key_error,
 )
+from claude_batch.lifecycle.budget_holds import held_of
 from claude_batch.lifecycle.budget_room import count_under_way
 from claude_batch.lifecycle.contact import Contact
 from claude_batch.lifecycle.engine import Engine
@@ -539,6 +540,8 @@ class Opened(Closing):
         with self._engine.ledger.read() as tx:
             counts = queries.request_counts(tx, run_id)
             waiting = conversations.continuing_counts(tx, run_id).tools
+            if waiting and (held := held_of(tx, run_id, self._engine.ledger.now())):
+                waiting += held.requests  # they wait for the answers of the others
         left = sum(count for state, count in counts.items() if not state.is_final)
         return why if left == waiting else None
 
