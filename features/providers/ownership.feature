@@ -45,6 +45,35 @@ Feature: What one constructs one closes, and what is constructed for one closes 
     Given an API
     Then each way to ask a loaded actor that was closed is refused
 
+  Scenario: The block of an actor closes it in a cancelled scope of anyio
+    Given an API that takes 3600 seconds for a batch
+    When this program runs
+      """
+      import threading
+      import anyio
+
+      def engines():
+          return [each for each in threading.enumerate() if each.name == "claude-batch-engine"]
+
+      async def main():
+          with anyio.move_on_after(1):
+              async with cb.make_actor("claude-haiku-4-5", "Be brief.", **settings) as actor:
+                  await actor.respond("one")
+          with anyio.fail_after(20):
+              while engines():
+                  await anyio.sleep(0.05)
+          try:
+              await actor.respond("two")
+          except cb.ActorConfigurationError as error:
+              print(str(error)[:27])
+
+      anyio.run(main)
+      """
+    Then the program has printed
+      """
+      actor local/actor is closed
+      """
+
   Scenario: Observers end with their owner, also one that is slow
     Given an API
     When a loaded actor with an observer that takes its time is closed, while many events wait

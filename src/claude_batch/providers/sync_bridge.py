@@ -44,7 +44,12 @@ class Closing:
     async def aclose(self) -> None:
         """Run `close` without blocking the event loop."""
         # A task cancelled just before receives its cancellation in the loop's next iteration.
-        await asyncio.sleep(0)
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            # A cancelled scope of anyio raises it at every `await`; it closes nevertheless.
+            await in_own_thread(self.close)
+            raise
         await in_own_thread(self.close)
 
     def __enter__(self) -> Self:
