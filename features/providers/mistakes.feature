@@ -74,6 +74,11 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | actor.run(["a"]).__aiter__()          | TypeError: actor.run(…) is a block, and async for cannot be used with it |
     And in the ledger the counts of runs are [1]
 
+  Scenario: The error of a closed actor names its ledger without the password
+    Then these mistakes are refused
+      | expression                                                                                                                           | error |
+      | [a := cb.make_actor("m", ledger="postgresql://me:secret@127.0.0.1:1/db"), a.close(), a.respond_sync("a")] | ActorConfigurationError: actor local/actor is closed; open it again with cb.make_actor('m', ledger='postgresql://me:***@127.0.0.1:1/db') |
+
   Scenario: A value has no meaning
     When a run of these prompts is submitted
       | prompt |

@@ -36,7 +36,7 @@ from claude_batch.actor.request import (
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, judge_of, read_as
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.core.settings import absolute_ledger
+from claude_batch.core.settings import absolute_ledger, without_password
 from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
@@ -442,7 +442,7 @@ class Actor(Closing):
     def _check_open(self) -> None:
         if self._closed:
             ledger = getattr(self._provider, "ledger", None)
-            named = "" if ledger is None else f", ledger={ledger!r}"
+            named = "" if ledger is None else f", ledger={without_password(ledger)!r}"
             raise ActorConfigurationError(
                 f"actor {self.name} is closed; open it again with {self._opening}{named})"
             )
