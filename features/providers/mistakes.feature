@@ -74,6 +74,23 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | actor.run(["a"]).__aiter__()          | TypeError: actor.run(…) is a block, and async for cannot be used with it |
     And in the ledger the counts of runs are [1]
 
+  Scenario: A text is given in place of True or False, or bytes in place of a text
+    Then these mistakes are refused
+      | expression                                             | error |
+      | actor.submit_sync(["a"], new="false")                  | ActorConfigurationError: new: must be True or False, not str |
+      | provider.store(actor.configuration, ["a"], new="no")   | ActorConfigurationError: new: must be True or False, not str |
+      | list(actor.respond_all_sync(["a"], new="false"))       | ActorConfigurationError: new: must be True or False, not str |
+      | list(live.respond_all_sync(["a"], ordered="no"))       | ActorConfigurationError: ordered: must be True or False, not str |
+      | actor.run(["a"], ordered="no")                         | ActorConfigurationError: ordered: must be True or False, not str |
+      | actor.respond_sync("a", keep="no")                     | ActorConfigurationError: keep: must be True or False, not str |
+      | asyncio.run(provider.respond(actor.configuration, "a", keep="no")) | ActorConfigurationError: keep: must be True or False, not str |
+      | cb.ClaudeBatchProvider(drive="false")                  | ActorConfigurationError: drive: must be True or False, not str |
+      | cb.ClaudeBatchProvider(base_url=5)                     | ActorConfigurationError: base_url: must be a text, not int |
+      | cb.ClaudeProvider(api_key=b"secret")                   | ActorConfigurationError: api_key: must be a text, not bytes |
+      | cb.open_run("run-a", ledger=b"l.db")                   | ActorConfigurationError: ledger: must be a text, not bytes |
+      | cb.make_actor("m", ledger=5)                           | ActorConfigurationError: ledger: must be a text, not int |
+    And in the ledger the counts of runs are [0]
+
   Scenario: The error of a closed actor names its ledger without the password
     Then these mistakes are refused
       | expression                                                                                                                           | error |

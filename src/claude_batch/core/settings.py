@@ -369,6 +369,21 @@ def invalid_setting(name: str, where: str, reason: str) -> ActorConfigurationErr
     return ActorConfigurationError(f"{where}: {reason}")
 
 
+_TEXT = (str, os.PathLike, type(None))
+
+
+def check_arguments(kind: type | tuple[type, ...] = _TEXT, /, **given: object) -> None:
+    """Raise `ActorConfigurationError` for an argument that is no ``kind``: None, text or a path.
+
+    The message does not show the value, which may be a secret.
+    """
+    for name, value in given.items():
+        if not isinstance(value, kind):
+            needed = "True or False" if kind is bool else "a text"
+            reason = f"must be {needed}, not {type(value).__name__}"
+            raise ActorConfigurationError(reason, setting=name)
+
+
 def resolve_ledger_settings(
     overrides: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
 ) -> LedgerSettings:
@@ -425,8 +440,10 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
     The default is in the user's data directory. The result is text: a path, or a URL with ``://``.
     A process that lives longer than a command makes it absolute (`absolute_ledger`). Raises
     `LedgerError` for libpq's own form, which as a path would be shown with its password, for a URL
-    that was copied from a message, without its password, and for a database in memory.
+    that was copied from a message, without its password, and for a database in memory, and
+    `ActorConfigurationError` for a value that is no text or path.
     """
+    check_arguments(ledger=explicit)
     given = from_environment("ledger") if explicit is None else os.fspath(explicit)
     if given is not None:
         if _LIBPQ.match(given):

@@ -36,7 +36,7 @@ from claude_batch.actor.request import (
 from claude_batch.actor.response import ActorResponse, ActorResult, OutputT, judge_of, read_as
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorConfigurationError, InvalidRequestError
-from claude_batch.core.settings import absolute_ledger, without_password
+from claude_batch.core.settings import absolute_ledger, check_arguments, without_password
 from claude_batch.lifecycle.threads import in_own_thread
 from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.protocol import Provider
@@ -165,6 +165,7 @@ class Actor(Closing):
         `ProviderNotFoundError`.
         """
         if (ledger := settings.get("ledger")) is not None:
+            check_arguments(ledger=ledger)
             # A call with settings of its own may open it only later, from another directory.
             settings["ledger"] = absolute_ledger(os.fspath(cast("StrPath", ledger)))
         actor = cls(configuration, registry.lend(configuration, **settings))
@@ -276,6 +277,7 @@ class Actor(Closing):
         except the budget.
         """
         check_requests(requests)
+        check_arguments(bool, ordered=ordered, new=new)
         asked, given = self._decided(settings)
         actor, output = asked._shaped(output_format)
         more = {**given, **asked._more(new, output, progress, results_dir)}
@@ -304,6 +306,7 @@ class Actor(Closing):
     ) -> Iterator[ActorResult[OutputT]]:
         """Run `respond_all` synchronously, with or without a running event loop."""
         check_requests(requests)
+        check_arguments(bool, ordered=ordered, new=new)
         asked, given = self._decided(settings)
         actor, output = asked._shaped(output_format)
         more = {**given, **asked._more(new, output, progress, results_dir)}
@@ -391,6 +394,7 @@ class Actor(Closing):
         raises what `submit` raises.
         """
         self._decided(settings, run=True)[0]._batched("submit", requests)
+        check_arguments(bool, ordered=ordered, new=new)
         _check(progress)
         plain = cast("Iterable[RequestLike]", requests)  # an asynchronous one for `async with`
 
@@ -636,6 +640,7 @@ def _preparing(
 
 
 def _kept(keep: bool) -> dict[str, Any]:
+    check_arguments(bool, keep=keep)
     # A third-party provider may not accept `keep`, so the default is not passed.
     return {"keep": True} if keep else {}
 

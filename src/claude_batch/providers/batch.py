@@ -33,6 +33,7 @@ from claude_batch.core.errors import InvalidRequestError
 from claude_batch.core.events import ObserverLike
 from claude_batch.core.settings import (
     absolute_ledger,
+    check_arguments,
     default_ledger,
     from_environment,
     resolve_ledger_settings,
@@ -121,6 +122,8 @@ class ClaudeBatchProvider(Opened):
         `ActorConfigurationError` for an unusable value.
         """
         check_environment()
+        check_arguments(base_url=base_url, api_key=api_key, api_key_env=api_key_env)
+        check_arguments(bool, drive=drive)
         self._location = absolute_ledger(default_ledger(ledger))
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key

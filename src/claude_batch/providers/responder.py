@@ -22,6 +22,7 @@ from claude_batch.actor.response import (
 )
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import ActorError, MiddlewareError
+from claude_batch.core.settings import check_arguments
 from claude_batch.ledger.held_requests import index_answers
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.api_sessions import ApiSession
@@ -157,6 +158,7 @@ class Responder:
         self, actor: ActorConfiguration, asked: ActorRequest, keep: bool, settings: CallKeywords
     ) -> CallFuture:
         """Queue a call for one request."""
+        check_arguments(bool, keep=keep)
         encoder, mode, conversation = self._in_common(actor)
         if settings:
             mode = self._mode_of(actor, settings)

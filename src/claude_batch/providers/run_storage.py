@@ -33,6 +33,7 @@ from claude_batch.actor.request import (
 from claude_batch.actor.response import ActorResult, output_of
 from claude_batch.core.batch_processing import BatchProcessingMode
 from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.settings import check_arguments
 from claude_batch.ledger import queries, workspaces
 from claude_batch.ledger.deliveries import AS_NAMED, Displaced, Forms
 from claude_batch.ledger.enqueue import NewRun
@@ -87,7 +88,11 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_displaced: Callable[[Displaced], None] | None = None
 
     def __post_init__(self) -> None:
-        """Raise `InvalidRequestError` for a label or a path that cannot be stored."""
+        """Raise `InvalidRequestError` for a label or a path that cannot be stored.
+
+        Raises `ActorConfigurationError` for a ``new`` that is neither True nor False.
+        """
+        check_arguments(bool, new=self.new)
         label = cast("object", self.label)
         if label is not None and not isinstance(label, str):
             raise InvalidRequestError(f"the label must be a text, not {type(label).__name__}")
