@@ -194,7 +194,7 @@ def use(response: cb.ActorResponse) -> None:
         says_no_key(str(error))
     try:
         _ = response.message
-    except cb.MissingResultError as error:
+    except cb.MalformedAnswerError as error:
         # In a field that nothing else reads.
         says_no_key(str(error))
     json.dumps(response.to_dict())

@@ -34,9 +34,9 @@ Feature: Whatever a server sends ends in an answer or in a named error
 
   Scenario: A value that claude-batch does not read, and the SDK's types cannot hold, is a named error there
     Then a success with these fields is read with the SDK's types as follows
-      | fields                       | text | tokens | kind               | says            |
-      | "content": [], "new": 1e400  |      | 87     | MissingResultError | …out of range…  |
-      | "content": [], "new": 1e300  |      | 87     | Message            |                 |
+      | fields                       | text | tokens | kind                 | says            |
+      | "content": [], "new": 1e400  |      | 87     | MalformedAnswerError | …out of range…  |
+      | "content": [], "new": 1e300  |      | 87     | Message              |                 |
 
   Scenario: A request id that no header can hold is left out
     Then the SDK is answered with an error that came with a request id as follows

@@ -91,6 +91,16 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.make_actor("m", ledger=5)                           | ActorConfigurationError: ledger: must be a text, not int |
     And in the ledger the counts of runs are [0]
 
+  Scenario: A provider of one's own returns what is no answer
+    Then these mistakes are refused
+      | expression                          | error |
+      | cb.Actor(actor.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond_sync": lambda *_, **__: "b"})()).respond_sync("a") | ActorConfigurationError: the provider 'P' returned str, where claude_batch.Provider has ActorResponse |
+      | asyncio.run(cb.Actor(actor.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond": lambda *_, **__: asyncio.sleep(0)})()).respond("a", output_format=int)) | ActorConfigurationError: the provider 'P' returned NoneType, where claude_batch.Provider has ActorResponse |
+      | cb.Actor(actor.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond_all": lambda *_, **__: asyncio.sleep(0)})()).respond_all(["a"]) | ActorConfigurationError: the provider 'P' returned coroutine, where claude_batch.Provider has AsyncIterable |
+      | cb.Actor(actor.configuration, type("P", (), {"capabilities": cb.ProviderCapabilities(), "respond_all_sync": lambda *_, **__: None})()).respond_all_sync(["a"]) | ActorConfigurationError: the provider 'P' returned NoneType, where claude_batch.Provider has Iterable |
+      | cb.ActorResponse("{}")              | TypeError: raw must be bytes, not str; encode the Message |
+      | cb.ActorResponse(b"{}").text        | MalformedAnswerError: the answer cannot be read as a Message |
+
   Scenario: The error of a closed actor names its ledger without the password
     Then these mistakes are refused
       | expression                                                                                                                           | error |

@@ -32,7 +32,7 @@ from claude_batch.core.errors import (
     ActorConfigurationError,
     InvalidRequestError,
     LiveRequestError,
-    MissingResultError,
+    MalformedAnswerError,
 )
 
 use_step_matcher("parse")
@@ -442,7 +442,7 @@ def _(raw: str, way: str) -> Any:
     try:
         found = getattr(response, way)
         return found() if callable(found) else found
-    except MissingResultError as error:
+    except MalformedAnswerError as error:
         assert error.batch_id == "msgbatch_1" and response.raw == raw.encode()
         raise
 

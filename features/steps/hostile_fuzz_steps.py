@@ -94,8 +94,8 @@ def _(fields: str) -> dict[str, object]:
     found: dict[str, object] = {"text": response.text, "tokens": response.usage.output_tokens}
     try:
         return {**found, "kind": type(response.message).__name__, "says": ""}
-    except cb.MissingResultError as error:
-        return {**found, "kind": "MissingResultError", "says": str(error)}
+    except cb.MalformedAnswerError as error:
+        return {**found, "kind": "MalformedAnswerError", "says": str(error)}
 
 
 @rule("the SDK is answered with an error that came with a request id")

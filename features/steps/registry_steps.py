@@ -19,7 +19,7 @@ from behave.runner import Context
 from tables import rule
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.response import ActorResult
+from claude_batch.actor.response import ActorResponse, ActorResult
 from claude_batch.core.errors import (
     ActorError,
     LiveRequestError,
@@ -46,9 +46,11 @@ class _Provider:
 
     async def respond(self, actor: Any, request: Any, *, key: str | None = None) -> Any:
         self.noted.append(("respond", actor, request, key))
+        return ActorResponse(b"{}")
 
     def respond_sync(self, actor: Any, request: Any, *, key: str | None = None) -> Any:
         self.noted.append(("respond_sync", actor, request, key))
+        return ActorResponse(b"{}")
 
     async def respond_all(
         self, actor: Any, requests: Any, *, ordered: bool = True
@@ -215,7 +217,7 @@ def _(way: str, given: Any, how: Any = None, runs: bool = True, kind: str = "llm
         elif isinstance(asked, Iterator):
             assert [result.ok for result in asked] == [False]
         else:
-            assert asked == ("run" if way.startswith("submit") else None), asked
+            assert asked == ("run" if way.startswith("submit") else ActorResponse(b"{}")), asked
 
     try:
         actor = Actor(own, provider)

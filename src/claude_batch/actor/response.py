@@ -25,7 +25,7 @@ from claude_batch.actor.request import ActorRequest, json_context
 from claude_batch.core.answer_parts import Citation, Usage
 from claude_batch.core.errors import (
     ActorError,
-    MissingResultError,
+    MalformedAnswerError,
     OutputValidationError,
     error_type,
 )
@@ -62,7 +62,7 @@ class ActorResponse(Generic[OutputT_co]):
     ``ActorResponse[Invoice]`` is an answer to a request with ``output_format=Invoice``.
 
     Every property but ``raw``, ``batch_id``, ``via``, ``attempt``, ``reused``, ``answered`` and the
-    cost raises `MissingResultError` if the bytes are not a Message (``raw`` still returns them).
+    cost raises `MalformedAnswerError` if the bytes are not a Message (``raw`` still returns them).
     """
 
     __slots__ = (
@@ -94,8 +94,11 @@ class ActorResponse(Generic[OutputT_co]):
     ) -> None:
         """``raw`` is the JSON of the API's Message object; ``cost`` is nano-dollars.
 
-        ``output`` parses `parsed_output`. ``answered`` is seconds since the epoch.
+        ``output`` parses `parsed_output`. ``answered`` is seconds since the epoch. Raises
+        ``TypeError`` if ``raw`` is not bytes.
         """
+        if not isinstance(cast("object", raw), bytes):
+            raise TypeError(f"raw must be bytes, not {type(raw).__name__}; encode the Message")
         self._raw = raw
         self._batch_id = batch_id
         self._attempt = attempt
@@ -289,10 +292,12 @@ class ActorResponse(Generic[OutputT_co]):
                 raise self._unreadable(error) from None
         return self._decoded
 
-    def _unreadable(self, error: Exception) -> MissingResultError:
-        return MissingResultError(
+    def _unreadable(self, error: Exception) -> MalformedAnswerError:
+        return MalformedAnswerError(
             f"the answer cannot be read as a Message ({error}); its bytes are in `raw`",
+            raw=self._raw,
             batch_id=self._batch_id,
+            problem=str(error),
         )
 
     def with_output(self, output: OutputFormat[OutputT]) -> ActorResponse[OutputT]:

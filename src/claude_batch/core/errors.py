@@ -386,8 +386,8 @@ class MalformedAnswerError(AnswerError):
     ) -> None:
         super().__init__(message, text="", batch_id=batch_id)
         self.raw = raw
-        """The result line as received, which may not be valid JSON. `ClaudeProvider` sets the
-        body.
+        """The result line as received, which may not be valid JSON. `ClaudeProvider` and
+        an `ActorResponse` set the body.
         """
         self.problem = problem
         """The problem, without the rest of the message."""

@@ -10,6 +10,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Coroutine,
     Iterable,
     Iterator,
     Mapping,
@@ -234,7 +235,7 @@ class Actor(Closing):
         actor, output = asked._shaped(output_format)
         call = {**_kept(keep), **given}
         response = await asked._provider.respond(actor, request, key=key, **call)
-        return read_as(response, output)
+        return read_as(asked._returned(response, ActorResponse), output)
 
     def respond_sync(
         self,
@@ -251,7 +252,7 @@ class Actor(Closing):
         call = {**_kept(keep), **given}
         respond = cast("Callable[..., ActorResponse]", asked._synchronous("respond_sync"))
         response = respond(actor, request, key=key, **call)
-        return read_as(response, output)
+        return read_as(asked._returned(response, ActorResponse), output)
 
     def respond_all(
         self,
@@ -283,6 +284,7 @@ class Actor(Closing):
         more = {**given, **asked._more(new, output, progress, results_dir)}
         respond_all = cast("Callable[..., AsyncIterator[ActorResult]]", asked._provider.respond_all)
         results = respond_all(actor, requests, ordered=ordered, **more)
+        asked._returned(results, AsyncIterable)
         if "prepare" in more:
             return results  # the run itself parses and reports
         if output is not None:
@@ -313,6 +315,7 @@ class Actor(Closing):
         found = asked._synchronous("respond_all_sync")
         respond_all = cast("Callable[..., Iterator[ActorResult]]", found)
         results = respond_all(actor, requests, ordered=ordered, **more)
+        asked._returned(results, Iterable)
         if "prepare" in more:
             return results  # the run itself parses and reports
         if output is not None:
@@ -573,6 +576,18 @@ class Actor(Closing):
                 f"{method}; use {method.removesuffix('_sync')}"
             )
         return found
+
+    def _returned(self, value: Any, kind: Any) -> Any:
+        """Return what the provider returned. Raises `ActorConfigurationError` for another type."""
+        if isinstance(value, kind):
+            return value
+        returned = type(value).__name__
+        if isinstance(value, Coroutine):
+            value.close()  # else Python warns that nobody awaited it
+        raise ActorConfigurationError(
+            f"the provider {self._named!r} returned {returned}, where claude_batch.Provider has "
+            f"{kind.__name__}"
+        )
 
     def _no_runs(self, what: str) -> ActorConfigurationError:
         if self._opening.startswith("cb.make_actor"):
