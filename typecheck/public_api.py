@@ -187,9 +187,34 @@ def statuses(status: cb.RunStatus) -> None:
     assert_type(status.to_dict(), dict[str, Any])
 
 
+class Echo:
+    """A provider with the names that actors need, and no others."""
+
+    capabilities = cb.ProviderCapabilities()
+
+    async def respond(
+        self,
+        actor: cb.ActorConfiguration,
+        request: cb.RequestLike,
+        *,
+        key: str | None = None,
+        keep: bool = False,
+    ) -> cb.ActorResponse:
+        return cb.ActorResponse(b"{}")
+
+    async def respond_all(
+        self, actor: cb.ActorConfiguration, requests: cb.Requests, *, ordered: bool = True
+    ) -> AsyncIterator[cb.ActorResult]:
+        yield cb.ActorResult(key=None, position=0, response=cb.ActorResponse(b"{}"))
+
+    async def aclose(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 def providers(registry: cb.ProviderRegistry, configuration: cb.ActorConfiguration) -> None:
     batched = cb.ClaudeBatchProvider(ledger="l.db", poll_interval=0.05, max_wait="24h")
-    fits: list[cb.Provider] = [batched, cb.ClaudeProvider()]
+    fits: list[cb.FullProvider] = [batched, cb.ClaudeProvider()]
     for provider in fits:
         assert_type(provider.name, str)
         assert_type(provider.capabilities, cb.ProviderCapabilities)
@@ -199,6 +224,8 @@ def providers(registry: cb.ProviderRegistry, configuration: cb.ActorConfiguratio
     assert_type(cb.default_registry, cb.ProviderRegistry)
     assert_type(registry.for_actor(configuration), cb.Provider)
     assert_type(cb.Actor(configuration, batched), cb.Actor)
+    registry.register("echo", Echo)
+    assert_type(cb.Actor(configuration, Echo()), cb.Actor)
 
 
 def doors() -> None:

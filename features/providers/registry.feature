@@ -136,6 +136,22 @@ Feature: The registry finds who answers for an actor
       | yes     | {"lingre": 1}                                       |                     | did you mean 'linger'? |
       | yes     | {"zzz": 1}                                          |                     | no setting 'zzz'       |
 
+  Scenario: A provider with the five names that actors need is a Provider
+    When this program runs
+      """
+      class Echo:
+          capabilities = cb.ProviderCapabilities()
+          respond = respond_all = aclose = close = print
+
+      cb.default_registry.register("echo", Echo)
+      echo = cb.default_registry.get("echo")
+      print(isinstance(echo, cb.Provider), isinstance(echo, cb.FullProvider))
+      """
+    Then the program has printed
+      """
+      True False
+      """
+
   Scenario: both of Claude's providers keep the protocol
     Then Claude's providers keep the protocol as follows
       | asked for    | name         | provider name | sync | batch | durable |

@@ -27,7 +27,7 @@ from claude_batch.core.errors import (
 from claude_batch.providers.actor import Actor, load_actor, make_actor
 from claude_batch.providers.batch import ClaudeBatchProvider
 from claude_batch.providers.live import ClaudeProvider
-from claude_batch.providers.protocol import Provider, ProviderCapabilities
+from claude_batch.providers.protocol import FullProvider, Provider, ProviderCapabilities
 from claude_batch.providers.registry import ProviderRegistry, default_registry
 
 use_step_matcher("parse")
@@ -187,7 +187,7 @@ def _(context: Context, batches: bool, settings: Any) -> str:
 def _(context: Context, asked_for: str) -> dict[str, object]:
     provider = default_registry.get(asked_for)
     context.add_cleanup(provider.close)
-    assert isinstance(provider, Provider), asked_for
+    assert isinstance(provider, FullProvider), asked_for
     assert provider is default_registry.get(provider.name)
     can = provider.capabilities
     return {

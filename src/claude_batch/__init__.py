@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from claude_batch.actor.documents import Document
     from claude_batch.actor.loader import ActorLoader
     from claude_batch.actor.middleware import Middleware, PostProcessor
-    from claude_batch.actor.request import ActorRequest
+    from claude_batch.actor.request import ActorRequest, RequestLike, Requests
     from claude_batch.actor.response import ActorResponse, ActorResult
     from claude_batch.actor.tools import tool
     from claude_batch.core import events
@@ -71,10 +71,11 @@ if TYPE_CHECKING:
     from claude_batch.providers.cost_report import CostReport, CostShare
     from claude_batch.providers.engine_access import Pruned
     from claude_batch.providers.estimation import Estimate
+    from claude_batch.providers.keywords import CallKeywords
     from claude_batch.providers.live import ClaudeProvider
     from claude_batch.providers.progress import Progress
-    from claude_batch.providers.protocol import Provider, ProviderCapabilities
-    from claude_batch.providers.registry import ProviderRegistry, default_registry
+    from claude_batch.providers.protocol import FullProvider, Provider, ProviderCapabilities
+    from claude_batch.providers.registry import ProviderFactory, ProviderRegistry, default_registry
     from claude_batch.providers.run import Run
     from claude_batch.providers.status import BatchStatus, RunStatus
 
@@ -86,7 +87,7 @@ _HOMES = {
     "actor.documents": ("Document",),
     "actor.loader": ("ActorLoader",),
     "actor.middleware": ("Middleware", "PostProcessor"),
-    "actor.request": ("ActorRequest",),
+    "actor.request": ("ActorRequest", "RequestLike", "Requests"),
     "actor.response": ("ActorResponse", "ActorResult"),
     "actor.tools": ("tool",),
     "core.answer_parts": ("Citation", "Usage"),
@@ -129,9 +130,10 @@ _HOMES = {
     "providers.cost_report": ("CostReport", "CostShare"),
     "providers.engine_access": ("Pruned",),
     "providers.estimation": ("Estimate",),
+    "providers.keywords": ("CallKeywords",),
     "providers.live": ("ClaudeProvider",),
-    "providers.protocol": ("Provider", "ProviderCapabilities"),
-    "providers.registry": ("ProviderRegistry", "default_registry"),
+    "providers.protocol": ("FullProvider", "Provider", "ProviderCapabilities"),
+    "providers.registry": ("ProviderFactory", "ProviderRegistry", "default_registry"),
     "providers.run": ("Run",),
     "providers.progress": ("Progress",),
     "providers.status": ("BatchStatus", "RunStatus"),
@@ -156,6 +158,7 @@ __all__ = [
     "BatchStatus",
     "BatchTimeoutError",
     "BudgetExceededError",
+    "CallKeywords",
     "Citation",
     "Classification",
     "Classifier",
@@ -169,6 +172,7 @@ __all__ = [
     "EngineStoppedError",
     "Estimate",
     "Event",
+    "FullProvider",
     "InvalidRequestError",
     "KeyConflictError",
     "LedgerError",
@@ -185,11 +189,14 @@ __all__ = [
     "Progress",
     "Provider",
     "ProviderCapabilities",
+    "ProviderFactory",
     "ProviderNotFoundError",
     "ProviderRegistry",
     "Pruned",
     "RequestFault",
+    "RequestLike",
     "RequestState",
+    "Requests",
     "Run",
     "RunNotFoundError",
     "RunState",

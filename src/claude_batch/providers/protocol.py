@@ -1,4 +1,4 @@
-"""`Provider`: the interface that a framework may rely on, for any provider.
+"""`Provider`: the interface that an actor may rely on, for any provider; `FullProvider` has more.
 
 Each call names the actor, so that many actors share one provider.
 """
@@ -34,17 +34,10 @@ class ProviderCapabilities:
 
 @runtime_checkable
 class Provider(Protocol):
-    """Answers the requests of actors. ``isinstance`` checks that the names are there."""
+    """Answers the requests of actors: the names that every actor needs.
 
-    @property
-    def name(self) -> str:
-        """The name under which it is registered."""
-        ...
-
-    @property
-    def provider_name(self) -> str:
-        """The same name, under the host's term."""
-        ...
+    ``isinstance`` checks that the names are there.
+    """
 
     @property
     def capabilities(self) -> ProviderCapabilities:
@@ -76,6 +69,29 @@ class Provider(Protocol):
         """
         ...
 
+    async def aclose(self) -> None:
+        """Release all resources; the provider accepts no more calls."""
+        ...
+
+    def close(self) -> None:
+        """Run `aclose` for callers without an event loop."""
+        ...
+
+
+@runtime_checkable
+class FullProvider(Provider, Protocol):
+    """A provider with all that `ClaudeProvider` and `ClaudeBatchProvider` have in common."""
+
+    @property
+    def name(self) -> str:
+        """The name under which it is registered."""
+        ...
+
+    @property
+    def provider_name(self) -> str:
+        """The same name, under the host's term."""
+        ...
+
     def respond_sync(
         self,
         actor: ActorConfiguration,
@@ -99,12 +115,4 @@ class Provider(Protocol):
 
     def create_chat_model(self, model: str, temperature: float | None = None, **kwargs: Any) -> Any:
         """Return LangChain's chat model, answered by this provider."""
-        ...
-
-    async def aclose(self) -> None:
-        """Release all resources; the provider accepts no more calls."""
-        ...
-
-    def close(self) -> None:
-        """Run `aclose` for callers without an event loop."""
         ...
