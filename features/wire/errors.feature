@@ -37,7 +37,12 @@ Feature: Each error of the API means one thing, by one table
   Scenario: An answer that is not the API's own
     Then a create call that another server answers is judged as follows
       | status | verdict   |
+      | 300    | UNKNOWN   |
+      | 302    | MISPLACED |
+      | 303    | UNKNOWN   |
+      | 304    | UNKNOWN   |
       | 307    | MISPLACED |
+      | 308    | MISPLACED |
       | 413    | TOO_LARGE |
       | 400    | UNKNOWN   |
       | 429    | UNKNOWN   |
@@ -78,6 +83,7 @@ Feature: Each error of the API means one thing, by one table
   Scenario: An answer to a live call may prove that nothing is billed
     Then an answer to a live call proves that nothing is billed, as follows
       | status | sender  | proves |
+      | 303    | a proxy | no     |
       | 307    | a proxy | yes    |
       | 400    | the API | yes    |
       | 400    | a proxy | no     |

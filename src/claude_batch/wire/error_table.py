@@ -34,7 +34,7 @@ class SendVerdict(Enum):
     BAD_REQUEST = "a definite no: the body is invalid"  # 400
     ACCOUNT = "a definite no: the account's fault"  # 401, 402, 403, spend limits
     CUSTOMER = "a definite no: the user profile that is billed"  # 402, 403 with certain codes
-    MISPLACED = "a definite no: nothing is there"  # 3xx, 404
+    MISPLACED = "a definite no: nothing is there"  # redirects, 404
     UNKNOWN = "it may have been processed"  # everything else
 
 
@@ -211,12 +211,12 @@ def _status(first: int, last: int | None = None) -> range:
 _NO = SendVerdict
 
 NOT_BILLED: tuple[NotBilled, ...] = (
-    NotBilled(
-        _NO.MISPLACED,
-        _status(300, 399),
-        False,
-        "a redirect, which is not followed",
-        "RFC 9110, 15.4",
+    # A 303 names the result of a POST that was performed, and other 3xx do not deny that.
+    *(
+        NotBilled(
+            _NO.MISPLACED, statuses, False, "a redirect, which is not followed", "RFC 9110, 15.4"
+        )
+        for statuses in (_status(301, 302), _status(307, 308))
     ),
     NotBilled(_NO.BAD_REQUEST, _status(400), True, "the request is invalid", _ERRORS_PAGE),
     NotBilled(_NO.ACCOUNT, _status(401), True, "the key is refused", _ERRORS_PAGE),
@@ -235,7 +235,7 @@ NOT_BILLED: tuple[NotBilled, ...] = (
 )
 """Answers to a POST that prove that nothing was processed, and so nothing is billed.
 
-Any other answer without a success (408, 409, 500 and other 5xx, or any answer of a gateway in
+Any other answer without a success (303, 408, 409, 500 and other 5xx, or any answer of a gateway in
 front) may come after the request was processed. So may a broken connection after it was made."""
 
 
@@ -291,8 +291,8 @@ class ApiFault(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_redirect(self) -> bool:
-        """Whether it is a 3xx. Every other call would get the same, and none is followed."""
-        return 300 <= self.status < 400
+        """Whether the call must go elsewhere. Others must too, and no redirect is followed."""
+        return 300 <= self.status < 400 and self.is_not_billed
 
     @property
     def passes(self) -> bool:

@@ -152,7 +152,7 @@ class LiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_redirect(self) -> bool:
-        """Whether it is a 3xx."""
+        """Whether the call must go elsewhere."""
         return self.fault is not None and self.fault.is_redirect
 
 
