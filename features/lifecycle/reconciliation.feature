@@ -266,6 +266,46 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the results are read in order
     Then there are 2 results in the order of the prompts
 
+  Scenario Outline: An old entry of the list that cannot be read does not matter: <action>
+    Given a server that means harm, before an API that takes 0.3 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": <action>}]}
+      """
+    And it answers the first 1000 list calls with a strange entry that is old
+    And a batch provider with {"settling": 1, "poll_interval": 0.1, "max_wait": 10}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has processed 4 requests, none twice
+
+    Examples:
+      | action                           |
+      | {"type": "drop_after"}           |
+      | {"type": "error", "status": 500} |
+
+  Scenario: While an entry of the list cannot be read, ours is found, and nothing else is decided
+    Given a server that means harm, before an API that takes 0.3 seconds for a batch
+    And the API has the faults
+      """
+      {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}},
+                 {"route": "create", "nth": [2], "action": {"type": "error", "status": 500}}]}
+      """
+    And it answers the first 1000 list calls with a strange entry without a date
+    And a batch provider with {"settling": 0.5, "poll_interval": 0.1, "max_wait": 10}
+    When a run of 4 prompts is submitted
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    When the same run is submitted anew
+    Then the status says "an entry of the API's list cannot be read, and may be this batch"
+    And the status does not say "is watched until"
+    When a command waits 1.5 seconds
+    Then "claude-batch unknown" says "an entry of the API's list cannot be read, and may be this batch"
+    When the server means no harm any more
+    And the results are read in order
+    Then there are 4 results in the order of the prompts
+    And the API has seen 2 batches
+
   Scenario Outline: A sending that a process left unknown when it died is reported at once, and can be decided: <flag>
     Given an API
     And a batch provider with {"drive": false}
@@ -290,6 +330,8 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the ledger is advanced a few times
     Then the API was called 0 times by POST /v1/messages/batches
     And the run's batch is still unknown
+    And the status does not say "is watched until"
+    And "claude-batch unknown" says "the API answered with the list of another workspace"
 
   Scenario: A list that names no workspace, and shows nothing of what it had before the sending, is no evidence
     Given an API with {"latency": 0.1, "workspace_header": false}

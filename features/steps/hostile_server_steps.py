@@ -310,6 +310,16 @@ def repeated_create(server: HostileServer) -> Trick:
     return trick
 
 
+def with_strange_entry(**entry: str) -> Callable[[HostileServer], Trick]:
+    """List an entry of somebody else's first that has no status."""
+
+    def trick(answer: Answer) -> None:
+        page = answer.json()
+        answer.change({**page, "data": [{"processing_status": None, **entry}, *page["data"]]})
+
+    return plain(trick)
+
+
 def unsteady_clock(server: HostileServer) -> Trick:
     answers = itertools.count(1)
 
@@ -430,6 +440,10 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "counts as floats and strings": plain(loose_counts),
     "no counts": plain(without_counts),
     "no status": plain(changed_batches(processing_status=None)),
+    "a strange entry that is old": with_strange_entry(
+        id="msgbatch_x", created_at="2026-01-01T00:00:00Z"
+    ),
+    "a strange entry without a date": with_strange_entry(),
     "null counts": plain(changed_batches(request_counts=None)),
     "counts of a batch in progress": plain(
         changed_batches(request_counts={"processing": 3, "succeeded": 0})

@@ -145,13 +145,14 @@ class Listing(msgspec.Struct, frozen=True):
     """Server's time when the newest page was read."""
     workspace: str | None
     """Name of the workspace that answered, if the API reports it."""
-    unreadable: int = 0
-    """Number of entries that do not match the API's documentation; each may be any batch."""
+    unreadable: Sequence[RemoteBatch] = ()
+    """Entries that do not match the API's documentation, with the id and the age if they have one.
+    """
 
     @property
     def ids(self) -> list[str]:
-        """Ids of all batches seen."""
-        return list(self.batches)
+        """Ids of all batches seen, also of those that are otherwise unreadable."""
+        return [*self.batches, *(entry.id for entry in self.unreadable if entry.id)]
 
     def may_follow(self, snapshot: Collection[str], not_before: float) -> bool:
         """Return whether this can be the list that had these batches at some time.
@@ -214,7 +215,7 @@ async def walk(
     walk is no evidence.
     """
     seen: dict[str, RemoteBatch] = {}
-    unreadable = 0
+    unreadable: list[RemoteBatch] = []
     is_ordered, last = True, math.inf
     page = await client.list_page()
     here: list[str] = []
@@ -235,7 +236,7 @@ async def walk(
             return Listing(seen, server_time, client.workspace, unreadable)
         if len(seen) == before or page.last_id is None:
             # A server that ignores `after_id` probably ignores `limit`, too.
-            is_short = len(here) + page.unreadable < SHORTEST_LIST_PAGE
+            is_short = len(here) + len(page.unreadable) < SHORTEST_LIST_PAGE
             if page.has_more is None and here and here == former and is_short:
                 return Listing(seen, server_time, client.workspace, unreadable)
             break

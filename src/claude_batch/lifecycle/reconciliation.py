@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Collection, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
@@ -58,6 +59,11 @@ _OLDER_SHOWN = (
 )
 """The same for a sending before which the list was empty."""
 
+# The same for a list of another workspace, and for one that may hide a batch.
+_OTHERS_SHOWN = "; the API answered with the list of another workspace"
+_UNREADABLE = "; an entry of the API's list cannot be read, and may be this batch"
+_DOUBTS = (_NOT_SHOWN, _OLDER_SHOWN, _OTHERS_SHOWN, _UNREADABLE)
+
 
 def may_be_ours(
     remote: RemoteBatch,
@@ -88,12 +94,15 @@ def is_doubted(note: str | None) -> bool:
 
     Its search does not settle meanwhile.
     """
-    return (note or "").endswith((_NOT_SHOWN, _OLDER_SHOWN))
+    return (note or "").endswith(_DOUBTS)
 
 
 def _note_of(row: Record) -> str:
     """Return why a batch is unknown, without what an earlier look has added."""
-    return str(row.note or "").removesuffix(_NOT_SHOWN).removesuffix(_OLDER_SHOWN)
+    note = str(row.note or "")
+    for doubt in _DOUBTS:
+        note = note.removesuffix(doubt)
+    return note
 
 
 class Decision(Enum):
@@ -136,12 +145,8 @@ class Reconciliation(DriverPart):
             self._look_later(leader, rows, now)
             return False
         if not is_evidence(self._ledger, leader.workspace_id, listing.workspace):
-            self._look_later(leader, rows, now)
+            self._look_later(leader, rows, now, why=_OTHERS_SHOWN)
             return False
-        if listing.unreadable:
-            # An unreadable entry may be the batch in question.
-            self._look_later(leader, rows, now)
-            return self._resubmit_overdue(leader, rows, now)
         decided = False
         if not is_named(self._ledger, leader.workspace_id, listing.workspace):
             strange = [row for row in rows if not self._may_be_ours(row, listing)]
@@ -230,22 +235,24 @@ class Reconciliation(DriverPart):
             # that clock was set back since, it proves nothing.
             passed = now - (row.unknown_since or 0.0)
             is_over = listing.server_time >= end and not 0 <= passed < self._settings.settling
-            settled = now if row.settled is None and is_over else None
             known = unknown_batches.known_remote_ids(tx, leader.workspace_id, listing.ids)
             seen = {c.remote_id: c for c in unknown_batches.candidates_of(tx, row.id)}
             snapshot = unknown_batches.snapshot_of(row)
             not_before, not_after = self._window(row, listing, snapshot, end)
+            fits = partial(
+                may_be_ours,
+                snapshot=snapshot,
+                known=known,
+                request_count=row.request_count,
+                not_before=not_before,
+                not_after=not_after,
+            )
+            is_doubted = row.settled is None and any(map(fits, listing.unreadable))
+            settled = now if row.settled is None and is_over and not is_doubted else None
             for remote in listing.batches.values():
                 candidate = seen.get(remote.id)
                 if candidate is None:
-                    if row.settled is None and may_be_ours(
-                        remote,
-                        snapshot=snapshot,
-                        known=known,
-                        request_count=row.request_count,
-                        not_before=not_before,
-                        not_after=not_after,
-                    ):
+                    if row.settled is None and fits(remote):
                         unknown_batches.add_candidate(tx, row.id, remote.id, now)
                 elif candidate.state == CandidateState.OPEN and remote.id in known:
                     unknown_batches.note_candidate(
@@ -259,16 +266,17 @@ class Reconciliation(DriverPart):
                 tx,
                 row.id,
                 next_check=now + self._wait(row, now),
-                settling_from=started,
+                settling_from=None if is_doubted else started,
                 settled=settled,
-                note=_note_of(row),
+                note=_note_of(row) + (_UNREADABLE if is_doubted else ""),
             )
 
     async def _judge_candidates(self, leader: Leader, row: Record, listing: Listing) -> bool:
         with self._ledger.read() as tx:
             found = unknown_batches.candidates_of(tx, row.id)
         opened = [c for c in found if c.state == CandidateState.OPEN]
-        if self._settings.exclusive_workspace and len(opened) == 1:
+        exclusive = self._settings.exclusive_workspace and not listing.unreadable
+        if exclusive and len(opened) == 1:
             lone = listing.batches.get(opened[0].remote_id)
             if lone is not None and self._adopt_lone(leader, row, lone):
                 return True

@@ -378,7 +378,7 @@ class _Recovery:
     ) -> str:
         """Return why a list is no evidence; empty if it is."""
         if listing.unreadable:
-            count = count_of(listing.unreadable, "entry", "entries")
+            count = count_of(len(listing.unreadable), "entry", "entries")
             return f"{count} of the API's list of batches cannot be read, and may be this ledger's"
         if not is_evidence(self._ledger, self._leader.workspace_id, listing.workspace):
             return "the API answered with the list of another workspace"

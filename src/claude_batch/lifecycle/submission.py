@@ -434,7 +434,7 @@ class Submission(DriverPart):
 
         A gateway that repeats its answers may have accepted ours under another id.
         """
-        if remote_id not in listing.batches:
+        if remote_id not in listing.ids:
             return False
         with self._ledger.read() as tx:
             return not unknown_batches.known_remote_ids(tx, leader.workspace_id, [remote_id])

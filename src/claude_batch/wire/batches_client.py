@@ -13,8 +13,8 @@ import logging
 import math
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import httpx2
@@ -67,6 +67,8 @@ CLOCK_STEP = 60.0
 _AHEAD = time.time() - time.monotonic()
 """The machine's clock minus its monotonic one when the process began. A client that is created
 after the clock was set may continue what another client began before."""
+
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _BATCHES = "/v1/messages/batches"
 LIST_PATH = _BATCHES
@@ -183,10 +185,15 @@ class BatchPage(msgspec.Struct, frozen=True):
     Then the next page shows it: only one without entries is the end."""
     last_id: str | None = None
     """Id from which the next page continues. A gateway may omit it, but not the entries."""
-    unreadable: int = 0
-    """Number of entries that do not match the API's documentation.
+    unreadable: Sequence[RemoteBatch] = ()
+    """Entries that do not match the API's documentation: their id and age, as far as readable.
 
     Such a page proves no absence."""
+
+
+class _StrangeEntry(msgspec.Struct, frozen=True):
+    id: RemoteId = ""
+    created_at: str | None = None
 
 
 class _RawPage(msgspec.Struct, frozen=True):
@@ -320,7 +327,7 @@ class BatchesClient:
             return CreateAnswer(fault=self._fault(response))
         try:
             return CreateAnswer(batch=_decode(response.content, RemoteBatch))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _UNDECODABLE:
             words = repr(self._redaction.first_words(response.content))
             return CreateAnswer(reason=f"{response.status_code} without a batch id: {words}")
 
@@ -331,13 +338,16 @@ class BatchesClient:
             query["after_id"] = after_id
         page = await self._read("GET", _BATCHES, _RawPage, query=query)
         found: list[RemoteBatch] = []
-        unreadable = 0
+        unreadable: list[RemoteBatch] = []
         for raw in page.data:
             try:
                 found.append(_decode(raw, RemoteBatch))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                unreadable += 1
+            except _UNDECODABLE as error:
                 _log.warning("an entry of the list of batches is not a batch: %s", error)
+                entry = _StrangeEntry()
+                with suppress(*_UNDECODABLE):
+                    entry = _decode(raw, _StrangeEntry)
+                unreadable.append(RemoteBatch(entry.id, "", created_at=entry.created_at))
         last_id = page.last_id or (found[-1].id if found else None)
         has_more = page.has_more
         if has_more is None and not page.data:
@@ -519,7 +529,7 @@ class BatchesClient:
     def _decoded(self, response: httpx2.Response, kind: type[_T], call: str) -> _T:
         try:
             return _decode(response.content, kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _UNDECODABLE:
             words = repr(self._redaction.first_words(response.content))
             raise Unreachable(
                 f"{call} was answered with something that is not in the API's format: {words}"
