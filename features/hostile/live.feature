@@ -61,7 +61,10 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
   Scenario Outline: A success that may not be the API's stays unknown: <what>
     Given it answers live calls with <what>
     When a prompt is asked live through the ledger
-    Then the error is a SubmissionUnknownError
+    Then the error is a SubmissionUnknownError that says
+      """
+      http_200: the server answered 200 with something that is not a Message
+      """
     And the server was asked once
     When a prompt is asked of a live provider
     Then the error is a LiveRequestError
@@ -76,3 +79,17 @@ Feature: A live success that breaks the API's format was paid for: it is kept, a
       | half a Message              |
       | an object that is no Message |
       | an error in a success       |
+
+  Scenario: A server that answers with pages of a proxy gets no call after the third one
+    Given it answers live calls with the page of a proxy
+    And a command's file "asks.jsonl" of 5 requests that use {"input_tokens": 10, "output_tokens": 200}
+    When a command runs: run --model claude-haiku-4-5 --mode live --live-concurrency 1 asks.jsonl
+    Then the command line exits with 4 and says
+      """
+      sending is halted (refused): the server answered 200 with something that is not a Message
+      """
+    When a command runs: status RUN
+    Then the command line prints
+      """
+      3 lost, 2 queued of 5
+      """

@@ -25,7 +25,7 @@ from claude_batch.ledger.stored_results import NewResult
 from claude_batch.lifecycle.collection import result_row_of
 from claude_batch.money.prices import Prices
 from claude_batch.wire.encoding import custom_id
-from claude_batch.wire.error_table import ApiFault, SendVerdict
+from claude_batch.wire.error_table import SendVerdict
 from claude_batch.wire.live_client import LiveAnswer
 from claude_batch.wire.messages import (
     LineError,
@@ -113,14 +113,15 @@ class Answers:
         return self._row(call, line, raw, now)
 
     def error(
-        self, call: LiveCall, fault: ApiFault, disposition: Disposition, now: float
+        self, call: LiveCall, answer: LiveAnswer, disposition: Disposition, now: float
     ) -> NewResult:
-        """Return the row of an error of the API."""
-        identifier = self._custom_id(call)
-        error_type = fault.error_type or f"http_{fault.status}"
-        error = LineError(error_type, fault.message, fault.request_id, None)
+        """Return the row of an error of the API, or of a response that cannot be read."""
+        identifier, fault, request_id = self._custom_id(call), answer.fault, answer.request_id
+        error_type = (fault and fault.error_type) or f"http_{answer.status}"
+        words = answer.reason if fault is None else fault.message
+        error = LineError(error_type, words, request_id, None)
         line = ResultLine(identifier, "errored", disposition, None, error)
-        raw = errored_line(identifier, error_type, fault.message, fault.request_id)
+        raw = errored_line(identifier, error_type, words, request_id)
         return self._row(call, line, raw, now)
 
     def _custom_id(self, call: LiveCall) -> str:

@@ -77,6 +77,10 @@ RESTS_PER_SEARCH = 20
 LONGEST_REST = 60.0
 """Longest time in seconds between two checks for waiting requests."""
 
+UNREADABLE_ANSWERS = 3
+"""Failed calls in a row, of which the last was answered with a page of a proxy or the like, after
+which sending halts: each further call would end its request as lost."""
+
 
 _Budgets: TypeAlias = "Collection[tuple[BudgetScope, str]]"
 
@@ -684,8 +688,8 @@ class LiveCalls(DriverPart):
                 is_malformed = result.disposition == Disposition.MALFORMED
                 state = RequestState.MALFORMED if is_malformed else RequestState.SUCCEEDED
                 self._refusals.lift(tx, leader.workspace_id, probed=call.probed)
-            elif answer.fault is not None and outcome is not Outcome.NOT_SENT:
-                result = self._answers.error(call, answer.fault, disposition, now)
+            elif answer.status is not None and outcome is not Outcome.NOT_SENT:
+                result = self._answers.error(call, answer, disposition, now)
             if outcome is Outcome.MISSING:
                 _log.warning(
                     "%s: a live call may have been paid for and has no answer: %s",
@@ -712,6 +716,9 @@ class LiveCalls(DriverPart):
                 if call.failures >= self._failures:
                     self._failures += 1
                 self._not_before = time.monotonic() + SENDING(self._failures)
+                is_enough = call.probed is not None or self._failures >= UNREADABLE_ANSWERS
+                if answer.is_unreadable and is_enough:
+                    self._halt(tx, leader, answer)
             known = None if outcome is Outcome.MISSING else result
             call_ends.append(CallEnd(asked, call.batch_id, known, state, is_accounts, call.left))
         live_calls.finish(tx, final, now, noted=noted)
@@ -727,7 +734,7 @@ class LiveCalls(DriverPart):
         if answer.fault is not None:
             self._refusals.halt(tx, leader.workspace_id, answer.fault)
             return
-        reason: HaltReason = "credentials"
+        reason: HaltReason = "refused" if answer.is_unreadable else "credentials"
         self.stop_sending(tx, leader.workspace_id, answer.reason, reason=reason)
 
 

@@ -261,7 +261,8 @@ def unknown_sendings(ledger: Ledger, run_id: str | None = None) -> list[UnknownS
                 )
             )
         found += [
-            _lost(row, "no answer came") for row in unknown_batches.runs_with_lost(tx, run_id)
+            _lost(row, "no usable answer came")
+            for row in unknown_batches.runs_with_lost(tx, run_id)
         ]
         found += [
             _lost(row, "its process ended during live calls")

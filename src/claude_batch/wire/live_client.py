@@ -129,6 +129,11 @@ class LiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return not self.is_answered and not self.is_definite_no
 
     @property
+    def is_unreadable(self) -> bool:
+        """Whether it is a success that is no Message, such as a page of a proxy."""
+        return self.status is not None and self.fault is None and not self.is_answered
+
+    @property
     def is_refusal(self) -> bool:
         """Whether it is a 429 or 529 that may pass by waiting."""
         return _is_refusal(self.fault)
