@@ -406,16 +406,22 @@ Feature: Live calls of the ledger are made once, and survive the process
     Then there are 2 results in the order of the prompts
     And in the ledger the notes of the batches come to be [null]
 
-  Scenario: a live run that the API turns away until max_wait ends with the reason
+  Scenario Outline: a live run that the API turns away until max_wait ends with the reason, and the pause: <seconds>
     Given an API
-    And the API answers live calls with each {"type": "error", "status": 529, "retry_after": 3}
+    And the API answers live calls with each {"type": "error", "status": 529, "retry_after": <seconds>}
     And a batch provider with {"mode": "live", "max_wait": 1}
     When a run of 2 prompts is stored at once
     And the run is waited for
     Then the error is a BatchTimeoutError that says
       """
       (the last live call was not answered: 529 overloaded_error: Overloaded
+      ; live calls to this model pause for <pause>
       """
+
+    Examples:
+      | seconds | pause |
+      | 3       | 3s    |
+      | 60000   | 1h    |
 
   Scenario: a live call that the API turns away until max_wait ends with the reason
     Given an API

@@ -18,7 +18,7 @@ Feature: Waits between two tries grow with the failures, to a limit
       | READING   | 86400 | 30      |
       | LIVE_CALL | 0     | 0       |
       | LIVE_CALL | 86400 | 8       |
-      | PACE      | 86400 | 86400   |
+      | PACE      | 86400 | 3600    |
 
   Scenario: A server that asks for no wait again and again is not called without a pause
     Then an answer's own wait after so many failures is, in seconds, as follows

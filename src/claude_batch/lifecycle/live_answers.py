@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 
 from claude_batch.core.outcome import Disposition, Outcome
+from claude_batch.core.quantities import roughly
 from claude_batch.ledger.live_calls import Waiting
 from claude_batch.ledger.stored_results import NewResult
 from claude_batch.lifecycle.collection import result_row_of
@@ -34,6 +35,7 @@ from claude_batch.wire.messages import (
     errored_line,
     succeeded_line,
 )
+from claude_batch.wire.retry_policy import PACE
 
 LiveRetry = Literal["safe", "always"]
 
@@ -135,8 +137,13 @@ class Answers:
 
 
 def words_of(answer: LiveAnswer) -> str:
-    """Describe why a call has no answer."""
-    return answer.reason if answer.fault is None else answer.fault.describe()
+    """Describe why a call has no answer, and the pause that it has asked for."""
+    if answer.fault is None:
+        return answer.reason
+    words, asked = answer.fault.describe(), answer.fault.retry_after or 0.0
+    if answer.is_refusal and asked >= 1:
+        words += f"; live calls to this model pause for {roughly(PACE(1, asked))}"
+    return words
 
 
 def unanswered_words(note: str) -> str:

@@ -184,6 +184,8 @@ class Pace(msgspec.Struct, eq=False, weakref=True):
                 self._threshold = max(1.0, min(self.window, float(self.under_way)) / 2)
                 self.window = 1.0
                 retry_after = PACE(self.refusals, retry_after)
+            elif retry_after is not None:
+                retry_after = PACE(1, retry_after)
             if retry_after is not None:
                 self.paused_until = max(self.paused_until, now + retry_after)
             self._end()

@@ -17,7 +17,7 @@ from tenacity import (
 from tenacity.wait import wait_base
 
 LONGEST_WAIT = 3600.0
-"""Longest wait in seconds before sending is retried, whatever an answer asks for."""
+"""Longest wait in seconds before a batch or a live call is retried, whatever an answer asks for."""
 
 LEAST_AGAIN = 1.0
 """Seconds that a second failure in a row and later ones wait, even if the answers ask for less.
@@ -64,7 +64,7 @@ LIVE_CALL = Backoff(
 )
 """Before `ClaudeProvider` repeats a call: 0.5, 1, 2 … 8 seconds, shortened by up to a quarter."""
 
-PACE = Backoff(wait_exponential(max=60))
+PACE = Backoff(wait_exponential(max=60), most_asked=LONGEST_WAIT)
 """While all live calls pause after a refusal: 1, 2, 4 … 60 seconds, or as the API asks."""
 
 
