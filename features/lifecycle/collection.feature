@@ -188,12 +188,13 @@ Feature: Collection stores every line once, whatever the stream does
     Given an API
     And the API has the faults
       """
-      {"rules": [{"route": "results", "times": 4, "action": {"type": "error", "status": 404}}]}
+      {"rules": [{"route": "results", "action": {"type": "error", "status": 404}}]}
       """
     And a batch provider with {"not_found_after": 0.5, "max_poll_interval": 0.5}
     When a run of 2 prompts is submitted
     Then the status says "2 of 2 results of batch msgbatch_"
-    When the results are read in order
+    When the API has no faults any more
+    And the results are read in order
     Then every result is an answer
     And the API has processed 2 requests, none twice
 

@@ -35,7 +35,6 @@ from claude_batch.lifecycle.polling import (
     MANY,
     Polling,
     absence,
-    age_of,
     gap_since,
     is_past_keeping,
     prove,
@@ -403,7 +402,7 @@ class Collection(DriverPart):
                     self._client,
                     self._settings,
                     now,
-                    age=age_of(row.submitted, now),
+                    age=now - (row.submitted or 0.0),
                 )
                 found = lasted and await self._polling.look_for(leader, row)
                 fetched.is_gone = found is True

@@ -308,11 +308,12 @@ def absence(
 ) -> tuple[float, bool]:
     """Return `missing_since` for a check that was just answered, and whether it is believed.
 
-    ``age`` is the batch's `age_of`, which bounds the time for one wrong ``Date`` of the server.
+    ``age`` is the batch's by our clock, because one ``Date`` of the server may be wrong. If it is
+    negative, our clock was set back, and proves nothing.
     """
     there, after = client.server_now(), settings.not_found_after
     begun = missing_since(since, planned, now=now, server_now=there, after=after)
-    return begun, min(there - begun, age) >= after
+    return begun, there - begun >= after and not 0 <= age < after
 
 
 def is_past_keeping(client: BatchesClient, row: Any, now: float) -> bool:
@@ -393,7 +394,7 @@ class Polling(DriverPart):
                     self._client,
                     self._settings,
                     now,
-                    age=age_of(row.submitted, now),
+                    age=now - (row.submitted or 0.0),
                 )
                 found = lasted and await self._from_list(leader, row)
                 if isinstance(found, RemoteBatch):
