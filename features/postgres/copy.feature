@@ -249,6 +249,7 @@ Feature: `claude-batch ledger copy` moves a file to a PostgreSQL server
       | nobody listens               | 3    | Connection refused                                |
       | it is a file                 | 2    | a file is moved to a URL such as                  |
       | a key has a NUL              | 2    | has the key 'a\x00b', whose NUL character         |
+      | a name is too long           | 2    | …, of 3,000 bytes, too long for an index          |
 
   Scenario: A file that moved elsewhere is not taken for a ledger that is there
     When the ledger's URL is that of the server

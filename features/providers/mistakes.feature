@@ -32,6 +32,14 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ClaudeProvider(max_retries="many")          | ActorConfigurationError: max_retries: 'many' is not a whole number         |
     And in the ledger the counts of runs are [0]
 
+  Scenario: A text is longer than an index of PostgreSQL can hold
+    Then these mistakes are refused
+      | expression                                                   | error                                                                                        |
+      | cb.make_actor("claude-haiku-4-5", name="n" * 251)            | ActorConfigurationError: `name`: the name has 257 characters; at most 256 are possible         |
+      | actor.respond_sync("a", key="é" * 513)                       | InvalidRequestError: the key of a single call has 1,026 bytes; at most 1,024 are possible    |
+      | actor.respond_sync(cb.ActorRequest("a", options={"betas": ["b" * 200 + str(n) for n in range(10)]})) | InvalidRequestError: the betas have 2,019 characters together; at most 2,000 are possible |
+    And in the ledger the states of the requests are []
+
   Scenario: A class is given in place of an object
     Then these mistakes are refused
       | expression                                         | error                                                                                                                     |

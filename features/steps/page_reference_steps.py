@@ -22,6 +22,7 @@ from tables import rule
 
 import claude_batch as cb
 from claude_batch.actor import documents
+from claude_batch.actor.configuration import LONGEST_ACTOR_NAME
 from claude_batch.cli import server_commands
 from claude_batch.cli.app import group
 from claude_batch.core import errors
@@ -42,6 +43,7 @@ from claude_batch.gateway.http_protocol import (
     MOST_PIPELINED,
 )
 from claude_batch.integrations.http_messages import LONGEST_KEY
+from claude_batch.ledger import single_calls
 from claude_batch.ledger.backends.backend import Worker
 from claude_batch.ledger.backends.postgres import OLDEST_SERVER
 from claude_batch.ledger.stored_results import MOST_STRANGE_BYTES, MOST_STRANGE_LINES
@@ -303,6 +305,9 @@ LIMITS: dict[str, dict[str, tuple[int, ...]]] = {
     "Limits of claude-batch": {
         "sendings of one request": (MAX_SENDING,),
         "name of a model": (limits.LONGEST_MODEL_NAME,),
+        "name of an actor, with its namespace": (LONGEST_ACTOR_NAME,),
+        "key of a single call": (single_calls.LONGEST_CALL_KEY,),
+        "betas of a request": (limits.LONGEST_BETAS,),
         "size of a response, unpacked": (MOST_BODY_BYTES // 2**20,),
         "shapes of requests that preflight checks in a run": (MOST_SHAPES,),
         "runs that `status` lists": (inspect.signature(all_statuses).parameters["limit"].default,),

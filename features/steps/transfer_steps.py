@@ -110,6 +110,11 @@ def changes_a_key(_: Context) -> None:
         file.execute("UPDATE requests SET key = 'a' || char(0) || 'b' WHERE seq = 1")
 
 
+def lengthens_a_name(_: Context) -> None:
+    with closing(sqlite3.connect("ledger.db")) as file, file:
+        file.execute("UPDATE runs SET actor = printf('%.3000c', 'n')")
+
+
 TROUBLES: dict[str, tuple[str | None, Callable[[Context], None]]] = {
     "it is in use": (None, begins_there),
     "it is another program's": (None, creates_a_table),
@@ -119,6 +124,7 @@ TROUBLES: dict[str, tuple[str | None, Callable[[Context], None]]] = {
     "nobody listens": ("postgresql://claude:PASSWORD@127.0.0.1:1/db", lambda _: None),
     "it is a file": ("other.db", lambda _: None),
     "a key has a NUL": (None, changes_a_key),
+    "a name is too long": (None, lengthens_a_name),
 }
 
 

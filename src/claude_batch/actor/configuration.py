@@ -37,6 +37,9 @@ from claude_batch.wire.encoding import is_list_of_text, kind_fault, plain_text
 from claude_batch.wire.limits import CAPABILITIES
 from claude_batch.wire.schemas import close_objects, schema_fault
 
+LONGEST_ACTOR_NAME = 256
+"""Most characters of an actor's name, with its namespace."""
+
 # Keys of the YAML ---------------------------------------------------------------------------------
 
 _HOISTED = (
@@ -354,7 +357,12 @@ class ActorConfiguration(BaseModel):
                 f"{name!r} is not a name; write `namespace/name`, or just `name`. Both parts may "
                 "have any characters except `/`, and at least one"
             )
-        return f"{namespace}/{rest}"
+        full = f"{namespace}/{rest}"
+        if len(full) > LONGEST_ACTOR_NAME:
+            raise ValueError(
+                f"the name has {len(full):,} characters; at most {LONGEST_ACTOR_NAME} are possible"
+            )
+        return full
 
     @field_validator("type")
     @classmethod

@@ -41,6 +41,9 @@ from claude_batch.ledger.schema import (
 )
 from claude_batch.ledger.store import Record, insert_many
 
+LONGEST_CALL_KEY = 1024
+"""Most bytes of a single call's key: an index of PostgreSQL holds 2,700, with the actor's name."""
+
 
 class NewCall(NamedTuple):
     """A call without a key, as the ledger stores it beside its request."""

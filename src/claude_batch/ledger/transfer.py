@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Table, func, insert, select, text
+from sqlalchemy import Connection, LargeBinary, Table, cast, func, insert, select, text
 
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
@@ -31,7 +31,8 @@ from claude_batch.ledger.backends.backend import Backend
 from claude_batch.ledger.backends.postgres import copy_table
 from claude_batch.ledger.high_water import HighWater, is_known, note_move, posts_of
 from claude_batch.ledger.portable_sql import drop_meta
-from claude_batch.ledger.schema import call_keys, meta, metadata, requests
+from claude_batch.ledger.schema import call_keys, lanes, meta, metadata, requests, runs
+from claude_batch.ledger.single_calls import LONGEST_CALL_KEY
 from claude_batch.ledger.store import (
     ARRIVING_FROM,
     MOVED_AS,
@@ -140,7 +141,7 @@ def _depart(file: str, server: Backend) -> int:
 
 
 def _check_keys(tx: Connection, file: str) -> None:
-    """Raise `LedgerError` if a key has a NUL character, which older versions accepted."""
+    """Raise `LedgerError` for text that PostgreSQL cannot store, which older versions accepted."""
     for column in (requests.c.key, call_keys.c.key, call_keys.c.actor):
         found = tx.scalar(select(column).where(func.instr(column, "\0") > 0).limit(1))
         if found is not None:
@@ -148,6 +149,18 @@ def _check_keys(tx: Connection, file: str) -> None:
                 f"the ledger {file} has the key {found!r}, whose NUL character PostgreSQL cannot "
                 "store; nothing was changed. The ledger can move once that run is delivered and "
                 "removed, with: `claude-batch ledger prune RUN`"
+            )
+    for what, column in (
+        ("an actor's name", runs.c.actor),
+        ("a key of an actor", call_keys.c.actor + "/" + call_keys.c.key),
+        ("betas", lanes.c.betas),
+    ):
+        size = func.length(cast(column, LargeBinary))
+        found = tx.execute(select(column, size).where(size > 2 * LONGEST_CALL_KEY).limit(1)).first()
+        if found is not None:
+            raise LedgerError(
+                f"the ledger {file} has {what}, {found[0][:40]!r}…, of {found[1]:,} bytes, too "
+                "long for an index of PostgreSQL; nothing was changed. Go on with the file"
             )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import ActorError, KeyConflictError, LedgerError
+from claude_batch.core.errors import ActorError, InvalidRequestError, KeyConflictError, LedgerError
 from claude_batch.core.events import RequestsQueued, RequestsRetried
 from claude_batch.core.ids import new_request_ids
 from claude_batch.core.quantities import count_of, tally
@@ -496,6 +496,13 @@ class CallStore:
         assert key is not None
         known = single_calls.find_call(tx, actor, key)
         if known is None:
+            if (size := len(key.encode())) > single_calls.LONGEST_CALL_KEY:
+                too_long = InvalidRequestError(
+                    f"the key of a single call has {size:,} bytes; at most "
+                    f"{single_calls.LONGEST_CALL_KEY:,} are possible"
+                )
+                flush.done.append((call, too_long))
+                return
             for pair in self._store_group(tx, call.group, [call], flush):
                 single_calls.remember_call(tx, actor, key, pair[1].seq)
                 flush.waiting.append(pair)

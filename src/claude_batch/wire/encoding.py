@@ -25,6 +25,7 @@ from claude_batch.wire.limits import (
     API_VERSION,
     LEAST_THINKING_BUDGET,
     LONG_OUTPUT_BETA,
+    LONGEST_BETAS,
     LONGEST_MODEL_NAME,
     MAX_BODY_BYTES,
     MAX_LONG_OUTPUT_TOKENS,
@@ -477,6 +478,11 @@ def _headers(api_version: str, betas: Iterable[str], user_profile: str | None) -
         # Equal headers share one object, because a run of a million requests has few lanes.
         _check_words("the API version", (api_version,))
         _check_words("a beta", key[1])
+        if (length := len(",".join(key[1]))) > LONGEST_BETAS:
+            raise InvalidRequestError(
+                f"the betas have {length:,} characters together; at most {LONGEST_BETAS:,} are "
+                "possible"
+            )
         _check_words("the user profile", () if user_profile is None else (user_profile,))
         if len(_common_headers) > 1000:
             _common_headers.clear()

@@ -177,6 +177,9 @@ _WIDENED = ("claude-sonnet-4-0", "claude-sonnet-4-2025", "claude-sonnet-4-5")
 LONGEST_MODEL_NAME = 256
 """Most characters of a model's name; names of models have about 30."""
 
+LONGEST_BETAS = 2000
+"""Most characters of all betas of a request. An index of PostgreSQL holds 2,700 bytes."""
+
 
 def longest_window(model: str) -> int:
     """Return the most tokens of context that a model can have, with or without a beta."""
