@@ -221,6 +221,22 @@ Feature: A ledger on PostgreSQL
       the user may lack the right USAGE on the schema claude_batch, so grant it
       """
 
+  Scenario: A user without the right TEMPORARY on the database is told so, by doctor too
+    Given a command's file "prompts.jsonl" of 1 prompts
+    And a user of the server who may create no schema, and has the schema "claude_batch"
+    And the server runs: REVOKE TEMPORARY ON DATABASE postgres FROM PUBLIC
+    When a command runs: run actor.yaml prompts.jsonl -o out.jsonl
+    Then the command line exits with 2 and says
+      """
+      permission denied to create temporary tables in database "postgres". Everything stored before is kept; grant the user what it lacks, such as TEMPORARY on the database
+      """
+    When a command runs: doctor
+    Then the command line exits with 2
+    And the command line prints
+      """
+      its user may not create temporary tables
+      """
+
   Scenario: A server whose settings forbid writing is reported with the setting
     Given a command's file "prompts.jsonl" of 1 prompts
     And the server's settings are {"default_transaction_read_only": "on"}

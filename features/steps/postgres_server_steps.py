@@ -77,6 +77,11 @@ def _(context: Context, does: str) -> None:
         context.postgres.stop("immediate")
 
 
+@given("the server runs: {sql}")
+def _(context: Context, sql: str) -> None:
+    context.postgres.execute(sql)
+
+
 @given("a standby of it")
 def _(context: Context) -> None:
     context.standby = context.postgres.standby()

@@ -679,6 +679,12 @@ def metadata_of(tx: Connection) -> dict[str, str]:
     return {row.name: row.value for row in tx.execute(select(meta))}
 
 
+def may_create_temporary_tables(tx: Connection) -> bool:
+    """Return whether a server's user has the right to create those that rows are stored through."""
+    has = func.has_database_privilege(func.current_database(), "TEMP")
+    return bool(tx.scalar(select(has)))
+
+
 def workspaces_of(tx: Connection) -> list[dict[str, Any]]:
     """Return the rows of all workspaces."""
     found = tx.execute(select(workspaces).order_by(workspaces.c.id)).mappings()

@@ -128,6 +128,10 @@ def _check_server(location: str) -> Iterator[Finding]:
         with ledger.read() as tx:
             facts, rows = queries.metadata_of(tx), queries.workspaces_of(tx)
             waiting = queries.waiting_workspaces(tx)
+            may_store = queries.may_create_temporary_tables(tx)
+        if not may_store:
+            why = "its user may not create temporary tables, and every run needs them"
+            yield _ledger_fault("access", why, "Grant the user TEMPORARY on the database")
         yield _check_version(int(facts["schema_version"]))
         yield _check_mark(facts, location)
         yield from _check_workspaces(rows, waiting, location)

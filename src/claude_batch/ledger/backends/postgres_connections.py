@@ -324,6 +324,8 @@ _FAULTS: dict[str, LedgerFault] = {
 _CAUSES: dict[str, str] = {
     "25006": "Everything stored before is kept; the server is a standby, or its setting "
     "default_transaction_read_only forbids writing. Name the primary, or correct the setting",
+    "42501": "Everything stored before is kept; grant the user what it lacks, such as TEMPORARY on "
+    "the database for temporary tables, or name another ledger with --ledger",
     "42P01": "Everything stored before is kept; the user may lack the right USAGE on the schema "
     "{}, so grant it, or name another ledger with --ledger",
 }
