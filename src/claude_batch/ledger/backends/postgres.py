@@ -62,7 +62,7 @@ from claude_batch.ledger.backends.postgres_connections import (
     ServerClock,
 )
 from claude_batch.ledger.portable_sql import contains, json_number
-from claude_batch.ledger.schema import metadata
+from claude_batch.ledger.schema import SCHEMA_VERSION, metadata
 
 OLDEST_SERVER = 14
 """The oldest supported version of PostgreSQL."""
@@ -450,7 +450,8 @@ def _as_copy(tx: Connection, statement: Insert) -> _Copy:
     if given == columns and not after:
         copy = f"COPY {table.name} ({listed}) FROM STDIN (FORMAT BINARY)"
         return _Copy(statement, copy, types)
-    staged = f"staged_{table.name}"
+    # A pooler may give the session to a process of another version.
+    staged = f"staged_{table.name}_{SCHEMA_VERSION}"
     return _Copy(
         statement,
         f"COPY {staged} ({listed}) FROM STDIN (FORMAT BINARY)",
