@@ -130,7 +130,7 @@ Feature: The dashboard's pages show the ledger
 
     Examples:
       | trouble                  | words                                      |
-      | a later version wrote it | was migrated by another process; nothing was read. Restart this process |
+      | a later version wrote it | was migrated to schema version 99 by another process; nothing was read. Restart this process |
       | it was moved             | was moved to elsewhere, and is not used any more |
 
   Scenario: A ledger that cannot be read any more

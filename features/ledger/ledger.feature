@@ -47,7 +47,7 @@ Feature: The ledger is opened with care
       | no     | no      | no       | yes   | ZeroDivisionError…  | no        |
       | yes    | no      | no       | yes   | ZeroDivisionError…  | no        |
       | yes    | yes     | no       | no    | Deposed…            | no        |
-      | no     | no      | yes      | no    | LedgerError …was migrated or recovered by another process; nothing was written… | no |
+      | no     | no      | yes      | no    | LedgerError …was migrated to schema version 999 by another process; nothing was written. Restart this process, with the version of claude-batch that did it | no |
 
   Scenario: The watch sees what others commit
     Given an open ledger

@@ -284,12 +284,12 @@ class Ledger:
             # some microseconds.
             driver: Any = connection.connection.dbapi_connection
             if driver.execute(_FACTS).fetchall() != self._expected:
-                facts = connection.execute(select(meta))
-                self._check_place({row.name: row.value for row in facts})
+                facts = {row.name: row.value for row in connection.execute(select(meta))}
+                self._check_place(facts)
                 if leader is not None and not anywhere:
                     # A server that has forgotten that this process began a recovery.
                     self.check_server(connection)
-                raise self._changed("migrated or recovered", "written")
+                raise self._changed(facts.get("schema_version", ""), "written")
             if leader is not None:
                 # First, because a server that has forgotten the leader has another epoch, too.
                 if not anywhere:
@@ -447,13 +447,17 @@ class Ledger:
         Raises `LedgerError` if the ledger was removed, replaced, moved or migrated meanwhile.
         """
         self.check_place()
-        if self._read_facts() != SCHEMA_VERSION:
-            raise self._changed("migrated", "read")
+        if (version := self._read_facts()) != SCHEMA_VERSION:
+            raise self._changed(str(version), "read")
 
-    def _changed(self, how: str, what: str) -> LedgerError:
+    def _changed(self, version: str, what: str) -> LedgerError:
+        how, restart = "recovered", "Restart this process"
+        if version != str(SCHEMA_VERSION):
+            how = f"migrated to schema version {version}"
+            restart += ", with the version of claude-batch that did it"
         return LedgerError(
-            f"the ledger {self.location} was {how} by another process; nothing was {what}. Restart "
-            "this process, with the same version of claude-batch",
+            f"the ledger {self.location} was {how} by another process; nothing was {what}. "
+            f"{restart}",
             fault="version",
         )
 
