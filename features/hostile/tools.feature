@@ -62,7 +62,7 @@ Feature: A ledger does not choose the code that runs
       | has been changed since                    | its file has changed since the run was made  |
       | is gone, and another one is on the path   | its file has changed since the run was made  |
       | is gone                                   | there is no such module here               |
-      | was stored by a version without digests   | its file has changed since the run was made  |
+      | was stored by a version without digests   | the version that stored the run did not note its file |
       | is named by its path                      | write it as module:function                |
 
   Scenario: An actor file that names the function is the user's word too

@@ -572,8 +572,11 @@ class ToolFinder:
         if source is None:
             raise ActorConfigurationError(f"tool {place}: there is no such module here")
         if source != entry.source:
+            why = "its file has changed since the run was made"
+            if entry.source is None:
+                why = "the version that stored the run did not note its file"
             raise ActorConfigurationError(
-                f"tool {place}: its file has changed since the run was made, so it was not "
-                "imported; repeat the program or command that made the run"
+                f"tool {place}: {why}, so it was not imported; repeat the program or command that "
+                "made the run"
             )
         return import_tool(place, folders)
