@@ -123,7 +123,8 @@ Feature: A ledger of an older version is brought to this one, and never harmed
     When a command's process dies at during_migration: status --ledger old.db
     Then it is still of version 1, and has 1 copy
     When it is opened as a ledger
-    Then it has the tables, columns, indexes and keys of a new ledger
+    Then the folder "." has the files old.db, old.db-shm, old.db-wal, old.db.seat-1, old.db.v1.backup
+    And it has the tables, columns, indexes and keys of a new ledger
     And the run is still in it, and can be sent
 
   Scenario: A migration that fails, or was killed while it copied, leaves no copy behind

@@ -5,12 +5,13 @@ A file is copied first. A server's transaction changes the tables too, or nothin
 
 from __future__ import annotations
 
+import filecmp
 import logging
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from sqlalchemy import (
@@ -325,16 +326,16 @@ def _take_steps(tx: Connection, version: int) -> None:
 
 
 def _copy(engine: Engine, path: Path, version: int) -> Path:
-    number = 1
+    there: list[Path] = []
     while True:
-        dot = "" if number == 1 else f"-{number}"
+        dot = f"-{len(there) + 1}" if there else ""
         target = path.with_name(f"{path.name}.v{version}{dot}.backup")
         try:
             # No other process makes this copy, because it would need the write transaction.
             sweep_beside(target, PARTIAL)
             copy_ledger(engine, target)
         except FileExistsError:
-            number += 1
+            there.append(target)
         except OSError as error:
             raise LedgerError(
                 f"the ledger {path} has to be migrated, but no copy can be made beside it: "
@@ -345,4 +346,9 @@ def _copy(engine: Engine, path: Path, version: int) -> Path:
             what = f"copied to {os.path.basename(target)}"
             raise ledger_error(path, what, error, written=False) from error
         else:
+            for each in there:
+                with suppress(OSError):
+                    if filecmp.cmp(each, target, shallow=False):
+                        target.unlink()
+                        return each  # left by a process that was killed before it was done
             return target
