@@ -169,6 +169,21 @@ Feature: What a run, an actor or a day may cost is never passed
       | batch | 0.045  |
       | live  | 0.09   |
 
+  Scenario: The result of a conversation that is held between two turns counts the answers that were paid for
+    Given an API that calls a tool twice before each answer, and bills 2000 tokens in and 200 out a turn
+    And a batch provider with {"budget_usd": "0.0045"}
+    And its actor's file has
+      """
+      tools: [toolbox:population]
+      options: {max_tokens: 256}
+      """
+    When 1 conversations are asked as one run: "Look at {n}"
+    Then result 1 failed with BudgetExceededError
+    And the error is a BudgetExceededError that says
+      """
+      request at position 0: its next turn was not sent (the 2 answers before it were billed and kept): run-
+      """
+
   Scenario: A run is parked whose conversations lack their tools while a budget holds its other requests
     Given a command's API
     And a command's file "tides.py"

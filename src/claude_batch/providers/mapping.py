@@ -305,7 +305,6 @@ def _canceled_words(answer: Answer, by: CanceledBy) -> str:
     # unless the conversation was canceled between two turns.
     between = answer.outcome == RequestState.SUCCEEDED
     before = answer.turns if between else answer.turns - 1
-    billed = "1 answer before it was" if before == 1 else f"{before} answers before it were"
     if between:
         ended = "Its next turn was not sent, and nothing was billed for it"
     elif before:
@@ -315,5 +314,11 @@ def _canceled_words(answer: Answer, by: CanceledBy) -> str:
     else:
         ended = "It did not run, and nothing was billed for it"
     if before:
-        ended += f"; the {billed} billed and kept"
+        ended += f"; the {billed_before(before)}"
     return f"{_CANCELED_BY[by]}. {ended}"
+
+
+def billed_before(answers: int) -> str:
+    """Describe what became of a conversation's answers before the turn that was not sent."""
+    words = "1 answer before it was" if answers == 1 else f"{answers} answers before it were"
+    return f"{words} billed and kept"

@@ -16,7 +16,7 @@ from claude_batch.core.states import RequestState
 from claude_batch.ledger import queries
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.store import Ledger
-from claude_batch.providers.mapping import context_of
+from claude_batch.providers.mapping import billed_before, context_of
 
 # Result cursor ------------------------------------------------------------------------------------
 
@@ -168,8 +168,12 @@ class ResultCursor:
 
 
 def _held(answer: Answer, error: BudgetExceededError) -> ActorResult:
+    name, before = request_name(answer.key, answer.position), answer.turns - 1
+    unsent = f"{name} was not sent"
+    if before:
+        unsent = f"{name}: its next turn was not sent (the {billed_before(before)})"
     own = BudgetExceededError(
-        f"{request_name(answer.key, answer.position)} was not sent: {error}",
+        f"{unsent}: {error}",
         scope=error.scope,
         budget_usd=error.budget_usd,
         needed_usd=error.needed_usd,
