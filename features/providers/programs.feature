@@ -70,6 +70,55 @@ Feature: Programs of every kind may ask an actor
       2 True
       """
 
+  Scenario: A request is sent as it was given, although the program goes on with its list
+    Given an API
+    When this program runs
+      """
+      class Waits(cb.Middleware):
+          async def before_request(self, actor, request):
+              await asyncio.sleep(0.2)
+              return request
+
+      def growing():
+          messages, options = [], {}
+          for text in ("one", "two", "three"):
+              messages.append({"role": "user", "content": text})
+              options["stop_sequences"] = [text]
+              yield {"messages": messages, "options": options}
+              messages.append({"role": "assistant", "content": text})
+
+      def stops(result):
+          return result.unwrap().stop_sequence
+
+      async def extended(actor):
+          messages = [{"role": "user", "content": "four"}]
+          asking = asyncio.create_task(actor.respond({"messages": messages}))
+          await asyncio.sleep(0.05)
+          messages += [{"role": "assistant", "content": "5"}, {"role": "user", "content": "six"}]
+          many = [stops(result) async for result in actor.respond_all(growing())]
+          return many, "four" in (await asking).text
+
+      for live in (False, True):
+          provider = cb.ClaudeProvider if live else cb.ClaudeBatchProvider
+          for middleware in ([], [Waits()]):
+              own = {} if live else settings
+              with provider(middleware=middleware, **own) as opened:
+                  actor = cb.Actor(asker, opened)
+                  print([stops(each) for each in actor.respond_all_sync(growing())])
+                  print(*asyncio.run(extended(actor)))
+      """
+    Then the program has printed
+      """
+      ['one', 'two', 'three']
+      ['one', 'two', 'three'] True
+      ['one', 'two', 'three']
+      ['one', 'two', 'three'] True
+      ['one', 'two', 'three']
+      ['one', 'two', 'three'] True
+      ['one', 'two', 'three']
+      ['one', 'two', 'three'] True
+      """
+
   Scenario: The SDK's blocks of an answer are passed back in messages
     Given an API
     When this program runs

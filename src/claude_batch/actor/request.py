@@ -134,9 +134,10 @@ class ActorRequest:
                 f"`params` must be a mapping, not {_kind(self.params)}", key=self.key
             )
         elif self.params is not None:
-            messages: object = self.params.get("messages")
-            if (plain := plain_messages(messages)) is not messages:
-                object.__setattr__(self, "params", {**self.params, "messages": plain})
+            params = dict(self.params)
+            if "messages" in params:
+                params["messages"] = plain_messages(params["messages"])
+            object.__setattr__(self, "params", params)
         self._check_documents()
         if self.differs:
             self._check_overrides()
@@ -170,6 +171,8 @@ class ActorRequest:
             raise InvalidRequestError(
                 f"`options` must be a mapping, not {_kind(options)}", key=self.key
             )
+        if self.options is not None:
+            object.__setattr__(self, "options", dict(self.options))
         if self.params is not None and not (model is None and options is None):
             raise InvalidRequestError(
                 "`model` and `options` can be used with `prompt` or `messages`; in raw `params`, "

@@ -14,10 +14,10 @@ _DEPTH: Final = 3
 
 
 def plain_messages(messages: Any) -> Any:
-    """Return messages whose content blocks are mappings, as the SDK itself sends its objects.
+    """Return a copy of messages whose blocks are mappings, as the SDK itself sends its objects.
 
-    Blank texts of the assistant are left out, which the API writes but does not accept. The same
-    object if nothing changes.
+    A copy, because the caller may go on with its list before the request is encoded. Blank texts of
+    the assistant are left out, which the API writes but does not accept.
     """
     return _plain(messages, _DEPTH)
 
@@ -25,9 +25,7 @@ def plain_messages(messages: Any) -> Any:
 def _plain(holders: object, depth: int) -> object:
     if not depth or isinstance(holders, str | bytes) or not isinstance(holders, Sequence):
         return cast("object", holders)
-    given = cast("Sequence[object]", holders)
-    plain = [_with_plain_content(holder, depth) for holder in given]
-    return plain if any(a is not b for a, b in zip(plain, given, strict=True)) else given
+    return [_with_plain_content(holder, depth) for holder in cast("Sequence[object]", holders)]
 
 
 def _with_plain_content(holder: object, depth: int) -> object:
@@ -37,20 +35,18 @@ def _with_plain_content(holder: object, depth: int) -> object:
         return holder.model_dump(mode="json", exclude_unset=True, by_alias=True, exclude=parsed)
     if not isinstance(holder, Mapping):
         return holder
-    known = cast("Mapping[str, object]", holder)
-    content = known.get("content")
-    plain = _plain(content, depth - 1)
-    if known.get("role") == "assistant":
-        plain = _without_blanks(plain)
-    return known if plain is content else {**known, "content": plain}
+    known = dict(cast("Mapping[str, object]", holder))
+    if "content" in known:
+        known["content"] = _plain(known["content"], depth - 1)
+        if known.get("role") == "assistant":
+            known["content"] = _without_blanks(known["content"])
+    return known
 
 
 def _without_blanks(content: object) -> object:
-    if not isinstance(content, list | tuple):
+    if not isinstance(content, list):
         return content
-    blocks = cast("Sequence[object]", content)
-    kept = [block for block in blocks if not _is_blank(block)]
-    return blocks if len(kept) == len(blocks) else kept
+    return [block for block in cast("list[object]", content) if not _is_blank(block)]
 
 
 def _is_blank(block: object) -> bool:

@@ -73,7 +73,11 @@ from claude_batch.lifecycle.tool_runner import check_blocking
 from claude_batch.money.prices import prices_of
 from claude_batch.providers.keywords import LiveKeywords, mode_keywords
 from claude_batch.providers.live_conversation import converse_live
-from claude_batch.providers.middleware_runner import LOST_WITH_IT, MiddlewareRunner
+from claude_batch.providers.middleware_runner import (
+    LOST_WITH_IT,
+    MiddlewareRunner,
+    request_or_error,
+)
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.encoding import LaneHeaders
@@ -631,7 +635,7 @@ class _Many:
             return asyncio.wrap_future(self.start(request))
         return asyncio.ensure_future(
             self.result(
-                request,
+                request_or_error(request),
                 self._next_position(),
                 self._provider._ask_elsewhere,  # pyright: ignore[reportPrivateUsage]
             )
@@ -643,7 +647,7 @@ class _Many:
         """Start a call from any thread; ``blocks``: the caller waits on its thread."""
         return self._provider._start(  # pyright: ignore[reportPrivateUsage]
             self.result(
-                request,
+                request_or_error(request),
                 self._next_position(),
                 self._provider._ask,  # pyright: ignore[reportPrivateUsage]
             ),
@@ -654,7 +658,9 @@ class _Many:
         position, self._position = self._position, self._position + 1
         return position
 
-    async def result(self, request: RequestLike, position: int, ask: Ask) -> ActorResult:
+    async def result(
+        self, request: ActorRequest | InvalidRequestError, position: int, ask: Ask
+    ) -> ActorResult:
         """Make a call, and pass its result to the user's function, if there is one."""
         result = await self._result(request, position, ask)
         await self._provider._runner.finish(  # pyright: ignore[reportPrivateUsage]
@@ -662,18 +668,20 @@ class _Many:
         )
         return result
 
-    async def _result(self, request: RequestLike, position: int, ask: Ask) -> ActorResult:
-        key = request.key if isinstance(request, ActorRequest) else None
-        context = None
+    async def _result(
+        self, request: ActorRequest | InvalidRequestError, position: int, ask: Ask
+    ) -> ActorResult:
+        key, context = request.key, None
         try:
-            asked = ActorRequest.of(request)
-            key, context = asked.key, asked.context
+            if isinstance(request, InvalidRequestError):
+                raise request
+            context = request.context
             if (halt := self._halt) is not None:
                 # Not raised: its traceback would hold all remaining requests.
                 own = for_one_caller(halt)
                 return ActorResult(key=key, position=position, error=own, context=context)
             response = await self._provider._through(  # pyright: ignore[reportPrivateUsage]
-                self._actor, asked, ask
+                self._actor, request, ask
             )
         except ActorError as error:
             if isinstance(error, AccountHaltedError):

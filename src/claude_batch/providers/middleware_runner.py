@@ -217,6 +217,14 @@ RESULTS_AT_ONCE = 16
 """Number of a run's results that one thread receives together, before the first is yielded."""
 
 
+def request_or_error(given: RequestLike) -> ActorRequest | InvalidRequestError:
+    """Return a request as it is now, or its error, to be used after the caller has gone on."""
+    try:
+        return ActorRequest.of(given)
+    except InvalidRequestError as error:
+        return error
+
+
 class MiddlewareRunner:
     """Calls the middleware of one provider."""
 
@@ -255,23 +263,21 @@ class MiddlewareRunner:
         """Run `finish` synchronously, with or without a running event loop."""
         wait_on_a_loop(self.finish(actor, results))
 
-    async def before_all(self, actor: str, requests: Sequence[RequestLike]) -> list[Prepared]:
+    async def before_all(
+        self, actor: str, requests: Sequence[ActorRequest | InvalidRequestError]
+    ) -> list[Prepared]:
         """Apply the middleware to some requests of a run; return the outcomes in order."""
-        prepared: list[Prepared | Passage] = []
-        for each in requests:
-            try:
-                request = ActorRequest.of(each)
-            except InvalidRequestError as error:
-                prepared.append(error)
-            else:
-                prepared.append(Passage(actor, request.key, request, NOTHING_SENT))
+        prepared = [
+            Passage(actor, each.key, each, NOTHING_SENT) if isinstance(each, ActorRequest) else each
+            for each in requests
+        ]
         passages = [each for each in prepared if isinstance(each, Passage)]
         await self._pass(self._middleware.before, passages, None)
         return [_prepared(each) if isinstance(each, Passage) else each for each in prepared]
 
     def before_all_sync(self, actor: str, requests: Iterable[RequestLike]) -> Iterator[Prepared]:
         """Apply the middleware to the requests of a run, with or without a running event loop."""
-        for some in _chunks(requests, REQUESTS_AT_ONCE):
+        for some in _chunks(map(request_or_error, requests), REQUESTS_AT_ONCE):
             yield from wait_on_a_loop(self.before_all(actor, some))
 
     async def after_all(

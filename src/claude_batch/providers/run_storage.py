@@ -50,6 +50,7 @@ from claude_batch.providers.middleware_runner import (
     MiddlewareRunner,
     Prepared,
     Refusal,
+    request_or_error,
 )
 from claude_batch.providers.preflight import preflight_of
 from claude_batch.providers.responder import ModeOf, conversation_settings_of
@@ -293,12 +294,12 @@ class RunStorage:
     ) -> AsyncGenerator[_Ready]:
         """Yield requests as the middleware returns them, or the error of each that fails."""
         runner = self._middleware_runner
-        waiting: list[RequestLike] = []
+        waiting: list[ActorRequest | InvalidRequestError] = []
         async for given in _each(requests):
             if runner is None:
                 yield _request_of(given)
                 continue
-            waiting.append(given)
+            waiting.append(request_or_error(given))
             if len(waiting) >= REQUESTS_AT_ONCE:
                 for prepared in await runner.before_all(actor.name, waiting):
                     yield prepared
