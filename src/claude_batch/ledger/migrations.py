@@ -50,7 +50,6 @@ from claude_batch.ledger.schema import (
     requests,
     workspaces,
 )
-from claude_batch.ledger.workspaces import PER_HOUR
 
 Alone = Callable[[Iterable[int], str], AbstractContextManager[None]]
 """`Backend.every_leader_lock`."""
@@ -170,9 +169,10 @@ def from_7_to_8(tx: Connection) -> None:
 def from_8_to_9(tx: Connection) -> None:
     """Repair what earlier versions left behind, and add what the first version 8 lacks."""
     add_what_is_missing(tx)
-    # Earlier versions stored this reason as words.
-    was_limit = workspaces.c.wait_reason.startswith(f"{PER_HOUR} ", autoescape=True)
-    tx.execute(update(workspaces).where(was_limit).values(wait_reason=PER_HOUR))
+    # Earlier versions stored this reason as words that begin with it.
+    limit = "batches_per_hour"
+    was_limit = workspaces.c.wait_reason.startswith(f"{limit} ", autoescape=True)
+    tx.execute(update(workspaces).where(was_limit).values(wait_reason=limit))
     # A dropped run left rows of its requests, which a new request of the same number would inherit.
     for table in OF_REQUESTS:
         tx.execute(delete(table).where(~exists().where(requests.c.seq == table.c.request_seq)))
