@@ -21,7 +21,7 @@ from sqlalchemy import (
 from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import batch_contents, transitions
 from claude_batch.ledger.portable_sql import count_rows, in_chunks
-from claude_batch.ledger.queries import run_row, unfinished
+from claude_batch.ledger.queries import find_run, unfinished
 from claude_batch.ledger.schema import (
     batch_runs,
     batches,
@@ -33,13 +33,14 @@ from claude_batch.ledger.schema import (
 
 
 def cancel_run(tx: Connection, run_id: str, now: float) -> bool:
-    """Cancel a run; return False, and change nothing, if it has ended.
+    """Cancel a run; return False, and change nothing, if it has ended, or was removed.
 
     Unsent requests end as ``canceled`` at once, also those of batches that wait to be sent. The
     others end with their batch. What a restored ledger may have sent live ends when it is
     recovered.
     """
-    if run_row(tx, run_id).stored is not None and not unfinished(tx, run_id):
+    run = find_run(tx, run_id)
+    if run is None or (run.stored is not None and not unfinished(tx, run_id)):
         return False
     tx.execute(
         update(runs).where(runs.c.id == run_id, runs.c.cancelled.is_(None)).values(cancelled=now)
