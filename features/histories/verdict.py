@@ -435,7 +435,7 @@ class Verdict:
         return (
             remote.deleted
             or remote.archived
-            or all(i in missing or (hidden and remote.outcomes[i] in _RETRYABLE) for i in lines)
+            or all(i in missing or (hidden and remote.outcomes[i] != "succeeded") for i in lines)
         )
 
     def _check_batches(self) -> None:
