@@ -142,6 +142,20 @@ Feature: Polling looks as often as it is worth
     And the results are read in order
     Then there are 2 results in the order of the prompts
 
+  Scenario Outline: A list that does not come to an end is replaced by single checks: <pages>
+    Given a server that means harm, before an API that takes 1 seconds for a batch
+    And it answers the first 1000 list calls with <pages>
+    And a batch provider with {"poll_interval": 0.5, "max_requests": 1}
+    When a run of 2 prompts is submitted
+    And the results are read in order
+    Then every result is an answer
+    And the API was called at most 30 times by GET /v1/messages/batches
+
+    Examples:
+      | pages                           |
+      | pages that go round in a circle |
+      | endless pages of old batches    |
+
   Scenario: A list that cannot be read is replaced by single checks
     Given an API
     And the API has the faults

@@ -361,6 +361,23 @@ def endless_pages(answer: Answer) -> None:
     answer.change({"data": [batch], "has_more": True, "last_id": batch["id"]})
 
 
+def pages_beside(*ids: str, **changes: Any) -> Trick:
+    """Once there are two batches: pages of one other batch each, without an end."""
+    left = itertools.cycle(ids) if ids else map("msgbatch_{}".format, itertools.count())
+    cursors: Iterator[dict[str, Any]] = iter(())
+
+    def trick(answer: Answer) -> None:
+        nonlocal cursors
+        if len(page := answer.json()["data"]) > 1:
+            # The sandbox refuses cursors that it has not made.
+            cursors = itertools.cycle(page)
+        if (batch := next(cursors, None)) is not None:
+            data = [{**batch, "id": next(left), **changes}]
+            answer.change({"data": data, "has_more": True, "last_id": batch["id"]})
+
+    return trick
+
+
 def late(server: HostileServer) -> Trick:
     def trick(answer: Answer) -> None:
         def wait() -> Iterator[bytes]:
@@ -468,6 +485,8 @@ ANSWERS: dict[str, Callable[[HostileServer], Trick]] = {
     "a byte now and then": dripping,
     "a 100 Continue now and then": continuing,
     "pages that do not end": plain(endless_pages),
+    "pages that go round in a circle": lambda server: pages_beside("msgbatch_a", "msgbatch_b"),
+    "endless pages of old batches": lambda server: pages_beside(created_at="2025-01-01T00:00:00Z"),
     "pages of one batch that name no last id": plain(pages_without_last_id),
     "pages of one batch that name nothing": plain(pages_without_more),
     "an answer after 15 s": late,

@@ -348,7 +348,7 @@ class Polling(DriverPart):
         seen: dict[str, RemoteBatch] = {}
         if len(waiting) >= MANY:
             # The list also contains the batches that are not due yet, at the same price.
-            seen = await self._list({row.remote_id for row in waiting})
+            seen = await self._list(waiting)
         self._note(leader, [(row, seen[row.remote_id]) for row in waiting if row.remote_id in seen])
         unseen: list[Record] = []
         for row in due:
@@ -362,15 +362,23 @@ class Polling(DriverPart):
                 unseen.append(row)
         return unseen
 
-    async def _list(self, wanted: set[str]) -> dict[str, RemoteBatch]:
+    async def _list(self, waiting: Sequence[Any]) -> dict[str, RemoteBatch]:
+        """Return the batches that the list shows, at least down to the oldest of these.
+
+        The walk ends early if a page repeats others, or is older than all of these batches.
+        """
+        wanted = {row.remote_id for row in waiting}
+        oldest = min(row.server_time or row.submitted or 0.0 for row in waiting) - CLOCKS_APART
         seen: dict[str, RemoteBatch] = {}
         after: str | None = None
         try:
             for _ in range(MOST_PAGES):
                 page = await self._client.list_page(after_id=after)
-                seen.update({batch.id: batch for batch in page.data if batch.id in wanted})
-                ended = page.has_more is False or page.last_id in (None, after)
-                if ended or not wanted - seen.keys():
+                before = len(seen)
+                seen |= {batch.id: batch for batch in page.data}
+                is_past = all((batch.created or math.inf) < oldest for batch in page.data)
+                ended = page.has_more is False or page.last_id is None or len(seen) == before
+                if ended or is_past or wanted <= seen.keys():
                     break
                 after = page.last_id
         except (ApiError, Unreachable) as error:
