@@ -114,6 +114,15 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | expression                                                                                                                           | error |
       | [a := cb.make_actor("m", ledger="postgresql://me:secret@127.0.0.1:1/db"), a.close(), a.respond_sync("a")] | ActorConfigurationError: actor local/actor is closed; open it again with cb.make_actor('m', ledger='postgresql://me:***@127.0.0.1:1/db') |
 
+  Scenario: Options are changed after requests were encoded from them
+    Then these mistakes are refused
+      | expression                                              | error |
+      | actor.configuration.options.update(max_tokens=3)        | TypeError: these options cannot be changed; make another actor or provider |
+      | actor.configuration.options.__setitem__("max_tokens", 3) | TypeError: these options cannot be changed |
+      | __import__("copy").deepcopy(actor.configuration).options.clear() | TypeError: these options cannot be changed |
+      | __import__("pickle").loads(__import__("pickle").dumps(actor.configuration)).options.pop("max_tokens") | TypeError: these options cannot be changed |
+      | provider.default_options.setdefault("max_tokens", 3)    | TypeError: these options cannot be changed |
+
   Scenario: A value has no meaning
     When a run of these prompts is submitted
       | prompt |

@@ -10,7 +10,7 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, cast, get_args
 
 import msgspec
 from pydantic import (
@@ -264,6 +264,20 @@ _BatchProcessing = Annotated[
 # Tagged, so that an error is reported once and for the intended variant.
 
 
+class FixedOptions(dict[str, Any]):
+    """Messages parameters whose keys cannot change, because requests are encoded from them once."""
+
+    if not TYPE_CHECKING:  # a type checker would compare each with that of a dictionary
+
+        def __setitem__(self, *_, **__) -> NoReturn:
+            raise TypeError("these options cannot be changed; make another actor or provider")
+
+        __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = __setitem__
+
+        def __reduce__(self):
+            return FixedOptions, (dict(self),)
+
+
 class ActorConfiguration(BaseModel):
     """One actor: its model, system prompt, options and mode, and the host's other keys.
 
@@ -303,8 +317,8 @@ class ActorConfiguration(BaseModel):
     """The host's nested form, without the keys that move to this class's other fields."""
     system_prompt: str | None = None
     """Sent as ``system``. Blocks (for ``cache_control``) go into ``options.system``."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """Messages parameters, sent unchanged; ``betas`` go to the header."""
+    options: dict[str, Any] = Field(default_factory=FixedOptions)
+    """Messages parameters, sent unchanged; ``betas`` go to the header. Its keys cannot change."""
     response_format: dict[str, Any] | None = None
     """As written; `response_schema` is the JSON schema in it.
 
@@ -372,7 +386,7 @@ class ActorConfiguration(BaseModel):
     @field_validator("options")
     @classmethod
     def _check_options(cls, options: dict[str, Any]) -> dict[str, Any]:
-        return check_options(options)
+        return FixedOptions(check_options(options))
 
     @field_validator("model_capabilities")
     @classmethod

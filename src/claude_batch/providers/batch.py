@@ -15,7 +15,7 @@ from collections.abc import (
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Unpack
 
-from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.configuration import ActorConfiguration, FixedOptions
 from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
 from claude_batch.actor.request import (
     ActorRequest,
@@ -128,8 +128,8 @@ class ClaudeBatchProvider(Opened):
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key
         self._api_key_env = api_key_env or from_environment("api_key_env")
-        self.default_options: dict[str, Any] = dict(default_options or {})
-        """Messages parameters for requests that do not set them."""
+        self.default_options: dict[str, Any] = FixedOptions(default_options or {})
+        """Messages parameters for requests that do not set them. Its keys cannot change."""
         self.overrides: dict[str, Any] = mode_keywords(settings, of=ClaudeBatchProvider)
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
