@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 _NO_USAGE = Usage()
 _request_of = attrgetter("request_seq")
 
-CHUNK_LINES = 5000
+CHUNK_LINES = 4000
 CHUNK_BYTES = 3 << 20
 """Most lines, and most bytes, that are stored in one transaction; more bytes would save little."""
 
