@@ -371,7 +371,7 @@ class Verdict:
         request = row["id"]
         if request in self.given_up:
             return True
-        if request in self._doubted and self._has_ended_unsent(row):
+        if self._is_doubted(row) and self._has_ended_unsent(row):
             return True
         if any(self._is_destroyed(r, request) for r in self.sendings[request].values()):
             return True
@@ -384,8 +384,15 @@ class Verdict:
         possible = {name["remote_id"] for name in names}
         return any(self._is_destroyed(r) for r in self._api.remotes if r.id in possible)
 
+    def _is_doubted(self, row: Row) -> bool:
+        """Whether a request was queued again while an earlier sending was undecided."""
+        left = "SELECT 1 FROM former_members WHERE request_seq = ?"
+        return row["id"] in self._doubted or bool(self.rows(left, row["seq"]))
+
     def _has_ended_unsent(self, row: Row) -> bool:
         """Whether a request was cancelled, or reached the margin of its deadline."""
+        if row["run_id"] in self.cancelled_runs:
+            return True  # and asked again since
         stopped = "id = ? AND (cancelled IS NOT NULL OR past_margin IS NOT NULL)"
         run = self.rows(f"SELECT 1 FROM runs WHERE {stopped}", row["run_id"])
         return bool(row["cancelled"] or run)
