@@ -198,6 +198,19 @@ Feature: Collection stores every line once, whatever the stream does
     Then every result is an answer
     And the API has processed 2 requests, none twice
 
+  Scenario: A batch whose results have to wait holds up no other, and the status says why
+    Given an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "nth": [1], "action": {"type": "error", "status": 429, "retry_after": 60}}]}
+      """
+    And a batch provider with {"max_requests": 101, "max_poll_interval": 5}
+    When a run of 202 prompts is submitted
+    Then the status shows 101 requests succeeded
+    And the status says "the last check: 429"
+    When the results are read in order
+    Then every result is an answer
+
   Scenario: A day of 404s that one wrong clock makes is none
     Given a server that means harm, before an API
     And it answers the first 1000 results calls with a 404, the second one with a date two days ahead

@@ -94,14 +94,14 @@ def missing_may_be_billed(stored: Stored, counts: RequestCounts | None, members:
     return stored.succeeded < counts.succeeded
 
 
-def fetch_wait(row: Any, gap: Gap | None, failures: int = 0) -> float:
+def fetch_wait(row: Any, gap: Gap | None, failures: int = 0, asked: float | None = None) -> float:
     """Return the seconds until an incomplete batch, given by its row, is fetched again.
 
     The first waits are short; later ones are a tenth of the time for which results have been
     missing. A fetch is due when that time is over. ``failures``: how many fetches in a row have
-    broken off, after which nothing is known to be missing.
+    broken off, after which nothing is known to be missing. ``asked``: the last one's retry-after.
     """
-    wait = SENDING(failures or row.fetches + 1)
+    wait = SENDING(failures or row.fetches + 1, asked)
     if gap is not None and row.fetches + 1 >= COMPLETE_FETCHES:
         age = max(0.0, gap.seen - gap.since)
         wait = next_check(age, row.poll_interval, row.max_poll_interval)
@@ -174,6 +174,8 @@ class _Fetched(msgspec.Struct):
     """Whether the results were read to their end."""
     note: str = ""
     """Why they were not."""
+    retry_after: float | None = None
+    """Seconds that the answer asks to wait."""
     not_found_since: float | None = None
     is_gone: bool = False
     """Whether the batch is believed to be gone from the API."""
@@ -394,6 +396,7 @@ class Collection(DriverPart):
         fetched.is_whole, fetched.note = False, str(error)
         if isinstance(error, ApiError):
             fetched.is_refused = error.fault.from_api and not error.fault.passes
+            fetched.retry_after = error.fault.retry_after
             if error.fault.status == 404:
                 row, now = fetched.row, self._ledger.now()
                 fetched.not_found_since, lasted = absence(
@@ -521,7 +524,7 @@ class Collection(DriverPart):
             del self._failures[row.id]
         else:
             self._failures[row.id] += 1
-        wait = fetch_wait(row, lacking.gap, self._failures[row.id])
+        wait = fetch_wait(row, lacking.gap, self._failures[row.id], fetched.retry_after)
         with self._ledger.write(leader) as tx:
             collected_batches.note_fetch(
                 tx,

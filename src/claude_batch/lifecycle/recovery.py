@@ -70,7 +70,7 @@ from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatc
 from claude_batch.wire.conversation import possible_calls
 from claude_batch.wire.encoding import parse_custom_id
 from claude_batch.wire.messages import UnreadableLine, decode_line, message_of_line
-from claude_batch.wire.retry_policy import SENDING
+from claude_batch.wire.retry_policy import READING, SENDING
 
 # Recovery -----------------------------------------------------------------------------------------
 
@@ -653,6 +653,7 @@ async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> str | None
     A fetch that lacks what may be billed is repeated, because a proxy may have cut it short.
     """
     for failures in range(1, FETCH_TRIES + 1):
+        asked = None
         try:
             lines = await collection.fetch(ledger.write, row)
             with ledger.read() as tx:
@@ -662,7 +663,7 @@ async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> str | None
             if failures == FETCH_TRIES:
                 return None if lines else "the answer holds no result of the batch"
         except ApiError as error:
-            fault = error.fault
+            fault, asked = error.fault, error.fault.retry_after
             if fault.from_api and not fault.passes and fault.account_reason is None:
                 return str(error)
             if fault.account_reason is not None or failures == FETCH_TRIES:
@@ -670,7 +671,7 @@ async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> str | None
         except Unreachable:
             if failures == FETCH_TRIES:
                 raise
-        await asyncio.sleep(SENDING(failures))
+        await asyncio.sleep(SENDING(failures) if asked is None else READING(failures, asked))
     raise AssertionError("unreachable")
 
 

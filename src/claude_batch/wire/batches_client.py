@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx2
@@ -60,6 +61,11 @@ SLOWEST_BYTES = 16 * 1024
 LONGEST_LINE = 256 * 1024 * 1024
 """Bytes of a line of results at which its stream counts as broken. Those of a whole batch's body,
 and more than an answer can have."""
+
+LONGEST_RESULTS_WAIT = 8.0
+"""Longest wait in seconds that an answer may ask for before `BatchesClient.results` is repeated.
+
+The caller plans a longer one, because the results of other batches may be there."""
 
 CLOCK_STEP = 60.0
 """Seconds that the machine's clock gains or loses by its monotonic one before it counts as set."""
@@ -391,7 +397,9 @@ class BatchesClient:
         second for `CALL_SECONDS` counts as broken.
         """
         path = f"{_path(_BATCHES, batch_id)}/results"
-        response = await self._retrying(lambda: self._answer("GET", path, stream=True))
+        response = await self._retrying(
+            lambda: self._answer("GET", path, stream=True), most_asked=LONGEST_RESULTS_WAIT
+        )
         try:
             yield self._whole_lines(response)
         finally:
@@ -464,10 +472,12 @@ class BatchesClient:
         self._note(response.headers)
         return response
 
-    async def _retrying(self, call: Callable[[], Awaitable[_T]]) -> _T:
+    async def _retrying(
+        self, call: Callable[[], Awaitable[_T]], *, most_asked: float = math.inf
+    ) -> _T:
         # Only for calls that change nothing or, like cancel, change nothing more when repeated.
         async for attempt in AsyncRetrying(
-            retry=retry_if_exception(_passes),
+            retry=retry_if_exception(partial(_passes, most_asked)),
             stop=stop_after_attempt(self._attempts),
             wait=_wait,
             reraise=True,
@@ -571,9 +581,9 @@ class _GuardedBody:
             self.on_sent()
 
 
-def _passes(error: BaseException) -> bool:
+def _passes(most_asked: float, error: BaseException) -> bool:
     if isinstance(error, ApiError):
-        return error.fault.passes
+        return error.fault.passes and (error.fault.retry_after or 0.0) <= most_asked
     return isinstance(error, Unreachable)
 
 
