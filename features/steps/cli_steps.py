@@ -29,10 +29,11 @@ from staging import KEY, start_api, until
 from tables import rule
 
 import claude_batch as cb
+from claude_batch.actor.inputs import Inputs
 from claude_batch.cli import run_command, run_delivery, user_messages
 from claude_batch.cli.app import group
-from claude_batch.cli.inputs import Inputs
-from claude_batch.cli.user_messages import BadInput, BadOutput, printing_errors
+from claude_batch.cli.user_messages import BadOutput, printing_errors
+from claude_batch.core.errors import BadInput
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers import progress

@@ -20,9 +20,9 @@ from tables import rule
 import claude_batch as cb
 from claude_batch.actor import documents as document_module
 from claude_batch.actor.docx import markdown_of
+from claude_batch.actor.inputs import Inputs
 from claude_batch.actor.loader import ActorLoader
 from claude_batch.actor.request import RequestEncoder
-from claude_batch.cli.inputs import Inputs
 from claude_batch.ledger.schema import params
 
 use_step_matcher("parse")

@@ -13,7 +13,6 @@ from click.core import ParameterSource
 
 from claude_batch.cli.options import DURATION, complete_files, option, require_value
 from claude_batch.cli.user_messages import (
-    BadInput,
     BadOutput,
     CommandGroup,
     Exit,
@@ -23,6 +22,7 @@ from claude_batch.cli.user_messages import (
     require_stdout,
     say,
 )
+from claude_batch.core.errors import BadInput
 from claude_batch.core.quantities import count_of, dollars, format_duration
 from claude_batch.core.settings import default_ledger
 

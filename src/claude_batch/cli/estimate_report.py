@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from claude_batch.cli.user_messages import BadInput, confirmed
+from claude_batch.cli.user_messages import confirmed
+from claude_batch.core.errors import BadInput
 from claude_batch.core.quantities import count_of, dollars, nano_dollars, write_usd
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ from claude_batch.cli.options import (
 )
 from claude_batch.cli.user_messages import (
     EXIT_CODES,
-    BadInput,
     BadOutput,
     CommandGroup,
     Exit,
@@ -35,7 +34,7 @@ from claude_batch.cli.user_messages import (
     require_stdout,
     say,
 )
-from claude_batch.core.errors import InvalidRequestError
+from claude_batch.core.errors import BadInput, InvalidRequestError
 from claude_batch.core.quantities import count_of, roughly
 from claude_batch.core.settings import default_ledger, on_server
 

@@ -1,6 +1,6 @@
 """`claude-batch run`, `submit` and `estimate`: the requests, their estimated cost, and the run.
 
-`claude_batch.cli.inputs` reads INPUT. It is imported late, so that help does without it.
+`claude_batch.actor.inputs` reads INPUT. It is imported late, so that help does without it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from claude_batch.cli.options import (
 )
 from claude_batch.cli.user_messages import (
     EXIT_CODES,
-    BadInput,
     BadOutput,
     Exit,
     print_json,
@@ -48,6 +47,7 @@ from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
     ActorError,
+    BadInput,
     InvalidRequestError,
     ProviderNotFoundError,
 )
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from claude_batch.actor.configuration import ActorConfiguration
+    from claude_batch.actor.inputs import Inputs
     from claude_batch.actor.request import RequestLike
-    from claude_batch.cli.inputs import Inputs
     from claude_batch.ledger.deliveries import Displaced, Forms
     from claude_batch.providers.batch import ClaudeBatchProvider
     from claude_batch.providers.estimation import Estimate
@@ -115,7 +115,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     def actor_and_inputs(self) -> tuple[ActorConfiguration, Inputs]:
         """Return the actor, and the input, which is not read yet."""
-        from claude_batch.cli.inputs import Inputs
+        from claude_batch.actor.inputs import Inputs
 
         actor, given = self._actor()
         for path in given:

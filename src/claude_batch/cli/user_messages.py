@@ -22,6 +22,7 @@ from claude_batch.cli.interrupts import complete_words, expect_interrupts, kept_
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorError,
+    BadInput,
     EngineStoppedError,
     LedgerError,
 )
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 _EVENTS = "claude_batch.events"
 """The public name of the logger for events. Written here, because the module that logs them imports
 asyncio, which help does not need."""
-
-
-class BadInput(Exception):
-    """An input that cannot be used; the message names file, line and item."""
 
 
 class BadOutput(Exception):

@@ -500,6 +500,13 @@ class EngineStoppedError(ActorError):
     """The engine ended while a caller waited; queued requests stay in the ledger."""
 
 
+class BadInput(Exception):
+    """An input file that cannot be used; the message names file, line and item.
+
+    It is not in the tree, because only commands and tasks read input files.
+    """
+
+
 _TYPES: dict[type, str] = {
     AnswerError: "invalid_output",
     AnswerRefusedError: "refusal",

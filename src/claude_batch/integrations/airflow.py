@@ -8,22 +8,21 @@ triggerer share a ledger: a file on one machine, or PostgreSQL. Needs the extra 
 from __future__ import annotations
 
 import asyncio
-import codecs
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 
-import msgspec
 from airflow.sdk import BaseHook, BaseOperator
 from airflow.sdk.definitions.connection import Connection
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from claude_batch.actor.configuration import ActorConfiguration
+from claude_batch.actor.inputs import Inputs
 from claude_batch.actor.loader import ActorLoader
-from claude_batch.actor.request import ActorRequest, RequestLike
 from claude_batch.core.errors import (
     AccountHaltedError,
     ActorConfigurationError,
@@ -84,13 +83,14 @@ class ClaudeBatchOperator(BaseOperator):
     ) -> None:
         """Configure the task.
 
-        ``actor`` is the path of an actor's YAML. The requests are the lines of ``input_file``, a
-        file of JSON lines, or ``requests``, a list of prompts and mappings, also from another task.
-        ``output_file`` is the file for the results, as JSON lines or CSV; without it, they are in
-        the task's return value. ``ledger`` is a path or URL; by default ``CLAUDE_BATCH_LEDGER``.
-        ``conn_id`` names a connection whose password is the API key and whose host is the base URL;
-        by default they come from the environment of workers and triggerer. ``settings`` are those
-        of `ClaudeBatchProvider`. All of these but ``conn_id`` are templates.
+        ``actor`` is the path of an actor's YAML. The requests are those of ``input_file``, which is
+        read as ``claude-batch run`` reads it, or ``requests``, a list of prompts and mappings, also
+        from another task. ``output_file`` is the file for the results, as JSON lines or CSV;
+        without it, they are in the task's return value. ``ledger`` is a path or URL; by default
+        ``CLAUDE_BATCH_LEDGER``. ``conn_id`` names a connection whose password is the API key and
+        whose host is the base URL; by default they come from the environment of workers and
+        triggerer. ``settings`` are those of `ClaudeBatchProvider`. All of these but ``conn_id`` are
+        templates.
 
         If a request fails, the task fails after the results were written, unless
         ``allow_failures``. ``cancel_on_kill`` cancels the run when a user ends the task; otherwise
@@ -117,10 +117,17 @@ class ClaudeBatchOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: RET503 - `defer` raises
         """Store and send the run, and defer, unless an earlier attempt has come to its end."""
         key = run_key(context)
-        requests = self._requests()
         actor = ActorLoader.load(self.actor)
+        requests = self._requests(actor)
         with self._provider(drive=self.drive) as provider:
-            run = provider.store(actor, requests, label=key, run_key=key if self.fresh else None)
+            run = provider.store(
+                actor,
+                requests,
+                label=key,
+                run_key=key if self.fresh else None,
+                send_meanwhile=False,
+                on_invalid=requests.refuse if isinstance(requests, Inputs) else None,
+            )
             self._run_id = run.id
             self.log.info("%s is stored: %s", run.id, count_of(run.status().total, "request"))
             if self.drive:
@@ -175,14 +182,14 @@ class ClaudeBatchOperator(BaseOperator):
         connection = None if self.conn_id is None else BaseHook.get_connection(self.conn_id)
         return _provider(self.ledger, connection, self.settings, drive=drive)
 
-    def _requests(self) -> Iterator[RequestLike]:
-        if (self.input_file is None) == (self.requests is None):
+    def _requests(self, actor: ActorConfiguration) -> Inputs | Sequence[str | Mapping[str, Any]]:
+        if self.input_file is None and self.requests is not None:
+            return self.requests
+        if self.input_file is None or self.requests is not None:
             raise ActorConfigurationError(
                 f"{self.task_id}: give one of `input_file` and `requests`"
             )
-        if self.input_file is not None:
-            return _lines(self.input_file)
-        return (ActorRequest.of(each) for each in self.requests or ())
+        return Inputs([self.input_file], instructed=bool(actor.system_prompt), on_invalid=_refuse)
 
     def _delivered(
         self, provider: ClaudeBatchProvider, run: Run, status: RunStatus
@@ -327,15 +334,5 @@ def _cancel(provider: ClaudeBatchProvider, run_id: str, *, advance: bool) -> Non
         provider.advance_sync()
 
 
-def _lines(path: str) -> Iterator[RequestLike]:
-    """Yield the requests of a file of JSON lines. Raises `InvalidRequestError`."""
-    with open(path, "rb") as file:
-        for number, written in enumerate(file, 1):
-            line = written.removeprefix(codecs.BOM_UTF8) if number == 1 else written
-            if not line.strip():
-                continue
-            try:
-                value = msgspec.json.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise InvalidRequestError(f"{path}, line {number}: {error}") from None
-            yield ActorRequest.of(value)
+def _refuse(message: str) -> NoReturn:
+    raise InvalidRequestError(message)

@@ -1,4 +1,4 @@
-"""INPUT as a stream of requests; `claude_batch.cli.run_command` names it.
+"""INPUT of a command, or of an Airflow task, as a stream of requests.
 
 An error names the item by file, line and id. No input is read into memory whole.
 """
@@ -25,9 +25,8 @@ import msgspec
 
 from claude_batch.actor.documents import Document, documents_of, with_documents
 from claude_batch.actor.request import ActorRequest, KeyedPrompt, RequestLike, is_unicode
-from claude_batch.cli.request_lists import list_fault
-from claude_batch.cli.user_messages import BadInput
-from claude_batch.core.errors import InvalidRequestError
+from claude_batch.actor.request_lists import list_fault
+from claude_batch.core.errors import BadInput, InvalidRequestError
 from claude_batch.core.quantities import count_of
 from claude_batch.wire.limits import MAX_BODY_BYTES
 from claude_batch.wire.media import HEAD, is_document
