@@ -101,3 +101,25 @@ Feature: A task of Airflow reads its input file as the command line does
       InvalidRequestError: missing.jsonl:2: request '2': document missing.txt: cannot be read: No such file or directory
       """
     And the API has seen 0 batches
+
+  Scenario: An output file that cannot be written is refused before anything is sent
+    Given a command's file "answers/note.txt"
+      """
+      the folder is there
+      """
+    When this program runs
+      """
+      exec(open("stand_in.py").read())
+      attempt(requests=["one"], output_file="answers.xlsx")
+      attempt(requests=["one"], output_file="missing/answers.jsonl")
+      attempt(requests=["one"], output_file="answers")
+      print(attempt(requests=["one"], output_file="answers/one.jsonl")["output_file"])
+      """
+    Then the program has printed
+      """
+      ActorConfigurationError: answers.xlsx: .xlsx is not a format of the answers; they are written as JSON lines (.jsonl) or CSV (.csv). For other formats, read the run in Python with cb.to_frame, whose frame writes them
+      ActorConfigurationError: missing/answers.jsonl: cannot be written: No such file or directory
+      ActorConfigurationError: answers: is a directory
+      answers/one.jsonl
+      """
+    And the API has seen 1 batch

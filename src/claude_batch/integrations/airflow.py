@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn
 
 from airflow.sdk import BaseHook, BaseOperator
@@ -33,7 +35,13 @@ from claude_batch.core.quantities import count_of
 from claude_batch.core.settings import command_naming
 from claude_batch.core.states import RunState
 from claude_batch.providers.batch import ClaudeBatchProvider
-from claude_batch.providers.export import chunks, final_outputs
+from claude_batch.providers.export import (
+    chunks,
+    final_outputs,
+    is_special,
+    probe,
+    unwritten_format,
+)
 from claude_batch.providers.run import Run
 from claude_batch.providers.status import RunStatus
 
@@ -117,6 +125,8 @@ class ClaudeBatchOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: RET503 - `defer` raises
         """Store and send the run, and defer, unless an earlier attempt has come to its end."""
         key = run_key(context)
+        if self.output_file is not None:
+            _check_writable(self.output_file)
         actor = ActorLoader.load(self.actor)
         requests = self._requests(actor)
         with self._provider(drive=self.drive) as provider:
@@ -336,3 +346,15 @@ def _cancel(provider: ClaudeBatchProvider, run_id: str, *, advance: bool) -> Non
 
 def _refuse(message: str) -> NoReturn:
     raise InvalidRequestError(message)
+
+
+def _check_writable(output: str) -> None:
+    """Raise `ActorConfigurationError` if the results could not be written to this file."""
+    fault = "is a directory" if os.path.isdir(output) else unwritten_format(output, None)
+    try:
+        if fault is None and not is_special(output):
+            probe(Path(os.path.realpath(output)))
+    except OSError as error:
+        fault = f"cannot be written: {error.strerror}"
+    if fault is not None:
+        raise ActorConfigurationError(f"{output}: {fault}")
