@@ -32,6 +32,16 @@ Feature: A worker's probes tell an orchestrator when to restart it, and when it 
       | /readyz  | 200    | ok   |
     And it ends at SIGTERM with 0 and says "1 run waits for another base URL, http://localhost:"
 
+  Scenario: A worker says once that runs of another key's workspace wait
+    Given a command's API with {"workspaces": {"sk-other": "wrkspc_other"}}
+    And a command's file "asks.jsonl" of 1 prompts
+    When a command runs: submit actor.yaml asks.jsonl
+    And a command runs: submit actor.yaml asks.jsonl --new
+    And a command's key is changed to "sk-other"
+    And a worker is started with probes on a free port
+    And the worker has said "(1 more run there)"
+    Then it ends at SIGTERM with 0 and says "waits in the workspace of another key (wrkspc_01SandboxDefault); use that key"
+
   Scenario: A worker without a ledger is alive, but not ready
     Then probes of such a ledger answer as follows
       | ledger           | healthz | readyz | text                                 |

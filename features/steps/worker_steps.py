@@ -50,6 +50,11 @@ def said(context: Context) -> str:
     return context.said.read_text("utf-8")
 
 
+@when('the worker has said "{words}"')
+def _(context: Context, words: str) -> None:
+    until(lambda: words in said(context))
+
+
 @when("callers of its probes reset their connections")
 def _(context: Context) -> None:
     url = urlsplit(context.probes)

@@ -57,7 +57,7 @@ def _most_of_all(found: Estimate) -> str:
 
 def _searches(found: Estimate) -> str:
     fees = dollars(found.search_fees)
-    return f"the expected cost does not include web searches, which may cost up to {fees}"
+    return f"the expected cost does not include web searches, which may cost up to {fees} a turn"
 
 
 def _unpriced(found: Estimate) -> str:

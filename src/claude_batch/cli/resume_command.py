@@ -118,7 +118,8 @@ def _forward_cancel(provider: ClaudeBatchProvider, run: Run, options: ProviderOp
         try:
             provider.check_key(run.id)
         except AccountHaltedError as error:
-            say(f"{kept}: {error}. Send it with that key: {again}")
+            then = "Send it with that key" if error.reason == "other_key" else "Or send it with"
+            say(f"{kept}: {error}. {then}: {again}")
             return Exit.HALTED
         why = options.completed(_why_uncancelled(run.status(), unasked))
     say(f"{kept}: {why}. Send it with: {again}")
@@ -271,7 +272,7 @@ def advance_command(options: ProviderOptions) -> None:
     The output of each run that is then complete is written to the file that it was started with.
     A run without an output that ends in the pass is reported in one line. If nothing is due, or
     there is no ledger yet, the command reports it and exits with 0. If a run is still in progress,
-    it exits with 3.
+    it exits with 3, or with 4 if the run needs another key.
     """
     from claude_batch.cli.run_delivery import awaited, parkable
 

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,7 +21,6 @@ from typing import NamedTuple
 from claude_batch.actor.tools import ToolFinder
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import (
-    AccountHaltedError,
     ActorConfigurationError,
     EngineStoppedError,
     InvalidRequestError,
@@ -568,14 +567,21 @@ class Opened(Closing):
             )  # fmt: skip
 
     def warn_of_other_keys(self) -> None:
-        """Log each unfinished run of this base URL that this process's key cannot continue."""
-        here = self.address.rstrip("/")
-        for left in self.outstanding():
-            if not left.finished and left.base_url == here and not self.is_driven(left.id):
-                try:
-                    self.check_key(left.id)
-                except AccountHaltedError as error:
-                    _log.warning("%s", error, extra={"for_people": True})
+        """Log each workspace of this base URL whose unfinished runs need another key."""
+        here, ledger = self.address.rstrip("/"), self._engine.ledger
+        runs_of: defaultdict[int, list[str]] = defaultdict(list)
+        with ledger.read() as tx:
+            for left in deliveries.outstanding_runs(tx):
+                if not left.finished and left.base_url == here:
+                    runs_of[queries.run_row(tx, left.id).workspace_id].append(left.id)
+            own = workspaces.present_workspace(tx, self._session().workspace_id)
+            rows = {each: workspaces.workspace_row(tx, each) for each in (own, *runs_of)}
+        for there, run_ids in runs_of.items():
+            if there != own and not ledger.has_leader(there):
+                error = other_key_error(run_ids[0], ledger.location, rows[there], rows[own])
+                more = len(run_ids) - 1
+                others = f" ({count_of(more, 'more run', 'more runs')} there)" if more else ""
+                _log.warning("%s%s", error, others, extra={"for_people": True})
 
     def was_sent(self, run_id: str) -> bool:
         """Return whether a request of a run was ever sent, or may have been."""

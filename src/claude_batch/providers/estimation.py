@@ -155,7 +155,9 @@ class Estimate:
     guaranteed.
     """
     search_fees: int
-    """Upper bound of the fees of web searches. Of all costs, only the highest ones include them."""
+    """Upper bound of the fees of web searches in the first turns, if ``max_uses`` limits them.
+
+    Of all costs, only the highest ones include them."""
     unpriced: dict[str, int]
     """Number of requests to models without a known price, by model. No cost includes them."""
     way: Literal["batch", "live", "either"]
