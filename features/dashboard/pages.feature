@@ -142,6 +142,19 @@ Feature: The dashboard's pages show the ledger
       | path          | status | words                                   |
       | /ledger       | 503    | The ledger cannot be read               |
 
+  Scenario: A run that a budget holds waits for you on the overview, however many runs are newer
+    Given a limit of 1 run on the dashboard's first page
+    And a batch provider with {"budget_usd": "0.000001"}
+    When a run of these prompts is stored
+      | prompt |
+      | one    |
+      | two    |
+    Then the run's state becomes held
+    When another run is made in a dashboard's ledger
+    Then the dashboard's pages say
+      | path | words                                                                       |
+      | /    | Waiting 2 requests without an outcome…Waiting for you…is held by a budget…Runs |
+
   Scenario: A changed key adds no workspace to the page of the ledger
     When a command's key is changed to "sk-rotated"
     And another run is made in a dashboard's ledger

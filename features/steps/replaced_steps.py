@@ -47,6 +47,7 @@ LIMITS = {
     ),
     "prices that are remembered": "claude_batch.money.prices._REMEMBERED",
     "paces that a client remembers": "claude_batch.wire.live_client.PACES_KEPT",
+    "run on the dashboard's first page": "claude_batch.dashboard.ledger_reader.NEWEST",
     "prefixes that are remembered": "claude_batch.wire.caching._KEPT",
 }
 

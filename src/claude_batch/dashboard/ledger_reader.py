@@ -23,6 +23,7 @@ import msgspec
 
 from claude_batch.core.errors import BudgetScope, LedgerError
 from claude_batch.ledger import page_queries, queries
+from claude_batch.ledger.deliveries import outstanding_runs
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, BatchMark, ResultSums, RunMark
 from claude_batch.ledger.store import Ledger, Record, Watch
 from claude_batch.providers.cost_report import BudgetStatus, budget_statuses
@@ -220,6 +221,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     version: int
     statuses: tuple[RunStatus, ...]
     """The newest runs, newest first."""
+    older: tuple[RunStatus, ...]
+    """Unfinished runs that are older than these, oldest first; the first `NEWEST`."""
     open_batches: tuple[Record, ...]
     halted: tuple[Record, ...]
     """Workspaces that send nothing."""
@@ -315,7 +318,7 @@ class LedgerReader:
         self._wanted: deque[threading.Event] = deque()
         self._ended = False
         self._on_change: Callable[[], None] = lambda: None
-        self._snapshot = Snapshot(self._version, (), (), (), (), (), self._costs, False)
+        self._snapshot = Snapshot(self._version, (), (), (), (), (), (), self._costs, False)
         self._thread = threading.Thread(
             target=self._run, name="claude-batch-dashboard-reader", daemon=True
         )
@@ -445,16 +448,18 @@ class LedgerReader:
             self._driven.clear()
             with self.ledger.read() as tx:
                 rows = queries.recent_runs(tx, NEWEST)
-                marks = page_queries.run_marks(tx, [row.id for row in rows])
+                newest = [row.id for row in rows]
+                open_runs = [each.id for each in outstanding_runs(tx) if not each.finished]
+                older = [run_id for run_id in open_runs if run_id not in newest][:NEWEST]
+                marks = page_queries.run_marks(tx, [*newest, *older])
                 open_batches = tuple(page_queries.open_batches(tx))
                 halted = tuple(page_queries.halted_workspaces(tx))
-            statuses = tuple(
-                self._status(row.id, marks[row.id], version) for row in rows if row.id in marks
-            )
+            statuses = {each: self._status(each, mark, version) for each, mark in marks.items()}
             added_up = self._add_up()
             self._snapshot = Snapshot(
                 version=version,
-                statuses=statuses,
+                statuses=tuple(statuses[each] for each in newest if each in statuses),
+                older=tuple(statuses[each] for each in older if each in statuses),
                 open_batches=open_batches,
                 halted=halted,
                 unknown=tuple(unknown_sendings(self.ledger)),

@@ -64,7 +64,7 @@ def overview_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, 
         "ages": _ages(snapshot, now),
         "waiting": sum(
             count
-            for status in snapshot.statuses
+            for status in (*snapshot.statuses, *snapshot.older)
             for state, count in status.counts.items()
             if not state.is_final
         ),
@@ -121,7 +121,7 @@ def attention_of(snapshot: Snapshot, ledger: Ledger) -> list[Attention]:
                 not each.lost,
             )
         )
-    for status in snapshot.statuses:
+    for status in (*snapshot.statuses, *snapshot.older):
         if status.held is not None and status.state is RunState.HELD:
             found.append(
                 Attention(
