@@ -221,6 +221,37 @@ Feature: Observers receive every step, and cannot harm a run
       | msgbatch… | …         | …     |
     And it was told how much waits
 
+  Scenario: The queue is measured again after its last change
+    Given an API
+    When this program runs
+      """
+      import time
+
+      from claude_batch import events
+      from claude_batch.lifecycle import event_reports
+
+      event_reports.MEASURED_APART = 2.0
+      sizes = []
+
+      class Observer:
+          def wants(self, kind):
+              return kind is events.QueueMeasured
+
+          def on_event(self, event):
+              sizes.append((event.queued, event.at_api))
+
+      with cb.ClaudeBatchProvider(observers=[Observer()], **settings) as provider:
+          cb.Actor(asker, provider).respond_sync("one")
+          end = time.monotonic() + 15
+          while len(sizes) < 2 and time.monotonic() < end:
+              time.sleep(0.05)
+          print(len(sizes), sizes[-1])
+      """
+    Then the program has printed
+      """
+      2 (0, 0)
+      """
+
   Scenario: Observers that ask for live calls receive them, and all receive the end of a live run
     Given an API
     And the API answers live calls with the first {"type": "error", "status": 500}

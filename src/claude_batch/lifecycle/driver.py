@@ -630,7 +630,7 @@ class Driver:
             fetched_elsewhere = await self._collect(leader)
             # The collected results may have ended a run, or left work for the live API.
             again = self._look_at_deadlines(leader)
-        self.reporter.measure(leader.workspace_id)
+        again = min(again, self.reporter.measure(leader.workspace_id))
         # If the process that fetches a batch dies, nothing is written that would wake this one.
         due = LEADER_LOCK_RETRY if fetched_elsewhere else self._until_due(leader)
         return min(again, self._keep_log_short(), due)

@@ -264,13 +264,22 @@ class Reporter:
                 ended=now,
             )
 
+    def measure(self, workspace_id: int) -> float:
+        """Report the size of the queue, if an observer wants it and the last report is old.
+
+        Returns the seconds until it is due, because nothing else may follow the last change.
+        """
+        if not self.observers.wants(QueueMeasured):
+            return float("inf")
+        due = self._measured + MEASURED_APART - time.monotonic()
+        if due > 0.0:
+            return due
+        self._measured = time.monotonic()
+        self._report_queue(workspace_id)
+        return float("inf")
+
     @_harmless()
-    def measure(self, workspace_id: int) -> None:
-        """Report the size of the queue, if an observer wants it and the last report is old."""
-        now = time.monotonic()
-        if now - self._measured < MEASURED_APART or not self.observers.wants(QueueMeasured):
-            return
-        self._measured = now
+    def _report_queue(self, workspace_id: int) -> None:
         with self._ledger.read() as tx:
             queue = cost_sums.queue_of(tx, workspace_id)
         age = 0.0 if queue.oldest is None else max(0.0, self._ledger.now() - queue.oldest)
