@@ -270,7 +270,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     Given a server that means harm, before an API that takes 0.3 seconds for a batch
     And the API has the faults
       """
-      {"rules": [{"route": "create", "nth": [1], "action": <action>}]}
+      {"workspace_header": <named>, "rules": [{"route": "create", "nth": [1], "action": <action>}]}
       """
     And it answers the first 1000 list calls with a strange entry that is old
     And a batch provider with {"settling": 1, "poll_interval": 0.1, "max_wait": 10}
@@ -280,9 +280,11 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And the API has processed 4 requests, none twice
 
     Examples:
-      | action                           |
-      | {"type": "drop_after"}           |
-      | {"type": "error", "status": 500} |
+      | action                           | named |
+      | {"type": "drop_after"}           | true  |
+      | {"type": "drop_after"}           | false |
+      | {"type": "error", "status": 500} | true  |
+      | {"type": "error", "status": 500} | false |
 
   Scenario: While an entry of the list cannot be read, ours is found, and nothing else is decided
     Given a server that means harm, before an API that takes 0.3 seconds for a batch

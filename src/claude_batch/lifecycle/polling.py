@@ -161,13 +161,14 @@ class Listing(msgspec.Struct, frozen=True):
         which allows for batches that were listed late.
         """
         if snapshot:
-            return not self.batches.keys().isdisjoint(snapshot)
+            return not set(self.ids).isdisjoint(snapshot)
         made = (batch.created for batch in self.batches.values())
         return not any(created is not None and created < not_before - 1 for created in made)
 
     def newest_of(self, ids: Collection[str]) -> float | None:
         """Return when the newest of these batches was created; `None` if none has a date."""
-        found = (batch.created for batch in self.batches.values() if batch.id in ids)
+        shown = (*self.batches.values(), *self.unreadable)
+        found = (batch.created for batch in shown if batch.id in ids)
         return max((created for created in found if created is not None), default=None)
 
     @property
@@ -216,14 +217,16 @@ async def walk(
     """
     seen: dict[str, RemoteBatch] = {}
     unreadable: list[RemoteBatch] = []
+    ids: set[str] = set()
     is_ordered, last = True, math.inf
     page = await client.list_page()
     here: list[str] = []
     server_time = client.server_now()
     bound = server_time - lookback if since is None else since
     for _ in range(MOST_PAGES):
-        before, former = len(seen), here
-        here = [batch.id for batch in page.data]
+        before, former = len(ids), here
+        here = [batch.id for batch in (*page.data, *page.unreadable)]
+        ids.update(here)
         seen |= {batch.id: batch for batch in page.data}
         unreadable += page.unreadable
         dated = [created for batch in page.data if (created := batch.created) is not None]
@@ -231,12 +234,12 @@ async def walk(
         is_ordered = is_ordered and all(b <= a + CLOCKS_APART for a, b in pairwise([last, *dated]))
         last = dated[-1] if dated else last
         reached = is_ordered and bool(dated) and min(dated) < bound
-        reached = reached and not any(seen.keys().isdisjoint(ids) for ids in until)
+        reached = reached and not any(ids.isdisjoint(wanted) for wanted in until)
         if reached or page.has_more is False:
             return Listing(seen, server_time, client.workspace, unreadable)
-        if len(seen) == before or page.last_id is None:
+        if len(ids) == before or page.last_id is None:
             # A server that ignores `after_id` probably ignores `limit`, too.
-            is_short = len(here) + len(page.unreadable) < SHORTEST_LIST_PAGE
+            is_short = len(here) < SHORTEST_LIST_PAGE
             if page.has_more is None and here and here == former and is_short:
                 return Listing(seen, server_time, client.workspace, unreadable)
             break
