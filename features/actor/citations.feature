@@ -137,11 +137,13 @@ Feature: What an answer cites is shown, for the whole and for each field
     Then the actor response read as <model> is <value>
 
     Examples:
-      | what                      | model  | text                                                                 | value                                                                |
-      | a label inside a value    | Wiki   | [[summary]] It links [[tags]] pages.\n[[tags]] wiki\n  [[page]] 4\n  | {"summary": "It links [[tags]] pages.", "tags": ["wiki"], "page": 4} |
-      | a list without items      | Wiki   | [[summary]] An orphan.\n[[page]] 4                                   | {"summary": "An orphan.", "tags": [], "page": 4}                     |
-      | literals of several types | Rating | [[stars]] 2\n[[marks]] true\n[[marks]] 1\n[[marks]] 3\n[[score]] 4.5 | {"stars": 2, "marks": [true, "1", 3], "score": 4.5}                  |
-      | a literal that is a text  | Rating | [[stars]] n/a\n[[score]] none                                        | {"stars": "n/a", "marks": [], "score": "none"}                       |
+      | what                      | model  | text                                                                                                                   | value                                                                |
+      | a label inside a value    | Wiki   | [[summary]] It links [[tags]] pages.\n[[tags]] wiki\n  [[page]] 4\n                                                    | {"summary": "It links [[tags]] pages.", "tags": ["wiki"], "page": 4} |
+      | labels on one line        | Wiki   | Here: [[summary]] It is short. [[tags]] wiki [[tags]] two\n[[page]] 4                                                  | {"summary": "It is short.", "tags": ["wiki", "two"], "page": 4}      |
+      | labels that begin a block | Wiki   | [[summary]] It links [[page]] 9."}, {"type": "text", "text": " [[tags]] wiki\n"}, {"type": "text", "text": "[[page]] 4 | {"summary": "It links [[page]] 9.", "tags": ["wiki"], "page": 4}     |
+      | a list without items      | Wiki   | [[summary]] An orphan.\n[[page]] 4                                                                                     | {"summary": "An orphan.", "tags": [], "page": 4}                     |
+      | literals of several types | Rating | [[stars]] 2\n[[marks]] true\n[[marks]] 1\n[[marks]] 3\n[[score]] 4.5                                                   | {"stars": 2, "marks": [true, "1", 3], "score": 4.5}                  |
+      | a literal that is a text  | Rating | [[stars]] n/a\n[[score]] none                                                                                          | {"stars": "n/a", "marks": [], "score": "none"}                       |
 
   Scenario: a price that is given twice for one object is an error, and not a guess
     Given an actor response with the blocks

@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from types import UnionType
 from typing import Any, ForwardRef, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -32,9 +33,8 @@ from claude_batch.wire.schemas import schema_fault
 # Labelled fields ----------------------------------------------------------------------------------
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Only at the beginning of a line, because a value may contain words in double brackets, too.
 _LABEL = re.compile(
-    rf"^[^\S\n]*\[\[({_NAME.pattern}(?:\.{_NAME.pattern}|\[[0-9]{{0,9}}\])*)\]\]", re.MULTILINE
+    rf"(^[^\S\n]*)?\[\[({_NAME.pattern}(?:\.{_NAME.pattern}|\[[0-9]{{0,9}}\])*)\]\]", re.MULTILINE
 )
 _STEP = re.compile(rf"({_NAME.pattern})|\[([0-9]*)\]")
 _SCALARS = frozenset(("string", "integer", "number", "boolean", "null", "literal"))
@@ -165,18 +165,32 @@ def labelled_fields(
     """Return the labelled fields of an answer as it has them; empty if it has none.
 
     Without ``labels``, an answer has them only if it begins with one: words in double brackets are
-    also links of a wiki.
+    also links of a wiki, and a value may contain them. So a label counts at the beginning of a line
+    or a block. Elsewhere it counts only if ``labels`` has it and its field has no such beginning.
     """
     blocks = [block for block in content if block.get("type") == "text"]
-    text = "".join(str(block.get("text") or "") for block in blocks)
+    texts = [str(block.get("text") or "") for block in blocks]
+    text = "".join(texts)
     begins_with = text.lstrip()
     is_json_or_unlabelled = labels is None or begins_with.startswith(("{", "[", '"'))
     if is_json_or_unlabelled and _LABEL.match(begins_with) is None:
         return []
+    starts = accumulate(map(len, texts), initial=0)
+    first_in_block = {
+        start + mark.end()
+        for start, each in zip(starts, texts, strict=False)
+        if (mark := _LABEL.match(each)) is not None
+    }
+    known = [
+        (name, mark, mark[1] is not None or mark.end() in first_in_block)
+        for mark in _LABEL.finditer(text)
+        if (name := mark[2] if labels is None else labels.own(mark[2])) is not None
+    ]
+    leading = {name for name, _, leads in known if leads}
     marks = [
         (name, mark.start(), mark.end())
-        for mark in _LABEL.finditer(text)
-        if (name := mark[1] if labels is None else labels.own(mark[1])) is not None
+        for name, mark, leads in known
+        if leads or (labels is not None and name not in leading)
     ]
     ends_at = [*[start for _, start, _ in marks[1:]], len(text)]
     spans = [(begins, ends) for (_, _, begins), ends in zip(marks, ends_at, strict=False)]
