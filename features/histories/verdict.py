@@ -382,7 +382,11 @@ class Verdict:
             row["batch_id"],
         )
         possible = {name["remote_id"] for name in names}
-        return any(self._is_destroyed(r) for r in self._api.remotes if r.id in possible)
+        return any(
+            self._is_destroyed(r) or any(self._is_missing(r, i) for i in r.ids if r.outcomes)
+            for r in self._api.remotes
+            if r.id in possible and not any(i.startswith(request) for i in r.ids)
+        )
 
     def _is_doubted(self, row: Row) -> bool:
         """Whether a request was queued again while an earlier sending was undecided."""

@@ -113,7 +113,10 @@ async def prove(
         return Proof(missing=error.fault.status == 404, note=str(error))
     except Unreachable as error:
         return Proof(note=error.reason)
-    return Proof(foreign=len(foreign) >= requests, fetched=True, note=note)
+    is_foreign = len(foreign) >= requests
+    if foreign and not is_foreign:
+        note = f"{len(foreign)} of its {requests} results are there, and none of them is ours"
+    return Proof(foreign=is_foreign, fetched=True, note=note)
 
 
 def _owner(ledger: Ledger, identifier: str, assumed: int | None) -> Proof:
