@@ -123,3 +123,15 @@ Feature: A task of Airflow reads its input file as the command line does
       answers/one.jsonl
       """
     And the API has seen 1 batch
+
+  Scenario: A text in the place of a list of requests is refused, and not asked letter by letter
+    When this program runs
+      """
+      exec(open("stand_in.py").read())
+      attempt(requests="['one']")
+      """
+    Then the program has printed
+      """
+      InvalidRequestError: requests must be a list or another iterable, not one str ("['one']")
+      """
+    And the API has seen 0 batches
