@@ -169,6 +169,19 @@ Feature: What a run, an actor or a day may cost is never passed
       | batch | 0.045  |
       | live  | 0.09   |
 
+  Scenario: A budget keeps no room for a next turn that max_turns does not allow
+    Given an API that calls a tool twice before each answer, and bills 2000 tokens in and 200 out a turn
+    And a batch provider with {"max_turns": 1, "budget_usd": "0.024"}
+    And its actor's file has
+      """
+      tools: [toolbox:population]
+      options: {max_tokens: 256}
+      """
+    When 10 conversations are asked as one run: "Look at {n}"
+    Then result 1 failed with TurnLimitError
+    And result 10 failed with TurnLimitError
+    And the API has seen 1 batch
+
   Scenario: The result of a conversation that is held between two turns counts the answers that were paid for
     Given an API that calls a tool twice before each answer, and bills 2000 tokens in and 200 out a turn
     And a batch provider with {"budget_usd": "0.0045"}

@@ -516,9 +516,10 @@ _IS_BETWEEN_TURNS = requests.c.state == literal_column("'continuing'")  # as the
 def kept_for_turns(tx: Connection, run_id: str) -> int | None:
     """Return what the next turns of a run's conversations in progress may cost, in nano-dollars.
 
-    Each may cost as much as the turn before it. None: the run has no tools.
+    Each may cost as much as the turn before it. None: no tool's results are sent.
     """
-    if tx.scalar(select(runs.c.tools).where(runs.c.id == run_id)) is None:
+    tools = select(runs.c.tools).where(runs.c.id == run_id, runs.c.max_turns > 1)
+    if tx.scalar(tools) is None:
         return None
     at_api = select(func.coalesce(func.sum(charges_table.c.reserved), 0)).where(
         charges_table.c.run_id == run_id
