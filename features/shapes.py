@@ -59,6 +59,13 @@ class Known(BaseModel):
     first: str = Field(validation_alias=AliasPath("names", 0))
 
 
+class Gross(BaseModel):
+    """The alias of one field is the name of the other."""
+
+    gross: int = Field(alias="total")
+    total: int | None = Field(None, alias="net_total")
+
+
 class Receipt(BaseModel):
     """Flat: scalars, and lists of scalars."""
 

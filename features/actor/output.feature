@@ -98,6 +98,7 @@ Feature: The shape of an answer is checked before it is asked for, and when it i
       | ''                                      | refusal                       | Flat  | is refused with "the model refused to answer"                                        |
       | ''                                      | tool_use                      | Flat  | is refused with "it is not finished (tool_use)"                                      |
       | '{"first": "Ada"}'                      | end_turn                      | Known | is {"first": "Ada"}                                                                  |
+      | '{"total": 100}'                        | end_turn                      | Gross | is {"gross": 100, "total": null}                                                     |
       | '[1, 2]'                                | end_turn                      | JSON  | is [1, 2]                                                                            |
       | 'Hello'                                 | end_turn                      | JSON  | is refused with "the answer is not valid JSON: invalid character (byte 0). If no format was requested (`output_format`, or an actor's `response_format`), read its `.text`. It was billed" |
       | 'I look.' '{"number": "7", "total": 2}' | end_turn                      | Flat  | is {"number": "7", "total": 2.0}                                                     |

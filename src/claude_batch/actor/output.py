@@ -450,6 +450,8 @@ class OutputFormat(Generic[_T]):
         try:
             self._adapter: TypeAdapter[_T] = TypeAdapter(kind)
             schema = self._adapter.json_schema()
+            # Otherwise a field could take the value of another one, whose alias is its name.
+            self._by_name = _has_alias_path(self._adapter.core_schema) or None
         except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema) as error:
             raise self._refused(str(error).splitlines()[0]) from None
         except PydanticUserError as error:
@@ -476,8 +478,7 @@ class OutputFormat(Generic[_T]):
         An exception of the type's own validator is its cause.
         """
         try:
-            # The schema has the name of a field whose alias is a path.
-            return self._adapter.validate_json(text, by_name=True)
+            return self._adapter.validate_json(text, by_name=self._by_name)
         except ValidationError as error:
             raise ValueError(problems_of(error)) from None
         except ValueError:  # the text cannot be encoded
@@ -513,6 +514,22 @@ class OutputFormat(Generic[_T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return output_format_of, (self.kind,)
+
+
+def _has_alias_path(schema: object) -> bool:
+    """Return whether a field has only paths as aliases: its JSON schema has the field's name."""
+    if isinstance(schema, Mapping):
+        node = cast("Mapping[str, object]", schema)
+        paths = node.get("validation_alias")
+        if isinstance(paths, list) and not any(
+            isinstance(path, list) and len(cast("list[object]", path)) == 1
+            for path in cast("list[object]", paths)
+        ):
+            return True
+        return any(map(_has_alias_path, node.values()))
+    return isinstance(schema, list | tuple) and any(
+        map(_has_alias_path, cast("Sequence[object]", schema))
+    )
 
 
 def problems_of(error: ValidationError) -> str:
