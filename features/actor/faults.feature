@@ -220,6 +220,9 @@ Feature: Every fault of an actor's file is one clear message with file, line and
           no: {type: string}
           answer: {enum: [yes, no]}
           sure: {enum: [true, false], type: boolean}
+          free: {anyOf: [{const: true}, {enum: [false, 1]}]}
+          2024: {type: string}
+          0x10: {type: string}
           kind: {const: off}
       options:
         tools:
@@ -235,8 +238,9 @@ Feature: Every fault of an actor's file is one clear message with file, line and
       | line | says                                                                                    |
       | 5    | the key False is not a text (YAML reads words such as on and yes so); put it in quotes  |
       | 6    | `enum` has true or false, but no `type`; put words such as yes and no in quotes, or add |
-      | 8    | `const` has true or false, but no `type`                                                |
-      | 16   | the key True is not a text                                                              |
+      | 10   | the key 16 is not a text                                                                |
+      | 11   | `const` has true or false, but no `type`                                                |
+      | 19   | the key True is not a text                                                              |
 
   Scenario: a fault in a value that overrides a merged one is reported with its own line
     Given an actor file

@@ -210,8 +210,14 @@ class _Document:
         """Return the line of the key at ``path``, or of its nearest ancestor; from 1."""
         if self.root is None:
             return None
-        node: yaml.Node = self.root
-        line = node.start_mark.line
+        line = self.root.start_mark.line
+        for key, _ in self._along(path):
+            line = key.start_mark.line
+        return line + 1
+
+    def _along(self, path: _Path) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+        """Yield key and value of each step of ``path``, as far as the file has it."""
+        node: yaml.Node | None = self.root
         for step in path:
             inside = pairs(node) if isinstance(node, yaml.MappingNode) else []
             found = next((pair for pair in reversed(inside) if _is_key(pair[0], step)), None)
@@ -219,9 +225,9 @@ class _Document:
                 items = cast("list[yaml.Node]", node.value)[step : step + 1]
                 found = (items[0], items[0]) if items else None
             if found is None:
-                break
-            line, node = found[0].start_mark.line, found[1]
-        return line + 1
+                return
+            yield found
+            node = found[1]
 
     def error(self, message: str, path: _Path) -> ActorConfigurationError:
         return ActorConfigurationError(message, source=self.source, line=self.line(path))
@@ -337,31 +343,36 @@ class _Document:
 
     def _misread(self, entry: _Entry) -> Iterator[tuple[str, _Path]]:
         """Yield the faults of values that are sent as they are in the file."""
-        if self.root is None:
-            return
-        config: object = entry.data.get("config")
-        for holder, path in ((entry.data, entry.path), (config, (*entry.path, "config"))):
+        for holder in (entry.path, (*entry.path, "config")):
             for name in ("options", "response_format"):
-                if isinstance(holder, Mapping):
-                    yield from _misread(cast("Mapping[str, Any]", holder).get(name), (*path, name))
+                path = (*holder, name)
+                found = list(self._along(path))
+                if len(found) == len(path):
+                    yield from _misread(found[-1][1], path)
 
 
-def _misread(value: object, path: _Path) -> Iterator[tuple[str, _Path]]:
-    """Yield message and path of each key that is not a text, and of words read as booleans."""
-    if isinstance(value, list):
-        for number, inner in enumerate(cast("list[object]", value)):
+def _misread(node: yaml.Node, path: _Path) -> Iterator[tuple[str, _Path]]:
+    """Yield message and path of each key that JSON would change, and of words read as booleans."""
+    if isinstance(node, yaml.SequenceNode):
+        for number, inner in enumerate(cast("list[yaml.Node]", node.value)):
             yield from _misread(inner, (*path, number))
-    if not isinstance(value, Mapping):
+    if not isinstance(node, yaml.MappingNode):
         return
-    node = cast("Mapping[str, object]", value)
-    for key, inner in node.items():
-        if not isinstance(cast("object", key), str):
+    # A later key overrides an equal one, which may be merged.
+    loader = _Loader("")
+    inside = {loader.construct_object(key): (key.value, inner) for key, inner in pairs(node)}
+    for key, (text, inner) in inside.items():
+        if isinstance(key, bool) or str(key) != text:
             yield _not_text(key), (*path, key)
         yield from _misread(inner, (*path, key))
-        values = cast("list[object]", inner) if isinstance(inner, list) else [inner]
-        if key in ("enum", "const") and "type" not in node and bool in map(type, values):
-            why = "has true or false, but no `type`; put words such as yes and no in quotes"
-            yield f"`{key}` {why}, or add the type", (*path, key)
+        if key in ("enum", "const") and "type" not in inside:
+            values = inner.value if isinstance(inner, yaml.SequenceNode) else [inner]
+            if any(
+                each.tag == "tag:yaml.org,2002:bool" and each.value.lower() not in ("true", "false")
+                for each in cast("list[yaml.Node]", values)
+            ):
+                why = "has true or false, but no `type`; put words such as yes and no in quotes"
+                yield f"`{key}` {why}, or add the type", (*path, key)
 
 
 def _has_model_and_provider(data: Mapping[str, Any]) -> bool:
