@@ -54,13 +54,13 @@ main()
 POLL_NOTICES = FULL.replace(
     "main()\n",
     """
-from claude_batch.ledger import cancellations
+from claude_batch.ledger.portable_sql import put_meta
 from claude_batch.lifecycle.driver import Driver
 
 async def poll(self, leader):
     if crash_points.on_reach is None:
         with self._ledger.write(leader) as tx:
-            cancellations.cancel_run(tx, "run-none", 1.0)
+            put_meta(tx, "written", 1)
     return 0.05
 
 Driver._poll_pass = poll
