@@ -104,6 +104,33 @@ Feature: Missing results from the command line
       """
     And the API's bill is within $1, and has 3 answers
 
+  Scenario Outline: A result that a fetch on order has brought is kept, although it is repeated and gets <then>
+    Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = 1s
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "after_lines": 1, "count": 2}}]}
+      """
+    When a command runs: run --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "times": 1, "action": {"type": "missing_lines", "after_lines": 2, "count": 1}},
+                 {"route": "results", "action": <then>}]}
+      """
+    And a command runs: retry RUN --only missing
+    And a command runs: status RUN
+    Then the command line prints
+      """
+      2 succeeded
+      """
+    And the budgets account for the API's bill
+    And the API's bill is within $1, and has 3 answers
+
+    Examples:
+      | then                                                    |
+      | {"type": "error", "status": 404}                        |
+      | {"type": "error", "status": 500}                        |
+      | {"type": "missing_lines", "after_lines": 0, "count": 3} |
+
   Scenario Outline: A request whose result is still missing is sent again on order, and a late result is counted: results that are <state>
     Given a command's environment has CLAUDE_BATCH_MISSING_AFTER = <after>
     When a command runs: submit --model claude-haiku-4-5 --max-tokens 1000 --budget 1 asks.jsonl -o out.jsonl

@@ -633,14 +633,17 @@ async def refetch(
     again = f"{_KEPT}; try again later"
     done = Refetched()
     for row in rows:
-        with contact_faults(client, _KEPT, again):
-            refusal = await _fetch(ledger, collection, row)
-        if refusal is not None:
-            done.refused[row.remote_id] = refusal
-            _log.warning("batch %s: its results cannot be fetched: %s", row.remote_id, refusal)
+        try:
+            with contact_faults(client, _KEPT, again):
+                refusal = await _fetch(ledger, collection, row)
+        finally:
+            # An earlier fetch may have stored results before one failed.
+            _fill(ledger, row.id)
+        if refusal is None:
+            done.batches.append(row.id)
             continue
-        done.batches.append(row.id)
-        _fill(ledger, row.id)
+        done.refused[row.remote_id] = refusal
+        _log.warning("batch %s: its results cannot be fetched: %s", row.remote_id, refusal)
     with ledger.read() as tx:
         done.missing = unknown_batches.missing_requests(tx, run_id)
         done.found = max(0, before - unknown_batches.missing_sendings(tx, run_id))
@@ -688,6 +691,8 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
             collected_batches.fetch_soon(tx, batch_id, now)
             return
         stored = stored_results.stored_counts(tx, batch_id)
+        if not stored.total:
+            return  # the counts alone may be those of somebody else's batch
         # A batch that disappeared before its end has no counts.
         counts = counts_of(row)
         contradicted = counts is not None and stored.hides_success(
