@@ -287,6 +287,17 @@ Feature: Functions of the user are called where they belong, and a fault in them
       | live     | answers "soon" | 0.5  | {}               | 0.5   | 5    |
       | live     | answers -1     | 0.5  | {}               | 0.5   | 5    |
 
+  Scenario: The pause that pace has decided is the one that is reported
+    Given an API
+    And the API answers live calls with each {"type": "error", "status": 429, "retry_after": 900}
+    And a batch provider whose pace answers 5, with {"mode": "live", "max_wait": 1}
+    When a run of 1 prompts is stored at once
+    And the run is waited for
+    Then the error is a BatchTimeoutError that says
+      """
+      ; live calls to this model pause for 5s
+      """
+
   Scenario: Providers of one ledger share their functions
     Given an API
     And a batch provider whose classify answers "retry", with {}

@@ -35,7 +35,6 @@ from claude_batch.wire.messages import (
     errored_line,
     succeeded_line,
 )
-from claude_batch.wire.retry_policy import PACE
 
 LiveRetry = Literal["safe", "always"]
 
@@ -137,12 +136,10 @@ class Answers:
 
 
 def words_of(answer: LiveAnswer) -> str:
-    """Describe why a call has no answer, and the pause that it has asked for."""
-    if answer.fault is None:
-        return answer.reason
-    words, asked = answer.fault.describe(), answer.fault.retry_after or 0.0
-    if answer.is_refusal and asked >= 1:
-        words += f"; live calls to this model pause for {roughly(PACE(1, asked))}"
+    """Describe why a call has no answer, and the pause that follows."""
+    words = answer.reason if answer.fault is None else answer.fault.describe()
+    if answer.pause > 1:
+        words += f"; live calls to this model pause for {roughly(answer.pause)}"
     return words
 
 

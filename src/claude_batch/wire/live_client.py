@@ -110,6 +110,8 @@ class LiveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: int | None = None
     """HTTP status, or `None` without an answer."""
     request_id: str | None = None
+    pause: float = 0.0
+    """Seconds for which live calls to the model pause after a refusal."""
 
     @property
     def is_answered(self) -> bool:
@@ -376,18 +378,19 @@ class LiveClient:
         fault = fault_of_response(
             response.status_code, response.headers, response.content, self._redaction
         )
-        now = time.monotonic()
+        now, left = time.monotonic(), 0.0
         if _is_refusal(fault):
             begun = pace.refused(now, turn, response.headers, fault.retry_after)
             if begun and self.strategy is not None:
                 pause = await self.strategy.ask(begun, fault.retry_after)
                 if pause is not None:
                     pace.change_pause(turn, now + pause)
+            left = pace.paused_until - now
         elif fault.from_api and fault.status < 500:
             pace.answered(now, turn, response.headers)
         else:
             pace.failed()
-        return LiveAnswer(fault=fault, status=fault.status, request_id=fault.request_id)
+        return LiveAnswer(fault=fault, status=fault.status, request_id=fault.request_id, pause=left)
 
 
 def _after_fork() -> None:
