@@ -95,9 +95,18 @@ Feature: A caller's mistake is one clear error, before anything is sent
       | cb.ClaudeBatchProvider(drive="false")                  | ActorConfigurationError: drive: must be True or False, not str |
       | cb.ClaudeBatchProvider(base_url=5)                     | ActorConfigurationError: base_url: must be a text, not int |
       | cb.ClaudeProvider(api_key=b"secret")                   | ActorConfigurationError: api_key: must be a text, not bytes |
+      | cb.ClaudeProvider(base_url=__import__("pathlib").Path("x")) | ActorConfigurationError: base_url: must be a text, not PosixPath |
       | cb.open_run("run-a", ledger=b"l.db")                   | ActorConfigurationError: ledger: must be a text, not bytes |
       | cb.make_actor("m", ledger=5)                           | ActorConfigurationError: ledger: must be a text, not int |
     And in the ledger the counts of runs are [0]
+
+  Scenario: None is the default, and the URL of an SDK client is a text
+    Then these expressions have the values
+      | expression                                                                                                                      | value  |
+      | actor.respond_sync("a", keep=None).batch_id is None                                                                             | False  |
+      | [each.position for each in actor.respond_all_sync(["a", "b"], new=None, ordered=None)]                                          | [0, 1] |
+      | cb.make_actor("m", drive=None, base_url=__import__("anthropic").Anthropic(api_key="k", base_url="http://a.b").base_url).close() | None   |
+      | cb.ClaudeProvider(base_url=__import__("anthropic").Anthropic(api_key="k", base_url="http://a.b").base_url).close()              | None   |
 
   Scenario: A provider of one's own returns what is no answer
     Then these mistakes are refused

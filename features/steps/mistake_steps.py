@@ -17,14 +17,13 @@ from tables import rule
 import claude_batch as cb
 
 
-@then("these mistakes are refused")
-def _(context: Context) -> None:
+def _names(context: Context) -> dict[str, Any]:
     live = cb.ClaudeProvider()
     context.add_cleanup(live.close)
     configuration = cb.ActorConfiguration(model="claude-haiku-4-5")
     middle = cb.ClaudeBatchProvider(middleware=[cb.Middleware()])
     context.add_cleanup(middle.close)
-    names: dict[str, Any] = {
+    return {
         "asyncio": asyncio,
         "cb": cb,
         "actor": context.actor,
@@ -33,6 +32,19 @@ def _(context: Context) -> None:
         "live": cb.Actor(configuration, live),
         "run": getattr(context, "run", None),
     }
+
+
+@then("these expressions have the values")
+def _(context: Context) -> None:
+    names = _names(context)
+    for row in context.table:
+        found = eval(row["expression"], names)
+        assert str(found) == row["value"], (row["expression"], found)
+
+
+@then("these mistakes are refused")
+def _(context: Context) -> None:
+    names = _names(context)
     for row in context.table:
         try:
             found = eval(row["expression"], names)

@@ -369,19 +369,21 @@ def invalid_setting(name: str, where: str, reason: str) -> ActorConfigurationErr
     return ActorConfigurationError(f"{where}: {reason}")
 
 
-_TEXT = (str, os.PathLike, type(None))
-
-
-def check_arguments(kind: type | tuple[type, ...] = _TEXT, /, **given: object) -> None:
-    """Raise `ActorConfigurationError` for an argument that is no ``kind``: None, text or a path.
+def check_arguments(kind: type | tuple[type, ...] = str, /, **given: object) -> None:
+    """Raise `ActorConfigurationError` for an argument that is neither None nor of the ``kind``.
 
     The message does not show the value, which may be a secret.
     """
     for name, value in given.items():
-        if not isinstance(value, kind):
+        if value is not None and not isinstance(value, kind):
             needed = "True or False" if kind is bool else "a text"
             reason = f"must be {needed}, not {type(value).__name__}"
             raise ActorConfigurationError(reason, setting=name)
+
+
+def url_text(given: Any) -> Any:
+    """Return a URL object, such as the ``base_url`` of an SDK client, as its text."""
+    return str(given) if type(given).__name__ == "URL" else given
 
 
 def resolve_ledger_settings(
@@ -443,7 +445,7 @@ def default_ledger(explicit: str | os.PathLike[str] | None = None) -> str:
     that was copied from a message, without its password, and for a database in memory, and
     `ActorConfigurationError` for a value that is no text or path.
     """
-    check_arguments(ledger=explicit)
+    check_arguments((str, os.PathLike), ledger=explicit)
     given = from_environment("ledger") if explicit is None else os.fspath(explicit)
     if given is not None:
         if _LIBPQ.match(given):

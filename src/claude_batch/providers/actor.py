@@ -166,7 +166,7 @@ class Actor(Closing):
         `ProviderNotFoundError`.
         """
         if (ledger := settings.get("ledger")) is not None:
-            check_arguments(ledger=ledger)
+            check_arguments((str, os.PathLike), ledger=ledger)
             # A call with settings of its own may open it only later, from another directory.
             settings["ledger"] = absolute_ledger(os.fspath(cast("StrPath", ledger)))
         actor = cls(configuration, registry.lend(configuration, **settings))
@@ -283,7 +283,7 @@ class Actor(Closing):
         actor, output = asked._shaped(output_format)
         more = {**given, **asked._more(new, output, progress, results_dir)}
         respond_all = cast("Callable[..., AsyncIterator[ActorResult]]", asked._provider.respond_all)
-        results = respond_all(actor, requests, ordered=ordered, **more)
+        results = respond_all(actor, requests, ordered=ordered is not False, **more)
         asked._returned(results, AsyncIterable)
         if "prepare" in more:
             return results  # the run itself parses and reports
@@ -314,7 +314,7 @@ class Actor(Closing):
         more = {**given, **asked._more(new, output, progress, results_dir)}
         found = asked._synchronous("respond_all_sync")
         respond_all = cast("Callable[..., Iterator[ActorResult]]", found)
-        results = respond_all(actor, requests, ordered=ordered, **more)
+        results = respond_all(actor, requests, ordered=ordered is not False, **more)
         asked._returned(results, Iterable)
         if "prepare" in more:
             return results  # the run itself parses and reports
@@ -402,7 +402,7 @@ class Actor(Closing):
         plain = cast("Iterable[RequestLike]", requests)  # an asynchronous one for `async with`
 
         def prepared(run: Run) -> Run:
-            run.ordered, run.on_progress = ordered, progress
+            run.ordered, run.on_progress = ordered is not False, progress
             return run
 
         async def submit() -> Run:

@@ -37,6 +37,7 @@ from claude_batch.core.settings import (
     default_ledger,
     from_environment,
     resolve_ledger_settings,
+    url_text,
 )
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
@@ -122,8 +123,10 @@ class ClaudeBatchProvider(Opened):
         `ActorConfigurationError` for an unusable value.
         """
         check_environment()
+        base_url = url_text(base_url)
         check_arguments(base_url=base_url, api_key=api_key, api_key_env=api_key_env)
         check_arguments(bool, drive=drive)
+        drive = drive is not False  # None, as of other settings, is the default
         self._location = absolute_ledger(default_ledger(ledger))
         self._base_url = base_url or from_environment("base_url")
         self._api_key = api_key

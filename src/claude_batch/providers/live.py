@@ -66,7 +66,7 @@ from claude_batch.core.errors import (
 )
 from claude_batch.core.outcome import Disposition
 from claude_batch.core.quantities import parse_duration
-from claude_batch.core.settings import check_arguments, from_environment, read_count
+from claude_batch.core.settings import check_arguments, from_environment, read_count, url_text
 from claude_batch.core.user_functions import Classifier, PaceStrategy, UserFunctions
 from claude_batch.lifecycle.threads import EventLoopThread, in_own_thread, wait_for
 from claude_batch.lifecycle.tool_runner import check_blocking
@@ -171,6 +171,7 @@ class ClaudeProvider(Closing):
             _own_limit("tokens_per_minute", tokens_per_minute),
         )
         check_environment()
+        base_url = url_text(base_url)
         check_arguments(base_url=base_url, api_key=api_key, api_key_env=api_key_env)
         _warn_of_budgets()
         self._settings = mode_keywords(settings, LiveKeywords, ClaudeProvider)
