@@ -126,7 +126,7 @@ Feature: A caller's mistake is one clear error, before anything is sent
   Scenario: Options are changed after requests were encoded from them
     Then these mistakes are refused
       | expression                                              | error |
-      | actor.configuration.options.update(max_tokens=3)        | TypeError: these options cannot be changed; make another actor or provider |
+      | actor.configuration.options.update(max_tokens=3)        | TypeError: these options cannot be changed; change dict(options), and make another actor or provider with it |
       | actor.configuration.options.__setitem__("max_tokens", 3) | TypeError: these options cannot be changed |
       | __import__("copy").deepcopy(actor.configuration).options.clear() | TypeError: these options cannot be changed |
       | __import__("pickle").loads(__import__("pickle").dumps(actor.configuration)).options.pop("max_tokens") | TypeError: these options cannot be changed |

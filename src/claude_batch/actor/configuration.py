@@ -270,7 +270,10 @@ class FixedOptions(dict[str, Any]):
     if not TYPE_CHECKING:  # a type checker would compare each with that of a dictionary
 
         def __setitem__(self, *_, **__) -> NoReturn:
-            raise TypeError("these options cannot be changed; make another actor or provider")
+            raise TypeError(
+                "these options cannot be changed; change dict(options), and make another actor or "
+                "provider with it"
+            )
 
         __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = __setitem__
 
