@@ -471,7 +471,10 @@ class LiveRequestError(ActorError):
 
 
 class RunNotFoundError(ActorError):
-    """The ledger has no run with that id, or several whose ids begin with it."""
+    """The ledger has no run with that id, or several whose ids begin with it.
+
+    Also raised if the run is removed while it is read.
+    """
 
 
 LedgerFault = Literal["unusable", "full", "busy", "unreachable", "damaged", "version", "conflict"]

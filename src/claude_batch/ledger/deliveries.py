@@ -20,7 +20,7 @@ from claude_batch.ledger.budgets import forget_run
 from claude_batch.ledger.charges import keep_run
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.portable_sql import count_rows, put_meta
-from claude_batch.ledger.queries import last_endings, unfinished
+from claude_batch.ledger.queries import last_endings, run_row, unfinished
 from claude_batch.ledger.schema import (
     OF_REQUESTS,
     batch_runs,
@@ -103,7 +103,8 @@ def outstanding_runs(tx: Connection) -> list[Outstanding]:
 
 
 def outstanding_run(tx: Connection, run_id: str) -> Outstanding:
-    """Return one run that is known to exist, whether it is outstanding or not."""
+    """Return one run, whether it is outstanding or not. Raises as `run_row` does."""
+    run_row(tx, run_id)
     return _of_row(tx, tx.execute(_RUNS.where(runs.c.id == run_id)).one())
 
 
@@ -182,9 +183,9 @@ AS_NAMED = Forms()
 
 
 def forms_of(tx: Connection, run_id: str) -> Forms:
-    """Return the output forms of a run that is known to exist."""
-    query = select(runs.c.output_format, runs.c.results_dir).where(runs.c.id == run_id)
-    return Forms(*tx.execute(query).one())
+    """Return the output forms of a run. Raises as `run_row` does."""
+    run = run_row(tx, run_id)
+    return Forms(run.output_format, run.results_dir)
 
 
 def ask_output(tx: Connection, run_id: str, output: str | None, forms: Forms, now: float) -> None:
@@ -221,7 +222,7 @@ class Delivery(NamedTuple):
 
 def ask_folder(tx: Connection, run_id: str, folder: str, now: float) -> Delivery | None:
     """Store the folder that a program names; return what was delivered before, if anything was."""
-    row = tx.execute(select(runs.c.output, runs.c.delivered).where(runs.c.id == run_id)).one()
+    row = run_row(tx, run_id)
     ask_output(tx, run_id, None, Forms(results_dir=folder), now)
     if row.delivered is None:
         return None
@@ -236,7 +237,7 @@ def mark_folder_written(
     ``before`` is what `ask_folder` returned: an output that has the same answers is not due again.
     It may have been moved or changed since, so the time when it was written stays.
     """
-    row = tx.execute(select(runs.c.output, runs.c.written).where(runs.c.id == run_id)).one()
+    row = run_row(tx, run_id)
     if row.output is None:
         mark_delivered(tx, run_id, now, seen=seen)
     elif before == Delivery(row.output, seen):
@@ -301,8 +302,8 @@ def take_places(
 
 def taker_of(tx: Connection, run_id: str, place: str) -> str | None:
     """Return the run that has taken this output path or folder from ``run_id``, or None."""
-    own = tx.execute(select(runs.c.output, runs.c.results_dir).where(runs.c.id == run_id)).one()
-    if place in own:
+    own = run_row(tx, run_id)
+    if place in (own.output, own.results_dir):
         return None
     others = select(runs.c.id, runs.c.output, runs.c.results_dir).where(
         or_(runs.c.output.is_not(None), runs.c.results_dir.is_not(None)),
@@ -350,7 +351,7 @@ def delivered_runs(tx: Connection, before: float) -> list[str]:
 
 def why_kept(tx: Connection, run_id: str) -> str | None:
     """Return the reason why a run cannot be removed, in words; None if it can."""
-    run: Any = tx.execute(select(runs).where(runs.c.id == run_id)).one()
+    run = run_row(tx, run_id)
     if run.kind != "run":
         return "it contains single calls, which are kept for the next equal call"
     if run.stored is None:

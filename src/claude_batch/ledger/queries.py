@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
@@ -21,6 +20,7 @@ from sqlalchemy import (
     select,
 )
 
+from claude_batch.core.errors import RunNotFoundError
 from claude_batch.core.ids import RUN_PREFIX
 from claude_batch.core.states import OPEN, UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.portable_sql import among, count_rows, meta_number
@@ -229,7 +229,8 @@ def answers_by_position(
 ) -> Iterator[Answer]:
     """Return a run's requests from a position on, in order, whatever their state, or of one.
 
-    A transaction reads a page: about `_PAGE_BYTES`, and at most ``page_rows`` in hundreds.
+    A transaction reads a page: about `_PAGE_BYTES`, and at most ``page_rows`` in hundreds. Raises
+    `RunNotFoundError` if the run is removed meanwhile.
     """
     query, values = (_BY_POSITION, {}) if state is None else (_OF_STATE, {"state": state.value})
 
@@ -245,15 +246,25 @@ def answers_by_position(
                     break
         return _with_contexts(tx, page)
 
-    return _pages(ledger, read, start)
+    return _pages(ledger, run_id, read, start)
 
 
 def _pages(
-    ledger: Ledger, read: Callable[[int, Connection], list[_AnswerT]], start: int
+    ledger: Ledger, run_id: str, read: Callable[[int, Connection], list[_AnswerT]], start: int
 ) -> Iterator[_AnswerT]:
     """Yield what ``read`` returns of the requests after a position, page by page, until nothing."""
-    after = start - 1
-    while page := ledger.query(partial(read, after)):
+    after, was_stored = start - 1, False
+
+    def look(tx: Connection) -> list[_AnswerT]:
+        nonlocal was_stored
+        stored, page = run_row(tx, run_id).stored is not None, read(after, tx)
+        # A removal first marks the run as not stored. A run that is being stored has no answers.
+        if not stored and (was_stored or any(answer.raw for answer in page)):
+            raise _removed(run_id)
+        was_stored = stored
+        return page
+
+    while page := ledger.query(look):
         yield from page
         after = page[-1].position
 
@@ -305,7 +316,7 @@ def outputs_by_position(
             page = [answers.get(each.position, each) for each in page]
         return _with_contexts(tx, page)
 
-    return _pages(ledger, read, start)
+    return _pages(ledger, run_id, read, start)
 
 
 def waiting_by_position(tx: Connection, run_id: str, *, start: int, limit: int) -> list[Answer]:
@@ -419,8 +430,17 @@ _RUN = select(runs).where(runs.c.id == bindparam("run"))
 
 
 def run_row(tx: Connection, run_id: str) -> Record:
-    """Return a run that is known to exist."""
-    return tx.execute(_RUN, {"run": run_id}).one()
+    """Return a run that existed a moment ago. Raises `RunNotFoundError` if it was removed since."""
+    if (row := tx.execute(_RUN, {"run": run_id}).first()) is None:
+        raise _removed(run_id)
+    return row
+
+
+def _removed(run_id: str) -> RunNotFoundError:
+    return RunNotFoundError(
+        f"{run_id} was removed from the ledger meanwhile, as by `claude-batch ledger prune`; what "
+        "was read of it before may be incomplete"
+    )
 
 
 def is_stored(tx: Connection, run_id: str) -> bool | None:
@@ -626,13 +646,12 @@ def addresses(tx: Connection, limit: int) -> list[str]:
 
 
 def unfinished(tx: Connection, run_id: str) -> int:
-    """Return the number of a run's requests without a final state."""
+    """Return the number of a run's requests without a final state. Raises as `run_row` does."""
     # Finished requests are counted in their index alone; open ones would need a row lookup each.
     finished = count_rows(
         tx, requests, requests.c.run_id == run_id, requests.c.finished.is_not(None)
     )
-    total = tx.execute(select(runs.c.request_count).where(runs.c.id == run_id)).scalar_one()
-    return int(total) - finished
+    return int(run_row(tx, run_id).request_count) - finished
 
 
 def unfinished_runs(tx: Connection, run_ids: Collection[str]) -> set[str]:
