@@ -23,7 +23,7 @@ import msgspec
 
 from claude_batch.core.errors import BudgetScope, LedgerError
 from claude_batch.ledger import page_queries, queries
-from claude_batch.ledger.deliveries import outstanding_runs
+from claude_batch.ledger.deliveries import open_run_ids
 from claude_batch.ledger.page_queries import TIME_STEPS, TOKEN_STEPS, BatchMark, ResultSums, RunMark
 from claude_batch.ledger.store import Ledger, Record, Watch
 from claude_batch.providers.cost_report import BudgetStatus, budget_statuses
@@ -449,8 +449,7 @@ class LedgerReader:
             with self.ledger.read() as tx:
                 rows = queries.recent_runs(tx, NEWEST)
                 newest = [row.id for row in rows]
-                open_runs = [each.id for each in outstanding_runs(tx) if not each.finished]
-                older = [run_id for run_id in open_runs if run_id not in newest][:NEWEST]
+                older = [each for each in open_run_ids(tx) if each not in newest][:NEWEST]
                 marks = page_queries.run_marks(tx, [*newest, *older])
                 open_batches = tuple(page_queries.open_batches(tx))
                 halted = tuple(page_queries.halted_workspaces(tx))

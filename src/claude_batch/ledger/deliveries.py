@@ -13,7 +13,19 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, and_, case, delete, func, or_, select, union, union_all, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    delete,
+    func,
+    or_,
+    select,
+    union,
+    union_all,
+    update,
+)
 
 from claude_batch.core.states import UNDER_WAY, BatchState, RequestState
 from claude_batch.ledger.budgets import forget_run
@@ -72,7 +84,7 @@ _RUNS = select(
 ).join(workspaces, workspaces.c.id == runs.c.workspace_id)
 
 
-def _outstanding() -> Any:
+def _unfinished() -> ColumnElement[bool]:
     # Runs that may have open requests are found through indexes: queued requests, requests between
     # two turns, and open batches. Finished requests of batches cost nothing. A row of live calls
     # never closes, so the finished requests of its runs are counted from their index: that is
@@ -86,15 +98,24 @@ def _outstanding() -> Any:
         .where(batches.c.state.in_((*UNDER_WAY, BatchState.LIVE)))
     )
     at_work = union(queued, held, turning, carried).scalar_subquery()
-    unfinished = and_(runs.c.id.in_(at_work), _finished < runs.c.request_count)
-    somewhere = or_(runs.c.output.is_not(None), runs.c.results_dir.is_not(None))
-    unwritten = and_(somewhere, runs.c.delivered.is_(None))
-    # A run that is still being stored belongs to the process that stores it, or is abandoned.
-    whole = and_(runs.c.stored.is_not(None), runs.c.request_count > 0)
-    return _RUNS.where(whole, or_(unfinished, unwritten)).order_by(runs.c.created, runs.c.id)
+    return and_(runs.c.id.in_(at_work), _finished < runs.c.request_count)
 
 
-_OUTSTANDING = _outstanding()
+_UNWRITTEN = and_(
+    or_(runs.c.output.is_not(None), runs.c.results_dir.is_not(None)), runs.c.delivered.is_(None)
+)
+# A run that is still being stored belongs to the process that stores it, or is abandoned.
+_WHOLE = and_(runs.c.stored.is_not(None), runs.c.request_count > 0)
+_OUTSTANDING = _RUNS.where(_WHOLE, or_(_unfinished(), _UNWRITTEN)).order_by(
+    runs.c.created, runs.c.id
+)
+# Without the unwritten runs, for which every run would be read.
+_OPEN = select(runs.c.id).where(_WHOLE, _unfinished()).order_by(runs.c.created, runs.c.id)
+
+
+def open_run_ids(tx: Connection) -> list[str]:
+    """Return the ids of the runs that are stored and unfinished, oldest first."""
+    return list(tx.scalars(_OPEN))
 
 
 def outstanding_runs(tx: Connection) -> list[Outstanding]:
