@@ -30,6 +30,12 @@ Feature: Python functions as tools of a model
       | [toolbox:population]  | …/toolbox.py has the name of another module, which is loaded already (…/features/toolbox.py); rename one of them |
       | [calendar:monthrange] | …/calendar.py has the name of another module, which is loaded already (…/calendar.py); rename one of them        |
 
+  Scenario: A module beside the actor's file may be a copy of the one that is loaded
+    Given a copy of the module toolbox beside the actor's file
+    Then the tools of an actor's file are found as follows
+      | tools                | kept | error |
+      | [toolbox:population] | no   |       |
+
   Scenario: The host's own entries are left alone
     Then the tools of an actor's file are found as follows
       | tools                          | functions | kept |

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 import threading
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from unittest import mock
 
 import programs
 import toolbox
+from behave import given
 from behave.runner import Context
 from msgspec import Raw
 from staging import until
@@ -68,6 +70,11 @@ def _file(context: Context, tools: str) -> Any:
     path = context.tmp / "actor.yaml"
     path.write_text(f"model: claude-haiku-4-5\nbatch_processing: true\ntools: {tools}\n")
     return path
+
+
+@given("a copy of the module {name} beside the actor's file")
+def _(context: Context, name: str) -> None:
+    shutil.copy(str(sys.modules[name].__file__), context.tmp)
 
 
 @rule("the tools of an actor's file are found")

@@ -7,6 +7,7 @@ call. An exception becomes a tool result with an error, so that the model can tr
 from __future__ import annotations
 
 import asyncio
+import filecmp
 import hashlib
 import importlib
 import inspect
@@ -446,7 +447,8 @@ def _import(place: str, folders: Iterable[str]) -> Any:
     try:
         found: Any = importlib.import_module(module)
         beside, loaded = _files(module, extra[:1], anew=True), getattr(found, "__file__", None)
-        if beside and (loaded is None or Path(beside[-1]).resolve() != Path(loaded).resolve()):
+        # A project may be installed, and its sources lie beside the file as well.
+        if beside and (loaded is None or not filecmp.cmp(beside[-1], loaded, shallow=False)):
             raise ImportError(
                 f"{beside[-1]} has the name of another module, which is loaded already "
                 f"({loaded or 'built in'}); rename one of them"
