@@ -123,18 +123,19 @@ Feature: Reconciliation finds out what became of a sending that had no answer
       {"rules": [{"route": "create", "nth": [1], "action": {"type": "drop_after"}}]}
       """
     And it answers the first <count> <calls> calls with <wrong>
-    And a batch provider with {"settling": 2, "poll_interval": 0.1}
+    And a batch provider with {"settling": 2, "poll_interval": 0.1, "exclusive_workspace": <alone>}
     When a run of 4 prompts is submitted
     And the results are read in order
     Then there are 4 results in the order of the prompts
     And the API has processed 4 requests, none twice
 
     Examples:
-      | count | calls   | wrong                    |
-      | 1000  | list    | a request less, once     |
-      | 1000  | list    | a request more, once     |
-      | 1     | results | a line of somebody else  |
-      | 1     | results | 4 lines of somebody else |
+      | count | calls   | wrong                    | alone |
+      | 1000  | list    | a request less, once     | false |
+      | 1000  | list    | a request more, once     | false |
+      | 1     | results | a line of somebody else  | false |
+      | 1     | results | 4 lines of somebody else | false |
+      | 1     | results | 4 lines of somebody else | true  |
 
   Scenario: A create call that is answered with somebody else's batch is unknown, and paid for once
     Given a server that means harm, before an API that takes 0.3 seconds for a batch

@@ -487,8 +487,16 @@ def confirm(tx: Connection, batch_id: int) -> None:
     tx.execute(update(batches).where(batches.c.id == batch_id).values(adopted="proved"))
 
 
-def disown(tx: Connection, batch_id: int, remote_id: str, *, note: str, now: float) -> None:
-    """Release a batch adopted without proof that is another client's; the POST is unknown again."""
+def disown(
+    tx: Connection, batch_id: int, remote_id: str, *, note: str, next_check: float, seen: float
+) -> bool:
+    """Release a batch adopted without proof whose results are not ours; the POST is unknown again.
+
+    ``seen``: the time by the server's clock. Returns whether the batch is another client's: one
+    fetch may be a wrong entry of a cache.
+    """
+    mine = and_(candidates.c.batch_id == batch_id, candidates.c.remote_id == remote_id)
+    is_foreign = bool(tx.scalar(select(candidates.c.fetches).where(mine)))
     tx.execute(
         update(batches)
         .where(batches.c.id == batch_id)
@@ -506,11 +514,13 @@ def disown(tx: Connection, batch_id: int, remote_id: str, *, note: str, now: flo
             missing_seen=None,
             missing_until=None,
             not_found_since=None,
-            next_check=now,
+            next_check=next_check,
             note=note,
         )
     )
-    note_candidate(tx, batch_id, remote_id, state=CandidateState.FOREIGN, note=note)
+    state = CandidateState.FOREIGN if is_foreign else CandidateState.OPEN
+    note_candidate(tx, batch_id, remote_id, state=state, note=note, unread=(seen, seen))
+    return is_foreign
 
 
 def disprove(tx: Connection, batch_id: int, *, note: str) -> int:

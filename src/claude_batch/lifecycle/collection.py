@@ -596,7 +596,6 @@ class Collection(DriverPart):
         proof = await prove(
             self._ledger, self._client, row.remote_id, row.request_count, assumed=row.id
         )
-        now = self._ledger.now()
         with self._ledger.write(leader) as tx:
             # A stored line proves it as well. Its request may be answered, and then no further line
             # of it is proof.
@@ -604,14 +603,21 @@ class Collection(DriverPart):
                 unknown_batches.confirm(tx, row.id)
                 return True
             if proof.foreign or proof.owner is not None:
-                unknown_batches.disown(tx, row.id, row.remote_id, note=proof.note or "", now=now)
-                self.stop_sending(
+                if unknown_batches.disown(
                     tx,
-                    leader.workspace_id,
-                    f"the workspace is set as exclusive, but batch {row.remote_id} belongs to "
-                    "another client; find that client, then run `claude-batch resume`",
-                    reason="unexplained",
-                )
+                    row.id,
+                    row.remote_id,
+                    note=proof.note or "",
+                    next_check=self._ledger.now() + row.poll_interval,
+                    seen=self._client.server_now(),
+                ):
+                    self.stop_sending(
+                        tx,
+                        leader.workspace_id,
+                        f"the workspace is set as exclusive, but batch {row.remote_id} belongs to "
+                        "another client; find that client, then run `claude-batch resume`",
+                        reason="unexplained",
+                    )
                 return False
         # No answer, or nothing readable: the next steps are the same as for every batch.
         return True
