@@ -180,6 +180,22 @@ Feature: Results that are missing are fetched again for a day before they are lo
     Then every result is an answer
     And the API has processed 2 requests, none twice
 
+  Scenario: A fetch on order that brings all results is not repeated, although the API counts none
+    Given a server that means harm, before an API
+    And the API has the faults
+      """
+      {"rules": [{"route": "results", "action": {"type": "missing_lines", "count": 1}}]}
+      """
+    And it answers the first 1000 retrieve calls with no counts
+    And a batch provider with {"missing_after": 1, "poll_interval": 0.1}
+    When a run of 3 prompts is submitted
+    And the results are read in order
+    Then 2 results are answers and 1 are errors
+    And the API was called 3 times by GET /v1/messages/batches/*/results
+    When the API has no faults any more
+    Then the run's results are fetched again, and 1 are there
+    And the API was called 4 times by GET /v1/messages/batches/*/results
+
   Scenario: A fetch on order that ends midway is simply done again
     Given an API
     And the API has the faults

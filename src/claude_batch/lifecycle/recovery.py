@@ -661,7 +661,12 @@ async def _fetch(ledger: Ledger, collection: Collection, row: Any) -> str | None
             lines = await collection.fetch(ledger.write, row)
             with ledger.read() as tx:
                 stored = stored_results.stored_counts(tx, row.id)
-            if not missing_may_be_billed(stored, counts_of(row), row.request_count):
+                lacking = collected_batches.without_result(tx, row.id)
+            counts = counts_of(row)
+            short = 0 if counts is None else stored.lacks(counts.succeeded, row.request_count)
+            if max(lacking, short) <= 0 or not missing_may_be_billed(
+                stored, counts, row.request_count
+            ):
                 return None
             if failures == FETCH_TRIES:
                 return None if lines else "the answer holds no result of the batch"
