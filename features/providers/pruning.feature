@@ -123,10 +123,10 @@ Feature: Runs that nobody needs any more leave the ledger
     And the other provider has removed 1 run
     And the ledger holds 0 runs, 0 requests, 0 params, 0 results and 0 files
 
-  Scenario Outline: A command ends with an error if another process removes the run that it reads: <verb>, <count>
+  Scenario Outline: A command ends with an error if another process removes the run that it reads: <verb>, <count>, <point>
     Given a command's file "asks.jsonl" of <count> prompts
     When a command runs: run actor.yaml asks.jsonl -o out.jsonl
-    And another provider prunes everything at during_delivery while a command runs: <verb>
+    And another provider prunes everything at <point> while a command runs: <verb>
     Then the command line exits with 2 and says
       """
       error: RUN was removed from the ledger meanwhile, as by `claude-batch ledger prune`; what was read of it before may be incomplete
@@ -134,11 +134,12 @@ Feature: Runs that nobody needs any more leave the ledger
     And the other provider has removed 1 run
 
     Examples:
-      | verb                       | count |
-      | export RUN                 | 1500  |
-      | export RUN -o again.jsonl  | 1500  |
-      | results RUN                | 1500  |
-      | results RUN                | 3     |
+      | verb                      | count | point           |
+      | export RUN                | 1500  | during_delivery |
+      | export RUN -o again.jsonl | 1500  | during_delivery |
+      | results RUN               | 1500  | during_delivery |
+      | results RUN               | 3     | during_delivery |
+      | results RUN               | 3     | before_delivery |
 
   Scenario: A process that dies while it removes leaves nothing half
     When a command runs: run actor.yaml asks.jsonl --document long.txt -o out.jsonl

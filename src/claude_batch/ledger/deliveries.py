@@ -32,7 +32,7 @@ from claude_batch.ledger.budgets import forget_run
 from claude_batch.ledger.charges import keep_run
 from claude_batch.ledger.held_requests import is_held
 from claude_batch.ledger.portable_sql import count_rows, put_meta
-from claude_batch.ledger.queries import last_endings, run_row, unfinished
+from claude_batch.ledger.queries import last_ending, run_row, unfinished
 from claude_batch.ledger.schema import (
     OF_REQUESTS,
     batch_runs,
@@ -169,11 +169,11 @@ def mark_delivered(
     """Mark a run as delivered; return False if it has to be delivered again instead.
 
     Its answers were read by its caller, or ``wrote`` is a file that was renamed into place and
-    flushed. ``seen`` is the run's `last_endings` before its answers were read. If another process
+    flushed. ``seen`` is the run's `last_ending` before its answers were read. If another process
     has retried requests since, they lack the new answers.
     """
     ended = not unfinished(tx, run_id)
-    is_whole = ended and seen in (None, last_endings(tx, [run_id])[run_id])
+    is_whole = ended and seen in (None, last_ending(tx, run_id))
     # The other process may have written all answers before this output replaced them.
     values: dict[str, Any] = {"delivered": now if is_whole else None}
     if wrote is not None:
@@ -238,7 +238,7 @@ class Delivery(NamedTuple):
 
     output: str | None
     ending: int
-    """The run's `last_endings` at that time; higher after a retry."""
+    """The run's `last_ending` at that time; higher after a retry."""
 
 
 def ask_folder(tx: Connection, run_id: str, folder: str, now: float) -> Delivery | None:
@@ -247,7 +247,7 @@ def ask_folder(tx: Connection, run_id: str, folder: str, now: float) -> Delivery
     ask_output(tx, run_id, None, Forms(results_dir=folder), now)
     if row.delivered is None:
         return None
-    return Delivery(row.output, last_endings(tx, [run_id])[run_id])
+    return Delivery(row.output, last_ending(tx, run_id))
 
 
 def mark_folder_written(

@@ -598,6 +598,12 @@ def last_endings(tx: Connection, run_ids: Collection[str]) -> dict[str, int]:
     return {row[0]: row[1] for row in rows}
 
 
+def last_ending(tx: Connection, run_id: str) -> int:
+    """Return `last_endings` of one run. Raises as `run_row` does."""
+    run_row(tx, run_id)
+    return last_endings(tx, [run_id])[run_id]
+
+
 def strange_count(tx: Connection, run_id: str) -> int:
     """Return the number of lines of the run's batches that are no results."""
     lines = strange_lines.join(batch_runs, batch_runs.c.batch_id == strange_lines.c.batch_id)

@@ -174,7 +174,7 @@ class Noticing:
                     self._look_at_budget(tx, run)
                 return
             counts = queries.request_counts(tx, run_id)
-            stamp = queries.last_endings(tx, [run_id])[run_id]
+            stamp = queries.last_ending(tx, run_id)
             workspace = workspaces.workspace_row(tx, run.workspace_id)
         self._runs.discard(run_id)
         self._held.pop(run_id, None)

@@ -553,7 +553,7 @@ class Run(Closing):
 
     def last_ending(self) -> int:
         """Return a number that grows whenever requests of the run become final."""
-        return self._engine.ledger.query(lambda tx: queries.last_endings(tx, [self.id])[self.id])
+        return self._engine.ledger.query(lambda tx: queries.last_ending(tx, self.id))
 
     def note_rewritten(self, output: str) -> None:
         """Note that results so far replaced an output, so that the run may replace it again."""
