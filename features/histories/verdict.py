@@ -375,7 +375,7 @@ class Verdict:
             return True
         if any(self._is_destroyed(r, request) for r in self.sendings[request].values()):
             return True
-        # What may have been it is gone, and was somebody else's.
+        # What may have been it was somebody else's, and is gone, or was never whole for long enough.
         names = self.rows(
             "SELECT remote_id FROM candidates WHERE batch_id = ?1 "
             "UNION SELECT remote_id FROM batches WHERE id = ?1",
@@ -383,7 +383,7 @@ class Verdict:
         )
         possible = {name["remote_id"] for name in names}
         return any(
-            self._is_destroyed(r) or any(self._is_missing(r, i) for i in r.ids if r.outcomes)
+            self._is_destroyed(r) or any(r.omitted.values())
             for r in self._api.remotes
             if r.id in possible and not any(i.startswith(request) for i in r.ids)
         )
