@@ -375,7 +375,7 @@ class Verdict:
             return True
         if any(self._is_destroyed(r, request) for r in self.sendings[request].values()):
             return True
-        # What may have been it was somebody else's, and is gone, or was never whole for long enough.
+        # What may have been it was somebody else's, and is gone, or was not whole for too long.
         names = self.rows(
             "SELECT remote_id FROM candidates WHERE batch_id = ?1 "
             "UNION SELECT remote_id FROM batches WHERE id = ?1",
