@@ -516,7 +516,7 @@ _IS_BETWEEN_TURNS = requests.c.state == literal_column("'continuing'")  # as the
 def kept_for_turns(tx: Connection, run_id: str) -> int | None:
     """Return what the next turns of a run's conversations in progress may cost, in nano-dollars.
 
-    Each may cost as much as the turn before it. None: no tool's results are sent.
+    Each may cost as much as the turn before it. None: the run has no tools, or one turn at most.
     """
     tools = select(runs.c.tools).where(runs.c.id == run_id, runs.c.max_turns > 1)
     if tx.scalar(tools) is None:

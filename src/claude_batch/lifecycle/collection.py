@@ -34,7 +34,6 @@ from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
     MANY,
     Polling,
-    absence,
     gap_since,
     is_past_keeping,
     prove,
@@ -399,14 +398,7 @@ class Collection(DriverPart):
             fetched.retry_after = error.fault.retry_after
             if error.fault.status == 404:
                 row, now = fetched.row, self._ledger.now()
-                fetched.not_found_since, lasted = absence(
-                    row.not_found_since,
-                    row.next_check,
-                    self._client,
-                    self._settings,
-                    now,
-                    age=now - (row.submitted or 0.0),
-                )
+                fetched.not_found_since, lasted = self._polling.absence_of(row, now)
                 found = lasted and await self._polling.look_for(leader, row)
                 fetched.is_gone = found is True
                 # The API shows the batch, so only its results are missing.

@@ -402,14 +402,7 @@ class Polling(DriverPart):
             if error.fault.status == 404:
                 # A 404 occurs right after create and after the end; it is final only after a day of
                 # them.
-                missing, lasted = absence(
-                    missing,
-                    row.next_check,
-                    self._client,
-                    self._settings,
-                    now,
-                    age=now - (row.submitted or 0.0),
-                )
+                missing, lasted = self.absence_of(row, now)
                 found = lasted and await self._from_list(leader, row)
                 if isinstance(found, RemoteBatch):
                     return found
@@ -423,6 +416,12 @@ class Polling(DriverPart):
             note = str(error)
         self._check_later(leader, row, note, not_found_since=missing)
         return None
+
+    def absence_of(self, row: Any, now: float) -> tuple[float, bool]:
+        """Return `absence` for a submitted batch, given by its row, that was answered with 404."""
+        age = now - (row.submitted or 0.0)
+        since, planned = row.not_found_since, row.next_check
+        return absence(since, planned, self._client, self._settings, now, age=age)
 
     async def look_for(self, leader: Leader, row: Any) -> RemoteBatch | bool:
         """Return a batch whose results answer 404; if none is shown, whether it is gone."""
