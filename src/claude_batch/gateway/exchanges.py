@@ -16,12 +16,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Self
 
 from starlette.types import Receive, Send
 
 from claude_batch.gateway.access import Caller, Refusal
 from claude_batch.gateway.gateway_options import GatewayOptions
+from claude_batch.gateway.http_protocol import HttpProtocol
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import CallFuture, Departure
 from claude_batch.wire.encoding import EncodedRequest
@@ -54,18 +55,6 @@ class Aborted(Exception):
     """
 
 
-class Connection(Protocol):
-    """What a connection shows before the event loop has read or reported it."""
-
-    def has_ended(self) -> bool:
-        """Return whether the caller has closed the connection, by what the system has received."""
-        ...
-
-    def is_closing(self) -> bool:
-        """Return whether the connection is being closed, as after a failed write."""
-        ...
-
-
 class HeldCall:
     """The connection of one call, after its body was read.
 
@@ -84,7 +73,9 @@ class HeldCall:
         "status",
     )
 
-    def __init__(self, receive: Receive, send: Send, connection: Connection | None = None) -> None:
+    def __init__(
+        self, receive: Receive, send: Send, connection: HttpProtocol | None = None
+    ) -> None:
         """``connection``: below ``receive`` and ``send``, if the server shows it."""
         self._connection = connection
         self._receive = receive

@@ -24,7 +24,7 @@ from claude_batch.gateway.asgi import headers_of
 from claude_batch.gateway.exchanges import Aborted
 from claude_batch.gateway.gateway_options import split_prefix
 from claude_batch.gateway.gateway_state import Gateway
-from claude_batch.gateway.http_protocol import RESET, HttpProtocol
+from claude_batch.gateway.http_protocol import CONNECTION, HttpProtocol
 from claude_batch.gateway.messages_route import MessagesRoute
 from claude_batch.gateway.passthrough import METHODS, PASSED, Passthrough
 from claude_batch.gateway.request_routes import REQUESTS, RequestRoute
@@ -84,8 +84,10 @@ class GatewayApp:
             with contextlib.suppress(ClientDisconnect):
                 await self._router(scope, receive, send)
         except Aborted:
-            # The server closes the connection of a response that is not complete.
-            scope["state"].get(RESET, bool)()
+            # The server closes the connection of a response that is not complete. HTTP/1.0 has no
+            # other end of a body, so that only a reset differs from it.
+            if scope.get("http_version") == "1.0":
+                scope["state"][CONNECTION].reset_at_end()
         # The routes raise these only before they have sent a status.
         except Refusal as refusal:
             response = Response(refusal.body, refusal.status, refusal.headers, "application/json")
