@@ -170,6 +170,8 @@ class HeldCall:
 
 # Exchanges ----------------------------------------------------------------------------------------
 
+REQUEST_ID: Final = "claude-batch-request-id"
+
 _DIGEST_BYTES: Final = 16
 
 _LOOKS: Final = 10
@@ -236,6 +238,16 @@ class Exchange:
         except Exception:  # a failure without a result line, or no outcome yet
             return None
 
+    @property
+    def request_id(self) -> str | None:
+        """The id of its request; None before that is stored."""
+        return None if self.future.seq is None else f"request-{self.future.seq}"
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """The header with the id of its request, if that is stored."""
+        return {} if self.request_id is None else {REQUEST_ID: self.request_id}
+
     def on_done(self, callback: Callable[[], object]) -> None:
         """Call a function on the event loop once there is an outcome."""
         self._done.add_done_callback(lambda _: callback())
@@ -267,17 +279,14 @@ class Exchange:
         if self.is_done:
             call.wake()
 
-    def leave(self, call: HeldCall, *, keep: bool, answers: bool = True) -> bool:
+    def leave(self, call: HeldCall, *, keep: bool) -> bool:
         """Remove a call that is answered, gone or aborted; return whether it was the last.
 
         ``keep``: the request stays whichever call is the last, because the gateway ends rather than
-        the caller, or because the caller has its address. ``answers``: the response of the call is
-        the answer, rather than that address.
+        the caller, or because the caller has its address.
         """
         self._calls.discard(call)
         self._keeps |= keep
-        if call.is_whole and answers:
-            self.taken()
         if self._calls:
             return False
         if not self.future.leave("keep" if self._keeps else self._departure):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -17,6 +19,7 @@ from claude_batch.gateway.access import Access
 from claude_batch.gateway.asgi import Bodies
 from claude_batch.gateway.exchanges import Exchanges, HeldCall
 from claude_batch.gateway.gateway_options import OptionReader
+from claude_batch.gateway.http_protocol import CONNECTION
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import Joined
 from claude_batch.providers.batch import ClaudeBatchProvider
@@ -78,12 +81,12 @@ class Metrics:
         """Count a call that joined an earlier request."""
         self._joins.labels(kind).inc()
 
-    def call_ended(self, call: HeldCall, stream: bool, seconds: float) -> None:
+    def call_ended(self, call: HeldCall, stream: bool) -> None:
         """Count a Messages call."""
         end = "whole" if call.is_whole else "left" if call.is_gone else "aborted"
         status = "" if call.status is None else str(call.status)
         self._calls.labels(status, end, "true" if stream else "false").inc()
-        self._seconds.observe(seconds)
+        self._seconds.observe(time.monotonic() - call.begun)
 
     def call_refused(self, status: int) -> None:
         """Count a Messages call that was refused before it was stored."""
@@ -144,11 +147,17 @@ class Gateway:
         self.provider.acknowledge(answer, taken=taken)
         self.metrics.answered(answer)
 
-    def hold(self, call: HeldCall) -> None:
-        """Add a call that waits; if the gateway has begun to end meanwhile, its wait is over."""
-        self.calls.add(call)
-        if self.is_ending:
-            call.wake()
+    @contextmanager
+    def hold(self, scope: Scope, receive: Receive, send: Send) -> Generator[HeldCall]:
+        """Yield a call that may wait; once the gateway has begun to end, its wait is over."""
+        with HeldCall(receive, send, scope["state"].get(CONNECTION)) as call:
+            self.calls.add(call)
+            if self.is_ending:
+                call.wake()
+            try:
+                yield call
+            finally:
+                self.calls.discard(call)
 
     def end(self) -> None:
         """Refuse new calls, and end those that wait; their requests stay in the ledger."""
