@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
@@ -57,15 +57,16 @@ class GatewayApp:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self._passthrough = Passthrough(gateway)
+        self._readiness = Readiness(lambda: gateway.provider.why_not_sending())
         messages = MessagesRoute(gateway)
         self._router = Router(
             [
                 *(_Route(path, messages, methods=["POST"]) for path in _MESSAGES),
                 _Route(REQUESTS + "{id}", RequestRoute(gateway), methods=["GET", "DELETE"]),
                 *(_Route(path, self._passthrough, methods=METHODS) for path in PASSED),
-                _Route("/metrics", gateway.metrics, methods=["GET"]),
-                _Route("/healthz", Health(gateway), methods=["GET"]),
-                _Route("/readyz", Health(gateway, ready=True), methods=["GET"]),
+                _Route("/metrics", gateway.metrics.respond, methods=["GET"]),
+                _Route("/healthz", self._is_serving, methods=["GET"]),
+                _Route("/readyz", self._is_ready, methods=["GET"]),
             ],
             redirect_slashes=False,
             default=_not_found,
@@ -114,6 +115,17 @@ class GatewayApp:
             self.gateway.option_reader.check(options)
         scope["state"] = state
 
+    async def _is_serving(self, request: Request) -> Response:
+        return _probed(self.gateway.provider.why_stopped())
+
+    async def _is_ready(self, request: Request) -> Response:
+        """Answer whether calls should come."""
+        why_not = self.gateway.provider.why_stopped()
+        if why_not is None:
+            ends = self.gateway.is_ending
+            why_not = "shutting down" if ends else await self._readiness.wait_why_not()
+        return _probed(why_not)
+
 
 class _Route(Route):
     """A route that refuses other methods with the API's error object."""
@@ -129,22 +141,8 @@ class _Route(Route):
         raise Refusal(405, words, headers)
 
 
-class Health:
-    """``/healthz``, whether the process can serve, and ``/readyz``, whether calls should come."""
-
-    def __init__(self, gateway: Gateway, *, ready: bool = False) -> None:
-        self._gateway = gateway
-        self._ready = ready
-        self._readiness = Readiness(lambda: gateway.provider.why_not_sending())
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a probe."""
-        why = self._gateway.provider.why_stopped()
-        if self._ready and why is None:
-            is_ending = self._gateway.is_ending
-            why = "shutting down" if is_ending else await self._readiness.wait_why_not()
-        response = PlainTextResponse(f"{why or 'ok'}\n", 200 if why is None else 503)
-        await response(scope, receive, send)
+def _probed(why_not: str | None) -> Response:
+    return PlainTextResponse(f"{why_not or 'ok'}\n", 200 if why_not is None else 503)
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
@@ -245,13 +243,11 @@ class GatewayServer(BackgroundServer):
 def _prepare(
     provider: ClaudeBatchProvider, settings: GatewaySettings
 ) -> tuple[Gateway, LocalServer, socket.socket]:
-    entered = provider.opening().result()
+    gateway = Gateway(provider, settings)
     provider.warn_of_other_addresses()
-    client = entered.session.client
-    gateway = Gateway(provider, settings, client.credential, lambda: client.workspace)
     listener = listen(settings.host, settings.port)
     try:
-        _refuse_own_address(client.base_url, listener)
+        _refuse_own_address(gateway.client.base_url, listener)
     except ActorConfigurationError:
         listener.close()
         raise

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -23,6 +24,7 @@ from claude_batch.gateway.http_protocol import CONNECTION
 from claude_batch.ledger.queries import Answer
 from claude_batch.lifecycle.waiters import Joined
 from claude_batch.providers.batch import ClaudeBatchProvider
+from claude_batch.wire.batches_client import BatchesClient
 
 _PREFIX: Final = "claude_batch_gateway"
 
@@ -33,21 +35,9 @@ _SECONDS: Final = (0.5, 2, 5, 20, 60, 300, 900, 1800, 3600, 2 * 3600, 6 * 3600, 
 class Metrics:
     """The metrics of one gateway in the format of Prometheus, in a registry of their own."""
 
-    def __init__(
-        self,
-        *,
-        calls_waiting: Callable[[], int],
-        requests_waiting: Callable[[], int],
-        body_bytes: Callable[[], int],
-    ) -> None:
-        """Count from zero; the functions return what is counted elsewhere."""
+    def __init__(self) -> None:
+        """Count from zero."""
         self.registry: CollectorRegistry = CollectorRegistry()
-        for name, text, value in (
-            ("calls_waiting", "Calls that wait for an answer.", calls_waiting),
-            ("requests_waiting", "Requests of these calls.", requests_waiting),
-            ("body_bytes", "Bytes of bodies in memory.", body_bytes),
-        ):
-            Gauge(f"{_PREFIX}_{name}", text, registry=self.registry).set_function(value)
         self._calls = Counter(
             f"{_PREFIX}_calls",
             "Messages calls that ended. status: of the response; end: whole, aborted or left.",
@@ -99,30 +89,28 @@ class Metrics:
         if answer.cost is not None and not answer.reused:
             self._cost.inc(float(usd(answer.cost)))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a call of ``/metrics`` (ASGI)."""
-        response = Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
-        await response(scope, receive, send)
+    def show(self, name: str, text: str, value: Callable[[], int]) -> None:
+        """Add a gauge of what is counted elsewhere."""
+        Gauge(f"{_PREFIX}_{name}", text, registry=self.registry).set_function(value)
+
+    async def respond(self, request: Request) -> Response:
+        """Answer a call of ``/metrics``."""
+        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 class Gateway:
     """The state that the routes share. Belongs to the server's event loop."""
 
-    def __init__(
-        self,
-        provider: ClaudeBatchProvider,
-        settings: GatewaySettings,
-        own_key: str | None,
-        workspace: Callable[[], str | None] = lambda: None,
-    ) -> None:
-        """``provider`` answers the calls; ``own_key`` is its API key, if that is known.
+    def __init__(self, provider: ClaudeBatchProvider, settings: GatewaySettings) -> None:
+        """``provider`` answers the calls.
 
-        ``workspace`` returns the API's id of that key's workspace, or None until the API has sent
-        it to this process. Raises `ActorConfigurationError` for settings that are not safe.
+        Raises `ActorConfigurationError` for settings that are not safe, and what opening the ledger
+        raises.
         """
         self.provider: ClaudeBatchProvider = provider
         self.settings: GatewaySettings = settings
-        self.access: Access = Access(settings, own_key, workspace, provider.stored_workspace)
+        self.client: BatchesClient = provider.opening().result().session.client
+        self.access: Access = Access(settings, self.client, provider.stored_workspace)
         self.bodies: Bodies = Bodies(settings.largest_body, settings.largest_bodies)
         self.option_reader: OptionReader = OptionReader(provider.overrides)
         self.exchanges: Exchanges = Exchanges()
@@ -136,11 +124,10 @@ class Gateway:
         self.failure_ttl: float = mode.failure_ttl
         self.poll_interval: float = mode.poll_interval
         self.is_ending: bool = False
-        self.metrics: Metrics = Metrics(
-            calls_waiting=lambda: len(self.calls),
-            requests_waiting=lambda: len(self.exchanges),
-            body_bytes=lambda: self.bodies.held,
-        )
+        self.metrics: Metrics = Metrics()
+        self.metrics.show("calls_waiting", "Calls that wait for an answer.", self.calls.__len__)
+        self.metrics.show("requests_waiting", "Requests of these calls.", self.exchanges.__len__)
+        self.metrics.show("body_bytes", "Bytes of bodies in memory.", lambda: self.bodies.held)
 
     def acknowledge(self, answer: Answer, taken: bool) -> None:
         """Record whether an answer has reached a caller."""
