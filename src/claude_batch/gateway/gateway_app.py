@@ -105,7 +105,7 @@ class GatewayApp:
         raw_path, options = split_prefix(scope["raw_path"].decode("ascii"))
         path = unquote(raw_path)
         scope["path"], scope["raw_path"] = path, raw_path.encode()
-        state: dict[str, Any] = {**scope.get("state", {}), "options": options}
+        state: dict[str, Any] = {**scope.get("state", {}), "headers": {**options, **headers}}
         if path not in _OPEN:
             state["caller"] = await access.admit(headers)
             if self.gateway.is_ending:

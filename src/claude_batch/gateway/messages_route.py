@@ -22,7 +22,6 @@ from starlette.types import Receive, Scope, Send
 from claude_batch.core.errors import ActorError
 from claude_batch.core.states import RequestState
 from claude_batch.gateway.access import Caller, Refusal, ending
-from claude_batch.gateway.asgi import headers_of
 from claude_batch.gateway.exchanges import (
     CHUNK,
     PING,
@@ -72,7 +71,7 @@ class MessagesRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a call."""
-        headers = {**scope["state"]["options"], **headers_of(scope)}
+        headers: dict[str, str] = scope["state"]["headers"]
         caller: Caller = scope["state"]["caller"]
         metrics = self._gateway.metrics
         try:

@@ -15,7 +15,6 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from claude_batch.gateway.access import Caller, Refusal, ending
-from claude_batch.gateway.asgi import headers_of
 from claude_batch.gateway.exchanges import REQUEST_ID, HeldCall
 from claude_batch.gateway.gateway_options import wait_of_headers
 from claude_batch.gateway.gateway_state import Gateway
@@ -61,7 +60,7 @@ class RequestRoute:
             call = await self._find(caller, request_id)
         with self._gateway.hold(scope, receive, send) as held:
             if not call.is_final:
-                call = await self._wait(held, call, wait_of_headers(headers_of(scope)))
+                call = await self._wait(held, call, wait_of_headers(scope["state"]["headers"]))
             await self._send(held, call, request_id, whole=scope["method"] != "HEAD")
 
     async def _find(self, caller: Caller, request_id: str) -> StoredCall:
