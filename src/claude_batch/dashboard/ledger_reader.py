@@ -197,7 +197,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct):
-    mark: RunMark | None
+    mark: RunMark
     status: RunStatus
     read: int
     """The version of the snapshot for which it was read."""
@@ -227,8 +227,6 @@ class LedgerReader:
     def __init__(self, location: str) -> None:
         """Open the ledger. Raises `LedgerError`."""
         self.ledger: Ledger = Ledger(location)
-        # Versions of a restarted server differ from those that open pages have.
-        self._version = int(time.time() * 1000)
         self._statuses: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
         self._driven: dict[int, bool] = {}
@@ -245,7 +243,9 @@ class LedgerReader:
         self._wanted: deque[threading.Event] = deque()
         self._ended = False
         self._on_change: Callable[[], None] = lambda: None
-        self._snapshot = Snapshot(self._version, (), (), (), (), (), (), self._costs, False)
+        # Versions of a restarted server differ from those that open pages have.
+        version = int(time.time() * 1000)
+        self._snapshot = Snapshot(version, (), (), (), (), (), (), self._costs, False)
         self._thread = threading.Thread(
             target=self._run, name="claude-batch-dashboard-reader", daemon=True
         )
@@ -273,7 +273,7 @@ class LedgerReader:
     @property
     def version(self) -> int:
         """The version of the newest snapshot."""
-        return self._version
+        return self._snapshot.version
 
     def read_again(self) -> None:
         """Read again now, because this process has changed the ledger; wait for it a moment."""
@@ -294,7 +294,7 @@ class LedgerReader:
 
     def status(self, run_id: str) -> RunStatus:
         """Return the status of a run by its id or a prefix of it. Raises `RunNotFoundError`."""
-        version = self._version
+        version = self.version
         run_id = find_run_id(self.ledger, run_id)
         with self._lock:
             known = self._statuses.get(run_id)
@@ -372,8 +372,8 @@ class LedgerReader:
 
     def _update(self) -> None:
         with self.drawing():
-            # Published with the snapshot: a page that is drawn meanwhile has the one before.
-            version = self._version + 1
+            # A page that is drawn meanwhile has the version before.
+            version = self.version + 1
             self.ledger.reopen()
             self._driven.clear()
             with self.ledger.read() as tx:
@@ -396,7 +396,6 @@ class LedgerReader:
                 costs=self._costs,
                 added_up=added_up,
             )
-            self._version = version
         self._ready.set()
         self._on_change()
 
@@ -452,7 +451,7 @@ class LedgerReader:
         if self._snapshot.error == str(error):
             return
         _log.warning("the dashboard cannot read the ledger: %s", error)
-        version = self._version + 1
-        self._snapshot = msgspec.structs.replace(self._snapshot, version=version, error=str(error))
-        self._version = version
+        self._snapshot = msgspec.structs.replace(
+            self._snapshot, version=self.version + 1, error=str(error)
+        )
         self._on_change()
