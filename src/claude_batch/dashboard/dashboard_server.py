@@ -407,13 +407,11 @@ class ChangeStreams:
         """``version`` returns the version of what pages show now."""
         self._version = version
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: set[asyncio.Event] = set()
+        self._changed = asyncio.Event()
+        """Set, and replaced by another one, at the next version."""
         self._is_ending = False
-
-    @property
-    def count(self) -> int:
+        self.count: int = 0
         """Number of open streams."""
-        return len(self._waiting)
 
     def announce(self) -> None:
         """Tell every stream that there is a new version; from any thread."""
@@ -427,31 +425,29 @@ class ChangeStreams:
         self._wake()
 
     def _wake(self) -> None:
-        for event in self._waiting:
-            event.set()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def events(self, seen: str) -> AsyncGenerator[str]:
         """Yield an event for each version that follows ``seen``, the one that a page shows."""
         self._loop = asyncio.get_running_loop()
-        event = asyncio.Event()
-        self._waiting.add(event)
+        self.count += 1
         try:
             # A browser waits so long before it connects again.
             yield "retry: 3000\n\n"
             while not self._is_ending:
-                event.clear()
-                version = str(self._version())
+                changed, version = self._changed, str(self._version())
                 if version != seen:
                     seen = version
                     yield f"event: ledger\ndata: {version}\n\n"
                     continue
                 try:
                     async with asyncio.timeout(_BEAT):
-                        await event.wait()
+                        await changed.wait()
                 except TimeoutError:
                     yield ": still here\n\n"
         finally:
-            self._waiting.discard(event)
+            self.count -= 1
 
 
 # Server -------------------------------------------------------------------------------------------
