@@ -161,12 +161,15 @@ def _ages(snapshot: Snapshot, now: float) -> list[tuple[str, int, int]]:
 
 # Progress of a run --------------------------------------------------------------------------------
 
-_PARTS: Final = (
-    ("good", (RequestState.SUCCEEDED,)),
-    ("calm", (RequestState.CANCELED,)),
-    ("busy", (RequestState.PACKED, RequestState.CONTINUING)),
-    ("rest", (RequestState.QUEUED, RequestState.HELD)),
-)
+_TONES: Final[Mapping[RequestState, str]] = {
+    RequestState.SUCCEEDED: "good",
+    RequestState.CANCELED: "calm",
+    RequestState.PACKED: "busy",
+    RequestState.CONTINUING: "busy",
+    RequestState.QUEUED: "rest",
+    RequestState.HELD: "rest",
+}
+"""The colour of requests in a bar. States that are not here are failures."""
 
 
 class Span(NamedTuple):
@@ -194,19 +197,18 @@ class Bar(NamedTuple):
 
 def bar_of(counts: Mapping[RequestState, int], total: int) -> Bar:
     """Return the bar of a run: succeeded, failed, cancelled, in a batch, and waiting."""
-    named = {state for _, states in _PARTS for state in states}
-    failed = sum(count for state, count in counts.items() if state not in named)
-    numbers = [(tone, sum(counts.get(state, 0) for state in states)) for tone, states in _PARTS]
-    numbers.insert(1, ("bad", failed))
+    numbers: Counter[str] = Counter()
+    for state, count in counts.items():
+        numbers[_TONES.get(state, "bad")] += count
     parts: list[Span] = []
     start = 0.0
-    for tone, count in numbers:
-        width = 100 * count / total if total else 0.0
-        if count:
+    for tone in ("good", "bad", "calm", "busy", "rest"):
+        if numbers[tone] and total:
+            width = 100 * numbers[tone] / total
             parts.append(Span(tone, round(start, 2), round(width, 2)))
-        start += width
+            start += width
     done = sum(count for state, count in counts.items() if state.is_final)
-    return Bar(done, total, failed, tuple(parts))
+    return Bar(done, total, numbers["bad"], tuple(parts))
 
 
 # Actors -------------------------------------------------------------------------------------------
@@ -337,24 +339,6 @@ def _days(costs: CostCells) -> list[tuple[str, Total]]:
 # Ledger -------------------------------------------------------------------------------------------
 
 
-class Led(NamedTuple):
-    """A workspace, the process that drives it, and what it has at the API."""
-
-    row: Record
-    name: str
-    driver: str | None
-    """The process that drives it; "" for one that the ledger cannot name, None for no process."""
-    batches: int
-    requests: int
-
-
-class Member(NamedTuple):
-    """A process of the fleet, and the names of the workspaces that it drives."""
-
-    worker: Worker
-    drives: tuple[str, ...]
-
-
 def ledger_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, Any]:
     """Read the page of the ledger."""
     ledger = reader.ledger
@@ -369,8 +353,7 @@ def ledger_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, An
         "path": ledger.backend.address,
         "size": ledger.size(),
         "members": [
-            Member(each, tuple(names.get(led, f"workspace {led}") for led in each.drives))
-            for each in workers
+            (each, [names.get(led, f"workspace {led}") for led in each.drives]) for each in workers
         ],
         "schema_version": SCHEMA_VERSION,
         "incarnation": ledger.incarnation,
@@ -384,7 +367,14 @@ def ledger_page(reader: LedgerReader, values: Mapping[str, str]) -> dict[str, An
     }
 
 
-def _led(reader: LedgerReader, row: Record, name: str, workers: Iterable[Worker]) -> Led:
+def _led(
+    reader: LedgerReader, row: Record, name: str, workers: Iterable[Worker]
+) -> tuple[Record, str, str | None, int, int]:
+    """Return a workspace, its name, its driver, and how much it has at the API.
+
+    The driver is "" for a process that the ledger cannot name, and None for no process. At the API
+    are batches and their requests.
+    """
     driver = next(
         (f"pid {each.pid} on {each.host}" for each in workers if row.id in each.drives), None
     )
@@ -395,4 +385,4 @@ def _led(reader: LedgerReader, row: Record, name: str, workers: Iterable[Worker]
         for batch in reader.snapshot.open_batches
         if batch.workspace_id == row.id and batch.submitted is not None
     ]
-    return Led(row, name, driver, len(sent), sum(sent))
+    return row, name, driver, len(sent), sum(sent)
