@@ -80,7 +80,7 @@ from claude_batch.providers.middleware_runner import (
 )
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.sync_bridge import Closing, each_of
-from claude_batch.wire.encoding import LaneHeaders
+from claude_batch.wire.encoding import LaneHeaders, asked_of
 from claude_batch.wire.error_table import ApiFault, account_reason
 from claude_batch.wire.retry_policy import LIVE_CALL
 
@@ -469,17 +469,8 @@ class ClaudeProvider(Closing):
 
     async def _ask(self, actor: ActorConfiguration, asked: ActorRequest) -> ActorResponse:
         """Make a call; runs on the provider's own loop."""
-        encoder = self._encoders.of(actor)
-        encoded = encoder.encode(asked)
-        params = encoder.build(asked)
-        if params.get("stream"):
-            raise InvalidRequestError(
-                "`stream: true` is not supported, because an actor returns whole answers; remove "
-                "it",
-                key=asked.key,
-            )
-        model, most = str(params["model"]), int(params["max_tokens"])
-
+        encoded = self._encoders.of(actor).encode(asked)
+        model, most = asked_of(encoded.params)
         mode = resolve_mode(True, self._settings)
 
         async def ask(body: bytes) -> ActorResponse:
@@ -521,7 +512,7 @@ class ClaudeProvider(Closing):
                 )
             if retry == "safe" and answer.may_be_billed:
                 raise self._translated(answer, live.base_url, "safe")
-            if self._max_retries and answer.is_refusal:
+            if self._max_retries and answer.fault is not None and answer.fault.is_refusal:
                 # All calls wait until the rate limit has passed; this call goes first afterwards.
                 now = time.monotonic()
                 refused = now if refused is None else refused
@@ -615,7 +606,7 @@ class ClaudeProvider(Closing):
         words = fault.describe()
         if fault.location is not None:
             words = f"{words} (a redirect, which is not followed; check the base URL)"
-        if answer.is_redirect:
+        if fault.is_redirect:
             # Every other call would get the same error.
             return AccountHaltedError(words, reason="refused")
         reason = _account_reason(fault)
