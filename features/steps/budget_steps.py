@@ -165,7 +165,9 @@ def _(context: Context, count: int, how: str) -> None:
         context.beats.update(("the caller's", "the engine's"))
         asking = asyncio.ensure_future(ask())
         own = asyncio.ensure_future(beat("the caller's", asking.done))
-        engine = asyncio.wrap_future(context.provider._engine.do(beat("the engine's", asking.done)))
+        engine = asyncio.wrap_future(
+            context.provider.engine().do(beat("the engine's", asking.done))
+        )
         outcomes = await asking
         await asyncio.gather(own, engine)
         return outcomes

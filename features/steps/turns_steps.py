@@ -498,7 +498,7 @@ def _continuing(context: Context) -> tuple[Engine, Leader]:
     """A conversation whose tool has to run, and the leader of the driver that will run it."""
     with mock.patch.object(Conversations, "look", lambda *_, **__: 60.0):
         until(lambda: context.provider.advance_sync() and _state() == cb.RequestState.CONTINUING)
-    engine, workspace = context.provider._engine, context.provider._session().workspace_id
+    engine, workspace = context.provider.engine(), context.provider.session().workspace_id
     with engine.ledger.write() as tx:
         return engine, Leader(workspace, submissions.begin_epoch(tx, workspace))
 

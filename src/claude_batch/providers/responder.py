@@ -37,7 +37,6 @@ from claude_batch.providers.keywords import CallKeywords
 from claude_batch.providers.mapping import response_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner, wait_on_a_loop
 from claude_batch.providers.run_writer import deadline_fault
-from claude_batch.providers.sync_bridge import Closing
 from claude_batch.wire.encoding import EncodedRequest
 
 Beside: TypeAlias = tuple[OutputFormat[Any] | None, Any]
@@ -71,18 +70,14 @@ class ProviderPart:
         mode_of: ModeOf,
         carriers: Carriers,
         middleware_runner: MiddlewareRunner | None,
-        provider: Closing,
-        *,
-        drive: bool,
     ) -> None:
-        """``provider`` is the provider itself, which owns its runs."""
+        """``engine_access`` is the provider itself."""
         self._engine_access = engine_access
         self._encoders = encoders
         self._mode_of = mode_of
         self._carriers = carriers
         self._middleware_runner = middleware_runner
-        self._provider = provider
-        self._drive = drive
+        self._drive = engine_access.may_drive
 
 
 class Responder(ProviderPart):
@@ -153,7 +148,7 @@ class Responder(ProviderPart):
             return result.unwrap()
 
     def _response(self, answer: Answer, context: Any) -> ActorResponse:
-        response = response_of(answer, self._engine_access.location)
+        response = response_of(answer, self._engine_access.ledger)
         return response if context is None else response.with_context(context)
 
     def _result(self, answer: Answer, asked: ActorRequest) -> ActorResult:

@@ -78,8 +78,6 @@ class Run(Closing):
         engine_access: EngineAccess,
         run_id: str,
         *,
-        provider: Closing,
-        drive: bool,
         middleware_runner: MiddlewareRunner | None,
         settings: Mapping[str, Any] | None = None,
         stamp: int = 0,
@@ -88,15 +86,13 @@ class Run(Closing):
     ) -> None:
         """Open a stored run.
 
-        ``engine_access`` opens the ledger, and ``provider`` is the provider that owns it.
-        ``drive``: this process may send and poll. ``settings`` count instead of the run's own about
-        waiting and polling. ``stamp``: the ledger's stamp at submission. Results that existed
-        before it count as reused; by default none do, because `open_run` submits nothing.
-        ``rerun``: what the run held when it was submitted again. ``beside``: what this process
-        keeps beside its requests. Raises `RunNotFoundError` if the ledger has no such run.
+        ``engine_access`` is its provider. ``settings`` count instead of the run's own about waiting
+        and polling. ``stamp``: the ledger's stamp at submission. Results that existed before it
+        count as reused; by default none do, because `open_run` submits nothing. ``rerun``: what the
+        run held when it was submitted again. ``beside``: what this process keeps beside its
+        requests. Raises `RunNotFoundError` if the ledger has no such run.
         """
         self._engine_access = engine_access
-        self._provider = provider
         self._middleware_runner = middleware_runner
         self._beside = beside or Beside()
         self.owns_provider: bool = False
@@ -105,7 +101,7 @@ class Run(Closing):
         row = engine.ledger.query(lambda tx: require_run(engine.ledger, tx, run_id))
         self.id: str = row.id
         """The run's id: ``run-`` and ten characters."""
-        self._access = RunAccess(engine_access, self.id, drive=drive)
+        self._access = RunAccess(engine_access, self.id)
         self.output: OutputFormat[Any] | None = None
         """Format that parses the answers in `results` without an ``output_format``."""
         self.ordered: bool = True
@@ -151,12 +147,12 @@ class Run(Closing):
         A run of another owner's provider leaves it open.
         """
         if self.owns_provider:
-            self._provider.close()
+            self._engine_access.close()
 
     @property
     def provider(self) -> Closing:
         """The provider that the run was opened with; closing it parks the run."""
-        return self._provider
+        return self._engine_access
 
     @property
     def _engine(self) -> Engine:
@@ -168,9 +164,9 @@ class Run(Closing):
 
     def status(self) -> RunStatus:
         """Return the current status of the run; needs no API key."""
-        driven = True if self._access.drives else None
+        driven = True if self._engine_access.drives else None
         ledger = self._engine.ledger
-        address = self._engine_access.address
+        address = self._engine_access.known_address
         return ledger.query(
             lambda tx: status_in(ledger, tx, self.id, driven=driven, address=address)
         )

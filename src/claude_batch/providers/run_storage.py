@@ -312,8 +312,6 @@ class RunStorage(ProviderPart):
             run = Run(
                 self._engine_access,
                 run_id,
-                provider=self._provider,
-                drive=self._drive,
                 middleware_runner=self._middleware_runner,
                 stamp=writer.stamp,
                 rerun=writer.rerun,
