@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Unpack
 
 from claude_batch.actor.configuration import ActorConfiguration, FixedOptions
-from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
+from claude_batch.actor.middleware import TIMEOUT, PostProcessor
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
@@ -58,9 +58,7 @@ from claude_batch.providers.keywords import (
     ledger_keywords,
     mode_keywords,
 )
-from claude_batch.providers.middleware_runner import (
-    MiddlewareRunner,
-)
+from claude_batch.providers.middleware_runner import MiddlewareRunner
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.responder import NOTHING_BESIDE, Responder
 from claude_batch.providers.result_cursor import merge, merge_sync
@@ -133,14 +131,10 @@ class ClaudeBatchProvider(EngineAccess):
         """The settings given as keywords, durations in seconds."""
         ledger_settings = resolve_ledger_settings(ledger_keywords(settings))
         prices_of(ledger_settings.prices)  # report an error in the file here too
-        self.middleware: Middlewares = Middlewares(
+        self.middleware: MiddlewareRunner = MiddlewareRunner(
             middleware, middleware_timeout, post_process, post_process_timeout
         )
         """The middleware for requests and responses."""
-        self.middleware_runner: MiddlewareRunner | None = (
-            MiddlewareRunner(self.middleware) if self.middleware else None
-        )
-        """The runner that calls the middleware; None if there is no middleware."""
         checked = checked_observers(observers)
         super().__init__(
             absolute_ledger(default_ledger(ledger)),
@@ -153,8 +147,7 @@ class ClaudeBatchProvider(EngineAccess):
             functions=UserFunctions.of(classify, pace),
         )
         self._encoders = RequestEncoders(self.default_options)
-        carriers, runner = Carriers(checked), self.middleware_runner
-        parts = (self, self._encoders, self._mode, carriers, runner)
+        parts = (self, self._encoders, self._mode, Carriers(checked), self.middleware)
         self._responder = Responder(*parts)
         self._storage = RunStorage(*parts)
 
@@ -188,7 +181,7 @@ class ClaudeBatchProvider(EngineAccess):
         if (turn := turn_to_begin()) is not None:
             await turn
         asked = ActorRequest.of(request, key=key)
-        if self.middleware_runner is not None:
+        if self.middleware:
             return await self._responder.respond(actor, asked, keep, settings)
         # Neither a coroutine nor the request lasts as long as the wait: with ten thousand calls,
         # Python's garbage collector examines each object again and again.
@@ -331,8 +324,8 @@ class ClaudeBatchProvider(EngineAccess):
         if run is not None and prepare is not None:
             await in_worker_thread(lambda: prepare(run))
         results = None if run is None else run.results(ordered=ordered)
-        if refused and self.middleware_runner is not None:
-            await self.middleware_runner.finish(actor.name, refused)
+        if refused:
+            await self.middleware.finish(actor.name, refused)
         async for result in merge(results, refused, ordered=ordered):
             yield result
 
@@ -353,8 +346,8 @@ class ClaudeBatchProvider(EngineAccess):
         if run is not None and prepare is not None:
             prepare(run)
         results = iter(()) if run is None else run.results_sync(ordered=ordered)
-        if refused and self.middleware_runner is not None:
-            self.middleware_runner.finish_sync(actor.name, refused)
+        if refused:
+            self.middleware.finish_sync(actor.name, refused)
         yield from merge_sync(results, refused, ordered=ordered) if refused else results
 
     async def submit(
@@ -478,7 +471,7 @@ class ClaudeBatchProvider(EngineAccess):
         return Run(
             self,
             run_id,
-            middleware_runner=self.middleware_runner,
+            middleware=self.middleware,
             settings={name: getattr(mode, name) for name in mode.model_fields_set},
         )
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 import msgspec
 
 from claude_batch.actor.configuration import ActorConfiguration
-from claude_batch.actor.middleware import TIMEOUT, Middlewares, PostProcessor
+from claude_batch.actor.middleware import TIMEOUT, PostProcessor
 from claude_batch.actor.request import (
     ActorRequest,
     RequestEncoders,
@@ -181,11 +181,10 @@ class ClaudeProvider(Closing):
         self._prices = prices_of(prices or from_environment("prices"))
         self._functions = UserFunctions.of(classify, pace)
         self._encoders = RequestEncoders(default_options, batch=False)
-        self.middleware: Middlewares = Middlewares(
+        self.middleware: MiddlewareRunner = MiddlewareRunner(
             middleware, middleware_timeout, post_process, post_process_timeout
         )
         """The middleware for requests and responses."""
-        self._runner = MiddlewareRunner(self.middleware)
         self._lock = threading.RLock()  # a signal handler may call `close`
         self._thread: EventLoopThread | None = None
         self._live: LiveClient | None = None
@@ -432,7 +431,7 @@ class ClaudeProvider(Closing):
             result = _failed(request, position, for_one_caller(many.halt))
         else:
             result = await self._outcome(many, request, position, ask)
-        await self._runner.finish(many.actor.name, [result])
+        await self.middleware.finish(many.actor.name, [result])
         return result
 
     async def _outcome(
@@ -442,7 +441,7 @@ class ClaudeProvider(Closing):
         actor, asked = many.actor, request
         try:
             if self.middleware:
-                asked = await self._runner.before(actor.name, asked)
+                asked = await self.middleware.before_request(actor.name, asked)
             response = await ask(actor, asked)
             output = output_of(actor, asked)
         except ActorError as error:
@@ -457,7 +456,7 @@ class ClaudeProvider(Closing):
             context=request.context,
         )
         if self.middleware:
-            result = await self._runner.after(actor.name, result, LOST_WITH_IT)
+            result = await self.middleware.after_response(actor.name, result, LOST_WITH_IT)
         if output is not None:
             # A validator may take its time, or make calls of the same provider, as a judge may.
             result = await in_own_thread(partial(result.with_output, output), daemon=True)

@@ -78,7 +78,7 @@ class Run(Closing):
         engine_access: EngineAccess,
         run_id: str,
         *,
-        middleware_runner: MiddlewareRunner | None,
+        middleware: MiddlewareRunner,
         settings: Mapping[str, Any] | None = None,
         stamp: int = 0,
         rerun: Rerun | None = None,
@@ -93,7 +93,7 @@ class Run(Closing):
         requests. Raises `RunNotFoundError` if the ledger has no such run.
         """
         self._engine_access = engine_access
-        self._middleware_runner = middleware_runner
+        self._middleware = middleware
         self._beside = beside or Beside()
         self.owns_provider: bool = False
         """Whether closing the run closes the provider."""
@@ -694,8 +694,8 @@ class Run(Closing):
         self, page: list[ActorResult], output: OutputFormat[Any] | None
     ) -> AsyncIterator[Iterable[ActorResult]]:
         """Yield parsed results as the provider's middleware returns them."""
-        runner, read = self._middleware_runner, partial(self._parsed, output)
-        if runner is None:
+        runner, read = self._middleware, partial(self._parsed, output)
+        if not runner:
             yield map(read, page)
         else:
             async for some in runner.after_all(self._row.actor, page, self._kept, read):
@@ -704,8 +704,8 @@ class Run(Closing):
     def _handed_over_sync(
         self, page: list[ActorResult], output: OutputFormat[Any] | None
     ) -> Iterator[Iterable[ActorResult]]:
-        runner, read = self._middleware_runner, partial(self._parsed, output)
-        if runner is None:
+        runner, read = self._middleware, partial(self._parsed, output)
+        if not runner:
             yield map(read, page)
         else:
             yield from runner.after_all_sync(self._row.actor, page, self._kept, read)
