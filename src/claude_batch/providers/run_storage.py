@@ -49,7 +49,6 @@ from claude_batch.providers.middleware_runner import (
     REQUESTS_AT_ONCE,
     MiddlewareRunner,
     Prepared,
-    Refusal,
     request_or_error,
 )
 from claude_batch.providers.preflight import preflight_of
@@ -382,7 +381,7 @@ def _blocks(actor: ActorConfiguration, writer: RunWriter, prepared: _Ready) -> b
 def _add(writer: RunWriter, prepared: _Ready, options: StoreOptions) -> None:
     """Add a request to a run, or refuse it."""
     try:
-        if isinstance(prepared, Refusal):
+        if isinstance(prepared, ActorResult):
             writer.refuse(prepared)
         elif isinstance(prepared, InvalidRequestError):
             raise prepared
