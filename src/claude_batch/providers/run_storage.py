@@ -6,8 +6,6 @@ import asyncio
 import os
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
     Callable,
     Iterable,
     Iterator,
@@ -55,7 +53,7 @@ from claude_batch.providers.preflight import preflight_of
 from claude_batch.providers.responder import ModeOf, conversation_settings_of
 from claude_batch.providers.run import Run
 from claude_batch.providers.run_writer import RunWriter, run_identity
-from claude_batch.providers.sync_bridge import Closing, in_worker_thread
+from claude_batch.providers.sync_bridge import Closing, each_of, in_worker_thread
 
 _Ready: TypeAlias = str | KeyedPrompt | Prepared
 """A request as it is added to a run, or the error that refuses it."""
@@ -294,7 +292,7 @@ class RunStorage:
         """Yield requests as the middleware returns them, or the error of each that fails."""
         runner = self._middleware_runner
         waiting: list[ActorRequest | InvalidRequestError] = []
-        async for given in _each(requests):
+        async for given in each_of(requests):
             if runner is None:
                 yield _request_of(given)
                 continue
@@ -350,15 +348,6 @@ class RunStorage:
 
 
 # One request of a run -----------------------------------------------------------------------------
-
-
-async def _each(requests: Requests) -> AsyncIterator[RequestLike]:
-    if isinstance(requests, AsyncIterable):
-        async for given in requests:
-            yield given
-    else:
-        for given in requests:
-            yield given
 
 
 def _request_of(given: RequestLike) -> _Ready:
