@@ -155,25 +155,11 @@ class ClaudeBatchProvider(Opened):
             functions=UserFunctions.of(classify, pace),
         )
         super().__init__(engine_access, drive=drive)
-        self._carriers = Carriers(checked)
         self._encoders = RequestEncoders(self.default_options)
-        self._responder = Responder(
-            engine_access,
-            self._encoders,
-            self._mode,
-            self._carriers,
-            self.middleware_runner,
-            drive=drive,
-        )
-        self._storage = RunStorage(
-            engine_access,
-            self._encoders,
-            self._mode,
-            self._carriers,
-            self.middleware_runner,
-            self,
-            drive=drive,
-        )
+        carriers, runner = Carriers(checked), self.middleware_runner
+        parts = (engine_access, self._encoders, self._mode, carriers, runner, self)
+        self._responder = Responder(*parts, drive=drive)
+        self._storage = RunStorage(*parts, drive=drive)
 
     # Opening and closing ---------------------------------------------------------------------
 
