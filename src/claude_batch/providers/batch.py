@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 from collections.abc import (
     AsyncIterator,
@@ -514,9 +515,8 @@ class ClaudeBatchProvider(Opened):
 
         Raises `InvalidRequestError` if the model does not accept ``temperature``.
         """
-        from claude_batch.integrations.langchain import create_chat_model
-
-        return create_chat_model(self, model, temperature=temperature, **kwargs)
+        integration = importlib.import_module("claude_batch.integrations.langchain")
+        return integration.create_chat_model(self, model, temperature=temperature, **kwargs)
 
 
 # Runs by their id ---------------------------------------------------------------------------------
