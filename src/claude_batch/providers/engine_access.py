@@ -242,8 +242,8 @@ class EngineAccess:
         credentials: Callable[[], dict[str, str]],
         *,
         drive: bool,
-        observers: Sequence[ObserverLike] = (),
-        functions: UserFunctions | None = None,
+        observers: Sequence[ObserverLike],
+        functions: UserFunctions,
     ) -> None:
         self.location: str = location
         self.shown_location: str = without_password(location)
@@ -302,12 +302,11 @@ class EngineAccess:
             self._check_open()
             finder = ToolFinder(imports=self.settings.allow_tools_from_ledger)
             engine = Engine.acquire(self.location, self.settings, finder)
-            if self._functions is not None:
-                try:
-                    engine.functions.join(self._functions)
-                except ActorConfigurationError:
-                    engine.release()
-                    raise
+            try:
+                engine.functions.join(self._functions)
+            except ActorConfigurationError:
+                engine.release()
+                raise
             engine.observers.attach(self._observers)
             self._engine = engine
             if self.closed:
