@@ -60,8 +60,7 @@ from claude_batch.lifecycle.polling import (
     FOREIGN_LINES,
     Listing,
     Polling,
-    is_evidence,
-    is_named,
+    is_list_of,
     split_lines,
     walk,
 )
@@ -380,9 +379,9 @@ class _Recovery:
         if listing.unreadable:
             count = count_of(len(listing.unreadable), "entry", "entries")
             return f"{count} of the API's list of batches cannot be read, and may be this ledger's"
-        if not is_evidence(self._ledger, self._leader.workspace_id, listing.workspace):
+        is_ours = is_list_of(self._ledger, self._leader.workspace_id, listing.workspace)
+        if is_ours is False:
             return "the API answered with the list of another workspace"
-        is_ours = is_named(self._ledger, self._leader.workspace_id, listing.workspace)
         if is_ours or known or last is None:
             return ""
         not_before = last.server_time - self._settings.lookback
