@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Set
 from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
@@ -85,27 +84,6 @@ class _KeyRefused(Exception):
     """The API refuses this driver's credential."""
 
 
-class SendingHold:
-    """Keeps the drivers of a ledger in this process from sending, while it is held.
-
-    They go on polling and collecting. Thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders = 0
-
-    @property
-    def is_held(self) -> bool:
-        """Whether nothing is to be sent now."""
-        return self._holders > 0
-
-    def change(self, by: int) -> None:
-        """Add or remove a holder."""
-        with self._lock:
-            self._holders += by
-
-
 class Driver:
     """The driver of one workspace with one credential, active while it holds the leader lock."""
 
@@ -118,14 +96,14 @@ class Driver:
         workbench: Workbench | None = None,
         observers: Observers | None = None,
         functions: UserFunctions | None = None,
-        hold: SendingHold | None = None,
+        holders: Set[object] = frozenset(),
     ) -> None:
         """Set up the driver; ``changed`` is called after each possible change of the ledger.
 
-        ``workbench`` holds the tools of conversations, and ``functions`` those of the user. Nothing
-        is sent while ``hold`` is held.
+        ``workbench`` holds the tools of conversations, and ``functions`` those of the user. While
+        there are ``holders``, nothing is sent; polling and collecting go on.
         """
-        self._hold = hold or SendingHold()
+        self._holders = holders
         self._ledger = ledger
         self._client = client
         self._settings = settings
@@ -164,7 +142,7 @@ class Driver:
         self._live = LiveCalls(
             context,
             stopping=lambda: self._stopping,
-            holding=lambda: self._hold.is_held,
+            holding=lambda: bool(self._holders),
             changed=self._live_changed,
         )
         self._conversations = ConversationLoop(
@@ -480,9 +458,7 @@ class Driver:
 
     async def _send_pass(self, leader: Leader) -> float:
         """Pack what is due and send one batch; return the seconds until the next pass."""
-        if self._hold.is_held:
-            return LONGEST_SLEEP
-        if not self._is_in_place(leader):
+        if self._holders or not self._is_in_place(leader):
             return LONGEST_SLEEP
         now = self._ledger.now()
         with self._ledger.read() as tx:
