@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Set
+from collections.abc import Awaitable, Callable, Generator, Sized
 from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
@@ -96,7 +96,7 @@ class Driver:
         workbench: Workbench | None = None,
         observers: Observers | None = None,
         functions: UserFunctions | None = None,
-        holders: Set[object] = frozenset(),
+        holders: Sized = (),
     ) -> None:
         """Set up the driver; ``changed`` is called after each possible change of the ledger.
 
@@ -282,7 +282,6 @@ class Driver:
                     _log.warning("another process drives this ledger; waiting until it ends")
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
-                    self.contact.lose(may_only_list=self._submission.batch_refused)
                     refusals = 1 if time.monotonic() - begun > LONGEST_SLEEP else refusals + 1
                     pause = pause_after(refusals)
 
@@ -328,13 +327,10 @@ class Driver:
                 return False
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
-            try:
+            # If the key is refused, the halt is in the ledger; what else is due goes on.
+            with contextlib.suppress(_KeyRefused):
                 while await self._send_pass(leader) == 0.0 and not self._stopping:
                     pass
-            except _KeyRefused:
-                self.contact.lose(
-                    may_only_list=self._submission.batch_refused
-                )  # the halt is in the ledger; what else is due goes on
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
             # Live answers arrive at once, and may need another turn.
@@ -505,6 +501,7 @@ class Driver:
         self._wake_poll.set()
         if self._submission.key_refused:
             self._withdraw_cancelled(leader)  # no further pass does
+            self.contact.lose(may_only_list=self._submission.batch_refused)
             raise _KeyRefused
         return 0.0
 
