@@ -30,7 +30,6 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.contact import Contact, pause_after
@@ -131,8 +130,8 @@ class Driver:
         context = DriverContext.of(ledger, client, settings, observers, functions)
         self._prices = context.prices
         self.reporter: Reporter = context.reporter
-        self._high_water = HighWater(ledger)
-        self.contact: Contact = Contact(context, self._high_water, changed)
+        self._high_water = context.high_water
+        self.contact: Contact = Contact(context, changed)
         self._submission = Submission(context, lambda: self._stopping)
         self._polling = Polling(context)
         self._collection = Collection(context)

@@ -54,7 +54,7 @@ from claude_batch.lifecycle.collection import (
     missing_may_be_billed,
     result_row_of,
 )
-from claude_batch.lifecycle.driver_context import DriverContext
+from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
     CLOCKS_APART,
     FOREIGN_LINES,
@@ -64,7 +64,6 @@ from claude_batch.lifecycle.polling import (
     split_lines,
     walk,
 )
-from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.conversation import possible_calls
 from claude_batch.wire.encoding import parse_custom_id
@@ -172,9 +171,9 @@ async def recover(
                 return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
+                context = DriverContext.of(ledger, client, settings)
                 begun = _begin(ledger, client, here, is_copy=even_if_whole)
-                recovery = _Recovery(ledger, client, settings, begun, is_copy=even_if_whole)
-                return await recovery.run(force)
+                return await _Recovery(context, begun, is_copy=even_if_whole).run(force)
             except ServerChanged:
                 raise LedgerError(
                     f"another server has the ledger {ledger.location} now, and may have forgotten "
@@ -253,25 +252,14 @@ def _begin(ledger: Ledger, client: BatchesClient, workspace_id: int, *, is_copy:
     return _Begun(leader, behind, behind == at)
 
 
-class _Recovery:
-    def __init__(
-        self,
-        ledger: Ledger,
-        client: BatchesClient,
-        settings: LedgerSettings,
-        begun: _Begun,
-        *,
-        is_copy: bool,
-    ) -> None:
+class _Recovery(DriverPart):
+    def __init__(self, context: DriverContext, begun: _Begun, *, is_copy: bool) -> None:
         """Set up a recovery that has begun; ``is_copy`` if its mark may have been restored too."""
-        self._ledger = ledger
+        super().__init__(context)
         self._is_copy = is_copy
-        self._client = client
-        self._settings = settings
-        self._high_water = HighWater(ledger)
         self._leader, self._behind, self._begins = begun
-        self._collection = Collection(DriverContext.of(ledger, client, settings))
-        self._prices = prices_of(settings.prices)
+        self._polling = Polling(context)
+        self._collection = Collection(context)
         self.found = Recovered()
         self._foreign: list[RemoteBatch] = []
         """Batches whose results have no line of the ledger."""
@@ -395,9 +383,8 @@ class _Recovery:
         return ""
 
     async def _collect_known(self) -> None:
-        polling = Polling(DriverContext.of(self._ledger, self._client, self._settings))
         # All of them, even if not due: their answers must come before those of later sendings.
-        unseen = await polling.check_due(self._leader, self._ledger.now() + _ALL_DUE)
+        unseen = await self._polling.check_due(self._leader, self._ledger.now() + _ALL_DUE)
         with self._ledger.read() as tx:
             for row in unseen:
                 # It may have ended since, and a tool may have run for an answer of it.

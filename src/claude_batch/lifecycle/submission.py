@@ -32,7 +32,7 @@ from claude_batch.ledger import (
     workspaces,
 )
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.high_water import HighWater, count_post, note_behind
+from claude_batch.ledger.high_water import count_post, note_behind
 from claude_batch.ledger.store import Deposed, Leader, Record, Transaction
 from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_over_budget
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
@@ -288,7 +288,6 @@ class Submission(DriverPart):
         self._probed: float | None = None
         """When the halt began that the batch under way probes; None if there was no halt."""
         self._refusals = Refusals(context)
-        self._high_water = HighWater(context.ledger)
         self.key_refused: bool = False
         """Whether the API refused the credential itself at the last sending."""
         self.batch_refused: bool = False
