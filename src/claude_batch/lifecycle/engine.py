@@ -101,20 +101,10 @@ class Engine:
         self._version = 0
         self._failure: ActorError | None = None
         self.observers: Observers = Observers(ledger.location)
-        self.noticing: Noticing = Noticing(
-            ledger,
-            self.observers,
-            lambda: self._sessions.values(),
-            lambda: self.calls.runs(),
-            lambda run_id, held: self.calls.end_held(run_id, held),
-        )
         self._watch_for_others = ledger.watch()
-        self._readers = DaemonThreads(
-            READERS, "claude-batch-read", closed=closed_words(ledger.location)
-        )
-        self._encoders = DaemonThreads(
-            ENCODERS, "claude-batch-encode", closed=closed_words(ledger.location)
-        )
+        closed = closed_words(ledger.location)
+        self._readers = DaemonThreads(READERS, "claude-batch-read", closed=closed)
+        self._encoders = DaemonThreads(ENCODERS, "claude-batch-encode", closed=closed)
         self._watching: asyncio.Task[None] | None = None
         self._holders: set[object] = set()
         """One object for each `sending_held` block that is being executed."""
@@ -123,6 +113,9 @@ class Engine:
         self._loop = EventLoopThread("claude-batch-engine")
         self.calls: CallQueue = CallQueue(self, self._loop, self._sessions, prices)
         """The single calls of all callers."""
+        self.noticing: Noticing = Noticing(
+            ledger, self.observers, self._sessions, self.calls.runs, self.calls.end_held
+        )
         self._loop.soon(self._begin)
         self._readers.submit(lambda: sweep(self.ledger, self.process))
 
