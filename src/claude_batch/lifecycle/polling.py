@@ -74,9 +74,8 @@ class Proof(msgspec.Struct, frozen=True):
     @classmethod
     def failed(cls, error: ApiError | Unreachable) -> Proof:
         """Return what an error of the API, or on the way to it, shows."""
-        if isinstance(error, ApiError):
-            return cls(missing=error.fault.status == 404, note=str(error))
-        return cls(note=error.reason)
+        is_missing = isinstance(error, ApiError) and error.fault.status == 404
+        return cls(missing=is_missing, note=str(error))
 
 
 async def prove(
