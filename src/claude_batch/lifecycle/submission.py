@@ -221,35 +221,6 @@ class Refusals(DriverPart):
         submissions.fail_packed(tx, row.id, lines, error_type=error_type, now=now)
         return True
 
-    def unexplained(self, tx: Transaction, workspace_id: int, listing: Listing) -> bool:
-        """Halt if the list holds a batch of unknown origin; return whether it does.
-
-        The ledger has not made such a batch, nor can an unknown sending have made it.
-        """
-        # The Date header has whole seconds, so a listed batch may be dated a little later.
-        dated = [remote.created or 0.0 for remote in listing.batches.values()]
-        newest = max([listing.server_time, *dated])
-        since = unknown_batches.ensure_explained_until(tx, workspace_id, newest)
-        known = unknown_batches.known_remote_ids(tx, workspace_id, listing.ids)
-        waiting = unknown_batches.unknown_batches(tx, workspace_id)
-        counts = {row.request_count for row in waiting}
-        for remote in listing.batches.values():
-            created = remote.created
-            if remote.id in known or created is None or created <= since:
-                continue
-            total = remote.counts.total if remote.counts is not None else 0
-            if waiting and (total == 0 or total in counts):
-                continue
-            self.stop_sending(
-                tx,
-                workspace_id,
-                f"the workspace is set as exclusive, but batch {remote.id} was not created by "
-                "this ledger; find the client that created it, then run `claude-batch resume`",
-                reason="unexplained",
-            )
-            return True
-        return False
-
 
 # Submission ---------------------------------------------------------------------------------------
 
@@ -407,12 +378,35 @@ class Submission(DriverPart):
             self._answer_deadline = None
 
     def _is_unexplained(self, leader: Leader, listing: Listing) -> bool:
-        """Stop sending if an exclusive workspace has an unexplained batch; return whether it has.
+        """Halt if an exclusive workspace has a batch of unknown origin; return whether it has.
 
-        In an exclusive workspace nobody else makes batches.
+        The ledger has not made such a batch, nor can an unknown sending have made it.
         """
+        workspace_id = leader.workspace_id
+        # The Date header has whole seconds, so a listed batch may be dated a little later.
+        dated = [remote.created or 0.0 for remote in listing.batches.values()]
+        newest = max([listing.server_time, *dated])
         with self._ledger.write(leader) as tx:
-            return self._refusals.unexplained(tx, leader.workspace_id, listing)
+            since = unknown_batches.ensure_explained_until(tx, workspace_id, newest)
+            known = unknown_batches.known_remote_ids(tx, workspace_id, listing.ids)
+            waiting = unknown_batches.unknown_batches(tx, workspace_id)
+            counts = {row.request_count for row in waiting}
+            for remote in listing.batches.values():
+                created = remote.created
+                if remote.id in known or created is None or created <= since:
+                    continue
+                total = remote.counts.total if remote.counts is not None else 0
+                if waiting and (total == 0 or total in counts):
+                    continue
+                self.stop_sending(
+                    tx,
+                    workspace_id,
+                    f"the workspace is set as exclusive, but batch {remote.id} was not created by "
+                    "this ledger; find the client that created it, then run `claude-batch resume`",
+                    reason="unexplained",
+                )
+                return True
+        return False
 
     def _is_anothers(self, leader: Leader, remote_id: str, listing: Listing) -> bool:
         """Return whether an answer's id is that of another client's batch, listed before the POST.
