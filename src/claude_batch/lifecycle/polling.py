@@ -540,21 +540,15 @@ class Polling(DriverPart):
                 remote = await self._client.cancel(row.remote_id)
             except (ApiError, Unreachable) as error:
                 _log.info("batch %s cannot be cancelled: %s", row.remote_id, error)
-                await self._look_after_refusal(leader, row, error)
-                continue
-            reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
-            if remote.processing_status != "ended":
-                remote = msgspec.structs.replace(remote, processing_status="canceling")
+                # Perhaps because it has ended, or is gone.
+                remote = await self._retrieve(leader, row)
+                if remote is None:
+                    continue
+                if remote.processing_status != "ended":
+                    self._check_later(leader, row, str(error))
+                    continue
+            else:
+                reach(CrashPoint.AFTER_CANCEL_BEFORE_RECORD)
+                if remote.processing_status != "ended":
+                    remote = msgspec.structs.replace(remote, processing_status="canceling")
             self._note(leader, [(row, remote)])
-
-    async def _look_after_refusal(
-        self, leader: Leader, row: Any, error: ApiError | Unreachable
-    ) -> None:
-        """Check a batch that could not be cancelled, perhaps because it has ended or is gone."""
-        remote = await self._retrieve(leader, row)
-        if remote is None:
-            return
-        if remote.processing_status == "ended":
-            self._note(leader, [(row, remote)])
-        else:
-            self._check_later(leader, row, str(error))
