@@ -227,14 +227,21 @@ class Collection(DriverPart):
         self._failures: Counter[int] = Counter()
         """How many fetches in a row have broken off, by batch."""
 
-    async def collect(self, leader: Leader, batch_id: int) -> None:
-        """Fetch the results of an ended batch and, once they are complete, judge its requests.
+    async def collect(self, leader: Leader, row: Any, *, is_stored: bool = False) -> None:
+        """Fetch the results of an ended batch, given by its row; judge its requests if complete.
 
-        An aborted fetch keeps what it stored, and is repeated later. Raises `Deposed`.
+        An aborted fetch keeps what it stored, and is repeated later. ``is_stored``: the results
+        were fetched already. Raises `Deposed`.
         """
-        with self._ledger.read() as tx:
-            row = batch_contents.batch(tx, batch_id)
-        await self._collect_alone(leader, row)
+        if row.adopted == "assumed" and not await self._is_ours(leader, row):
+            return
+        fetched = _Fetched(row, counts_of(row))
+        try:
+            if not is_stored:
+                await self.fetch(partial(self._ledger.write, leader), row)
+        except (ApiError, Unreachable) as error:
+            await self._note_failure(leader, fetched, error)
+        await self._finish_or_fetch_again(leader, [fetched])
 
     async def collect_all(
         self,
@@ -267,7 +274,7 @@ class Collection(DriverPart):
             if by == "other":
                 elsewhere = True
                 continue
-            await self._collect_alone(leader, row, is_stored=by == "done")
+            await self.collect(leader, row, is_stored=by == "done")
             collected()
         return elsewhere
 
@@ -306,18 +313,6 @@ class Collection(DriverPart):
         finally:
             if offer is not None:
                 self._ledger.fetches.leave(claim, offer=offer)
-
-    async def _collect_alone(self, leader: Leader, row: Any, *, is_stored: bool = False) -> None:
-        """Do what `collect` does; ``is_stored``: the results were fetched already."""
-        if row.adopted == "assumed" and not await self._is_ours(leader, row):
-            return
-        fetched = _Fetched(row, counts_of(row))
-        try:
-            if not is_stored:
-                await self.fetch(partial(self._ledger.write, leader), row)
-        except (ApiError, Unreachable) as error:
-            await self._note_failure(leader, fetched, error)
-        await self._finish_or_fetch_again(leader, [fetched])
 
     async def _collect_small(
         self,

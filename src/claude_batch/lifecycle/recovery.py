@@ -398,7 +398,9 @@ class _Recovery(DriverPart):
             await self._collect(batch_id)
 
     async def _collect(self, batch_id: int) -> None:
-        await self._collection.collect(self._leader, batch_id)
+        with self._ledger.read() as tx:
+            row = batch_contents.batch(tx, batch_id)
+        await self._collection.collect(self._leader, row)
         with self._ledger.read() as tx:
             row = batch_contents.batch(tx, batch_id)
         if row.state == BatchState.COLLECTED:
