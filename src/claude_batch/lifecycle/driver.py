@@ -39,7 +39,7 @@ from claude_batch.lifecycle.driver_context import DriverContext
 from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.leader_lock import compare, note_interrupted
 from claude_batch.lifecycle.live_driver import LiveCalls
-from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.observers import NOBODY, Observers
 from claude_batch.lifecycle.packer import pack_due, reserve_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
@@ -93,7 +93,7 @@ class Driver:
         settings: LedgerSettings,
         changed: Callable[[], None],
         workbench: Workbench | None = None,
-        observers: Observers | None = None,
+        observers: Observers = NOBODY,
         functions: UserFunctions | None = None,
         holders: Sized = (),
     ) -> None:

@@ -10,7 +10,7 @@ from claude_batch.ledger import workspaces
 from claude_batch.ledger.high_water import HighWater
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.event_reports import Reporter
-from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.observers import NOBODY, Observers
 from claude_batch.money.prices import Prices, prices_of
 from claude_batch.wire.batches_client import BatchesClient
 
@@ -32,7 +32,7 @@ class DriverContext(msgspec.Struct, frozen=True):
         ledger: Ledger,
         client: BatchesClient,
         settings: LedgerSettings,
-        observers: Observers | None = None,
+        observers: Observers = NOBODY,
         functions: UserFunctions | None = None,
     ) -> DriverContext:
         """Return the context of a driver. Raises `ActorConfigurationError` for unusable prices."""
