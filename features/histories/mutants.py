@@ -38,6 +38,7 @@ from claude_batch.lifecycle import (
     leader_lock,
     live_driver,
     packer,
+    polling,
     reconciliation,
     recovery,
     submission,
@@ -69,7 +70,7 @@ def _spendthrift() -> AbstractContextManager[object]:
 
 
 def _impatient() -> AbstractContextManager[object]:
-    return patch.object(collection, "gap_since", lambda *_, now, after, **__: now - after)
+    return patch.object(polling, "gap_since", lambda *_, now, after, **__: now - after)
 
 
 def _unrivalled() -> AbstractContextManager[object]:

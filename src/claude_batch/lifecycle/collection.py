@@ -34,7 +34,7 @@ from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
     MANY,
     Polling,
-    gap_since,
+    gap_of,
     is_past_keeping,
     prove,
     split_lines,
@@ -484,7 +484,8 @@ class Collection(DriverPart):
             return complete
         gap: Gap | None = None
         if fetched.is_whole:
-            gap = self._gap(row, max(gaps, short))
+            missing, longest = max(gaps, short), row.max_poll_interval
+            gap = gap_of(row, missing, self._client, self._settings, longest)
             # What may have been billed is waited for until the end of `missing_after`.
             waits = may_be_billed and (owed > 0 or contradicted)
             if row.fetches + 1 >= COMPLETE_FETCHES and (not waits or gap.seen >= gap.until):
@@ -566,18 +567,6 @@ class Collection(DriverPart):
             reach(CrashPoint.BETWEEN_SLICES)
             # The other tasks of this loop have their turn, a heartbeat among them.
             await asyncio.sleep(0)
-
-    def _gap(self, row: Any, missing: int) -> Gap:
-        """Return what the completed fetch lacked, and until when it may stay missing."""
-        now, after = self._client.server_now(), self._settings.missing_after
-        since = gap_since(
-            row.missing_since,
-            row.missing_seen,
-            now=now,
-            after=after,
-            interval=row.max_poll_interval,
-        )
-        return Gap(missing=missing, since=since, seen=now, until=since + after)
 
     async def _is_ours(self, leader: Leader, row: Any) -> bool:
         """Return whether the results prove the assumption that the batch is our unknown sending."""

@@ -15,11 +15,8 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.events import BatchEnded
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
-from claude_batch.ledger import (
-    collected_batches,
-    unknown_batches,
-    workspaces,
-)
+from claude_batch.ledger import collected_batches, unknown_batches, workspaces
+from claude_batch.ledger.collected_batches import Gap
 from claude_batch.ledger.store import Leader, Ledger, Record
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
@@ -299,6 +296,15 @@ def gap_since(
     """
     planned = None if seen is None else seen + interval
     return missing_since(since, planned, now=now, server_now=now, after=after)
+
+
+def gap_of(
+    row: Any, missing: int, client: BatchesClient, settings: LedgerSettings, interval: float
+) -> Gap:
+    """Return what the completed fetch of a batch, or of a candidate, lacked, given by its row."""
+    now, after = client.server_now(), settings.missing_after
+    since = gap_since(row.missing_since, row.missing_seen, now=now, after=after, interval=interval)
+    return Gap(missing=missing, since=since, seen=now, until=since + after)
 
 
 def absence(

@@ -25,7 +25,7 @@ from claude_batch.lifecycle.polling import (
     Proof,
     absence,
     age_of,
-    gap_since,
+    gap_of,
     is_due,
     is_list_of,
     prove,
@@ -353,16 +353,9 @@ class Reconciliation(DriverPart):
         given_up = False
         if is_read:
             # The stream may have ended early, like that of any batch: the API still has the lines.
-            after, seen = self._settings.missing_after, self._client.server_now()
-            since = gap_since(
-                candidate.missing_since,
-                candidate.missing_seen,
-                now=seen,
-                after=after,
-                interval=row.max_poll_interval,
-            )
-            unread = since, seen
-            given_up = candidate.fetches + 1 >= COMPLETE_FETCHES and seen >= since + after
+            gap = gap_of(candidate, 0, self._client, self._settings, row.max_poll_interval)
+            unread = gap.since, gap.seen
+            given_up = candidate.fetches + 1 >= COMPLETE_FETCHES and gap.seen >= gap.until
         state = CandidateState.OPEN
         if proof.foreign and candidate.fetches:  # one fetch may be a wrong entry of a cache
             state = CandidateState.FOREIGN
