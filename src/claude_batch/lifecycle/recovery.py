@@ -150,14 +150,20 @@ async def recover(
 
     ``force`` lets the ledger send again even if something could not be judged, which may then be
     billed twice, and sends what had waited for a refused key with this one. A workspace that was
-    recovered before those of other keys is left alone, unless ``even_if_whole``. Raises
-    `LedgerError` if a process drives the ledger, `AccountHaltedError` if the key is refused, and
-    `EngineStoppedError` if the API cannot be reached. Earlier findings stay stored.
+    recovered before those of other keys is left alone, unless ``even_if_whole``, and so is a whole
+    ledger, because a recovery keeps it from sending. Raises `LedgerError` if a process drives the
+    ledger, `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the API cannot
+    be reached. Earlier findings stay stored.
     """
+    fingerprint = ledger.fingerprint(client.credential)
+    with ledger.read() as tx:
+        # A workspace that the ledger does not know may be one that it has forgotten.
+        is_known = workspaces.is_used(tx, client.base_url, fingerprint)
+    if is_known and not even_if_whole and is_whole(ledger):
+        return Recovered(was_whole=True)
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:
-            fingerprint = ledger.fingerprint(client.credential)
             here = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
             if client.workspace is not None:
                 here = workspaces.name_workspace(
@@ -167,12 +173,13 @@ async def recover(
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)
             is_recovered = workspaces.workspace_row(tx, here).behind is None
-            if is_recovered and not even_if_whole and _has_all(ledger, tx, mark):
+            is_late = is_recovered and not even_if_whole and _has_all(ledger, tx, mark)
+            if is_late and workspaces.is_used(tx, client.base_url, fingerprint):
                 return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
                 context = DriverContext.of(ledger, client, settings)
-                begun = _begin(ledger, client, here, is_copy=even_if_whole)
+                begun = _begin(ledger, client, here, is_copy=even_if_whole, is_late=is_late)
                 return await _Recovery(context, begun, is_copy=even_if_whole).run(force)
             except ServerChanged:
                 raise LedgerError(
@@ -203,9 +210,12 @@ class _Begun(NamedTuple):
     """Whether it began just now."""
 
 
-def _begin(ledger: Ledger, client: BatchesClient, workspace_id: int, *, is_copy: bool) -> _Begun:
+def _begin(
+    ledger: Ledger, client: BatchesClient, workspace_id: int, *, is_copy: bool, is_late: bool
+) -> _Begun:
     """Begin a recovery, or continue one; ``is_copy`` if the mark may have been restored too.
 
+    ``is_late`` if the ledger has been recovered already, without this workspace.
     The workspace gets a new epoch. If another copy of the ledger may have the same incarnation and
     mark, this one gets new ones.
     """
@@ -219,7 +229,7 @@ def _begin(ledger: Ledger, client: BatchesClient, workspace_id: int, *, is_copy:
         # Without a mark, a copy of a file that was already behind may have been restored. A
         # server shows that by itself, and its next process may have no mark.
         anew = moved or (mark is None and not on_server(ledger.location))
-        is_first = anew or not is_known_to_be_behind or not is_counted
+        is_first = not is_late and (anew or not is_known_to_be_behind or not is_counted)
         if is_first or is_copy:
             # This ends with a new mark, which no longer shows what the other workspaces have
             # forgotten. Those that are not behind after that were recovered before this one.
