@@ -249,12 +249,11 @@ class Collection(DriverPart):
         batch_ids: Sequence[int],
         *,
         collected: Callable[[], object],
-        stopping: Callable[[], bool],
     ) -> bool:
         """Do what `collect` does for several batches; the small ones are collected together.
 
         ``collected`` is called whenever results may have been given to their requests. No further
-        batch is begun once ``stopping`` returns true. Returns whether another process still fetches
+        batch is begun once the driver is to end. Returns whether another process still fetches
         one of them. Raises `Deposed`.
         """
         with self._ledger.read() as tx:
@@ -262,13 +261,13 @@ class Collection(DriverPart):
         small = [row for row in rows if _is_small(row) and row.adopted != "assumed"]
         alone: list[Any] = rows
         if len(small) >= MANY:
-            left = await self._collect_small(leader, small, collected, stopping)
+            left = await self._collect_small(leader, small, collected)
             done = {row.id for row in small} - left
             alone = [row for row in rows if row.id not in done]
         self._offer(leader, alone[1:])
         elsewhere = False
         for row in alone:
-            if stopping():
+            if self._stopping():
                 break
             by = self._ledger.fetches.withdraw(row.id) if _may_be_shared(row) else "driver"
             if by == "other":
@@ -319,7 +318,6 @@ class Collection(DriverPart):
         leader: Leader,
         rows: Sequence[Any],
         collected: Callable[[], object],
-        stopping: Callable[[], bool],
     ) -> set[int]:
         """Collect small batches, several in one transaction.
 
@@ -336,7 +334,7 @@ class Collection(DriverPart):
         async def fetch_some() -> None:
             nonlocal fetching
             try:
-                while waiting and not stopping():
+                while waiting and not self._stopping():
                     one = await self._fetch_small(leader, waiting.popleft())
                     if one.is_too_large:
                         too_large.add(one.row.id)

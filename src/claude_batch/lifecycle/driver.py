@@ -127,12 +127,14 @@ class Driver:
         self._functions_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
-        context = DriverContext.of(ledger, client, settings, observers, functions)
+        context = DriverContext.of(
+            ledger, client, settings, observers, functions, stopping=lambda: self._stopping
+        )
         self._prices = context.prices
         self.reporter: Reporter = context.reporter
         self._high_water = context.high_water
         self.contact: Contact = Contact(context, changed)
-        self._submission = Submission(context, lambda: self._stopping)
+        self._submission = Submission(context)
         self._polling = Polling(context)
         self._collection = Collection(context)
         self._reconciliation = Reconciliation(context)
@@ -140,7 +142,6 @@ class Driver:
         self._deadlines = Deadlines(ledger)
         self._live = LiveCalls(
             context,
-            stopping=lambda: self._stopping,
             holding=lambda: bool(self._holders),
             changed=self._live_changed,
         )
@@ -149,7 +150,7 @@ class Driver:
             workbench,
             workspace=lambda: self.workspace_id,
             server_now=client.server_now,
-            stopping=lambda: self._stopping,
+            stopping=context.stopping,
             changed=self._turns_changed,
         )
 
@@ -626,9 +627,7 @@ class Driver:
         """Collect the batches that have ended; return whether another process fetches some."""
         with self._ledger.read() as tx:
             ended = collected_batches.ended_batches(tx, leader.workspace_id, self._ledger.now())
-        return await self._collection.collect_all(
-            leader, ended, collected=self._have_collected, stopping=lambda: self._stopping
-        )
+        return await self._collection.collect_all(leader, ended, collected=self._have_collected)
 
     def _have_collected(self) -> None:
         self._changed()

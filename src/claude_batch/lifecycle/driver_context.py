@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from claude_batch.core.settings import LedgerSettings
@@ -25,6 +27,8 @@ class DriverContext(msgspec.Struct, frozen=True):
     reporter: Reporter
     prices: Prices
     functions: UserFunctions
+    stopping: Callable[[], bool]
+    """Returns whether the driver is to end."""
 
     @classmethod
     def of(
@@ -34,6 +38,7 @@ class DriverContext(msgspec.Struct, frozen=True):
         settings: LedgerSettings,
         observers: Observers = NOBODY,
         functions: UserFunctions | None = None,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> DriverContext:
         """Return the context of a driver. Raises `ActorConfigurationError` for unusable prices."""
         return cls(
@@ -44,6 +49,7 @@ class DriverContext(msgspec.Struct, frozen=True):
             Reporter(ledger, client, observers),
             prices_of(settings.prices),
             functions or UserFunctions(),
+            stopping,
         )
 
 
@@ -59,6 +65,7 @@ class DriverPart:
         self._reporter = context.reporter
         self._prices = context.prices
         self._functions = context.functions
+        self._stopping = context.stopping
 
     def stop_sending(
         self,

@@ -152,7 +152,6 @@ class LiveCalls(DriverPart):
         self,
         context: DriverContext,
         *,
-        stopping: Callable[[], bool],
         holding: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
@@ -161,7 +160,6 @@ class LiveCalls(DriverPart):
         Nothing is sent while ``holding`` returns True.
         """
         super().__init__(context)
-        self._stopping = stopping
         self._holding = holding
         self._unsent: tuple[Leader, list[LiveCall]] | None = None
         """The calls that a failed claim may have stored, and the leader at that time."""

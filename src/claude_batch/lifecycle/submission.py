@@ -250,10 +250,9 @@ def _is_halted(halt: Record, row: Any, now: float) -> bool:
 class Submission(DriverPart):
     """The sender of one workspace's packed batches, one at a time."""
 
-    def __init__(self, context: DriverContext, stopping: Callable[[], bool]) -> None:
-        """Set up the sender, which gives up a POST if ``stopping`` returns True."""
+    def __init__(self, context: DriverContext) -> None:
+        """Set up the sender, which gives up a POST if the driver is to end."""
         super().__init__(context)
-        self._stopping = stopping
         self._failures = 0
         self._armed = False
         self._probed: float | None = None
