@@ -35,7 +35,7 @@ from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.contact import Contact, pause_after
 from claude_batch.lifecycle.conversation_loop import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
-from claude_batch.lifecycle.driver_context import DriverContext
+from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.event_reports import Reporter
 from claude_batch.lifecycle.leader_lock import compare, note_interrupted
 from claude_batch.lifecycle.live_driver import LiveCalls
@@ -83,7 +83,7 @@ class _KeyRefused(Exception):
     """The API refuses this driver's credential."""
 
 
-class Driver:
+class Driver(DriverPart):
     """The driver of one workspace with one credential, active while it holds the leader lock."""
 
     def __init__(
@@ -102,16 +102,23 @@ class Driver:
         ``workbench`` holds the tools of conversations, and ``functions`` those of the user. While
         there are ``holders``, nothing is sent; polling and collecting go on.
         """
-        self._holders = holders
-        self._ledger = ledger
-        self._client = client
-        self._settings = settings
+        context = DriverContext.of(
+            ledger,
+            client,
+            settings,
+            observers,
+            functions,
+            holders,
+            stopping=lambda: self._leaving,
+        )
+        super().__init__(context)
+        self.reporter: Reporter = context.reporter
         self._changed = changed
         self.is_leader: bool = False
         """Whether this process holds the leader lock of the workspace."""
         self.loops_have_ended: Callable[[], object] = lambda: None
         """Called when it delivers no more answers, although running tools may wait for some."""
-        self._stopping = False
+        self._leaving = False
         """Whether the loops shall end: for good, or because of `_fault`."""
         self._closing = False
         self._contact_task: asyncio.Future[float] | None = None
@@ -127,12 +134,6 @@ class Driver:
         self._functions_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
-        context = DriverContext.of(
-            ledger, client, settings, observers, functions, stopping=lambda: self._stopping
-        )
-        self._prices = context.prices
-        self.reporter: Reporter = context.reporter
-        self._high_water = context.high_water
         self.contact: Contact = Contact(context, changed)
         self._submission = Submission(context)
         self._polling = Polling(context)
@@ -140,11 +141,7 @@ class Driver:
         self._reconciliation = Reconciliation(context)
         self._refusals = Refusals(context)
         self._deadlines = Deadlines(ledger)
-        self._live = LiveCalls(
-            context,
-            holding=lambda: bool(self._holders),
-            changed=self._live_changed,
-        )
+        self._live = LiveCalls(context, changed=self._live_changed)
         self._conversations = ConversationLoop(
             ledger,
             workbench,
@@ -198,7 +195,7 @@ class Driver:
         return self._closing
 
     def _leave(self) -> None:
-        self._stopping = True
+        self._leaving = True
         self.wake()
         # Results can be fetched again, but the outcome of a POST in progress must be known first.
         if self._poll_task is not None:
@@ -241,7 +238,7 @@ class Driver:
 
     async def _drive_until_left(self) -> None:
         refusals, pause = 0, 0.0
-        while not self._stopping:
+        while not self._leaving:
             if pause:
                 # Another process with a key that works may take the leader lock meanwhile.
                 await self._rest(pause)
@@ -250,7 +247,7 @@ class Driver:
                 self._contact_task = asyncio.ensure_future(self.contact.make())
                 rest = await self._contact_task
             except asyncio.CancelledError:
-                if self._stopping:
+                if self._leaving:
                     break
                 raise
             finally:
@@ -329,7 +326,7 @@ class Driver:
             await self._conversations.finish(leader)
             # If the key is refused, the halt is in the ledger; what else is due goes on.
             with contextlib.suppress(_KeyRefused):
-                while await self._send_pass(leader) == 0.0 and not self._stopping:
+                while await self._send_pass(leader) == 0.0 and not self._leaving:
                     pass
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
@@ -343,7 +340,7 @@ class Driver:
         """Wait before the next attempt despite changes in the ledger, unless the halt is lifted."""
         end = time.monotonic() + seconds
         was_halted = self.contact.is_halted()
-        while not self._stopping and time.monotonic() < end:
+        while not self._leaving and time.monotonic() < end:
             self._wake_poll.clear()
             await self._sleep(self._wake_poll, end - time.monotonic())
             if was_halted and not self.contact.is_halted():
@@ -413,7 +410,7 @@ class Driver:
             raise
         finally:
             fault, self._fault = self._fault, None
-            self._stopping = self._closing
+            self._leaving = self._closing
         if fault is not None:
             raise fault
 
@@ -437,7 +434,7 @@ class Driver:
             raise
 
     async def _send_loop(self, leader: Leader) -> None:
-        while not self._stopping:
+        while not self._leaving:
             self._wake_send.clear()
             begun = time.monotonic()
             rest = await self._send_pass(leader)
@@ -448,7 +445,7 @@ class Driver:
             await self._sleep(self._wake_send, rest)
 
     async def _poll_loop(self, leader: Leader) -> None:
-        while not self._stopping:
+        while not self._leaving:
             self._wake_poll.clear()
             await self._sleep(self._wake_poll, await self._poll_pass(leader))
 
@@ -656,5 +653,5 @@ class Driver:
         return LONGEST_SLEEP
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
-        if not self._stopping:
+        if not self._leaving:
             await sleep_or_wake(wake, min(seconds, LONGEST_SLEEP))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 
 import msgspec
 
@@ -27,6 +27,8 @@ class DriverContext(msgspec.Struct, frozen=True):
     reporter: Reporter
     prices: Prices
     functions: UserFunctions
+    holders: Sized
+    """While there are any, nothing is sent; polling and collecting go on."""
     stopping: Callable[[], bool]
     """Returns whether the driver is to end."""
 
@@ -38,6 +40,7 @@ class DriverContext(msgspec.Struct, frozen=True):
         settings: LedgerSettings,
         observers: Observers = NOBODY,
         functions: UserFunctions | None = None,
+        holders: Sized = (),
         stopping: Callable[[], bool] = lambda: False,
     ) -> DriverContext:
         """Return the context of a driver. Raises `ActorConfigurationError` for unusable prices."""
@@ -49,6 +52,7 @@ class DriverContext(msgspec.Struct, frozen=True):
             Reporter(ledger, client, observers),
             prices_of(settings.prices),
             functions or UserFunctions(),
+            holders,
             stopping,
         )
 
@@ -65,6 +69,7 @@ class DriverPart:
         self._reporter = context.reporter
         self._prices = context.prices
         self._functions = context.functions
+        self._holders = context.holders
         self._stopping = context.stopping
 
     def stop_sending(

@@ -152,15 +152,10 @@ class LiveCalls(DriverPart):
         self,
         context: DriverContext,
         *,
-        holding: Callable[[], bool],
         changed: Callable[[], None],
     ) -> None:
-        """Set up the calls; ``changed`` is called whenever requests have ended.
-
-        Nothing is sent while ``holding`` returns True.
-        """
+        """Set up the calls; ``changed`` is called whenever requests have ended."""
         super().__init__(context)
-        self._holding = holding
         self._unsent: tuple[Leader, list[LiveCall]] | None = None
         """The calls that a failed claim may have stored, and the leader at that time."""
         self._changed = changed
@@ -337,7 +332,7 @@ class LiveCalls(DriverPart):
 
     async def _send(self, leader: Leader) -> float:
         """Send as many calls as allowed; return the seconds until the next check."""
-        if self._holding():
+        if self._holders:
             return LONGEST_REST
         now = self._ledger.now()
         with self._ledger.read() as tx:
