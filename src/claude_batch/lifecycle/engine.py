@@ -213,8 +213,8 @@ class Engine:
     ) -> ApiSession:
         """Return the session (client and driver) for this base URL and credential.
 
-        Callers with the same pair share one session. ``drive=False`` only registers it: nothing is
-        sent or polled until `advance`.
+        Callers with the same pair share one session, which lasts as long as the engine.
+        ``drive=False`` only registers it: nothing is sent or polled until `advance`.
         """
         return self._loop.run(self._open_session(base_url, api_key, drive)).result()
 
@@ -240,7 +240,6 @@ class Engine:
             driver.loops_have_ended = functools.partial(self.calls.fail_closed, session)
         else:
             await client.close()
-        session.users += 1
         if drive and session.task is None:
             # A new process or a new key is a reason to probe a halted workspace again.
             with self.ledger.write() as tx:
@@ -265,10 +264,6 @@ class Engine:
         """Let the drivers of this process check for work. For the engine's loop."""
         for session in self._sessions.values():
             session.driver.wake()
-
-    def close_session(self, session: ApiSession) -> None:
-        """Remove one user of a session; its driver runs until the engine ends."""
-        session.users -= 1
 
     async def _guard(self, driver: Driver) -> None:
         """Run a driver's loop, and fail all callers if it ends unexpectedly."""

@@ -322,9 +322,7 @@ class EngineAccess:
                 session = engine.open_session(
                     found.get("base_url"), found.get("api_key"), drive=self._drive
                 )
-                if self.closed:  # by a signal handler, meanwhile
-                    engine.close_session(session)
-                self._check_open()
+                self._check_open()  # a signal handler may have closed it meanwhile
                 self._session = session
             return self._session
 
@@ -399,10 +397,8 @@ class EngineAccess:
         with self.opens:
             self.closed = True
             engine, self._engine = self._engine, None
-            session, self._session = self._session, None
+            self._session = None
         if engine is not None:
-            if session is not None:
-                engine.close_session(session)
             engine.release()
             engine.observers.detach(self._observers)
 
