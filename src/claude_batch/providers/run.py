@@ -32,8 +32,7 @@ from claude_batch.ledger.deliveries import Delivery, Displaced, Forms, Outstandi
 from claude_batch.ledger.queries import Answer
 from claude_batch.ledger.retries import Rerun, Retried
 from claude_batch.ledger.store import Transaction
-from claude_batch.lifecycle.engine import Engine
-from claude_batch.lifecycle.notices import RunWatch
+from claude_batch.lifecycle.engine import Engine, RunWatch
 from claude_batch.lifecycle.recovery import Refetched, refetch
 from claude_batch.lifecycle.tool_runner import check_blocking, in_asynchronous_tool, note_asking
 from claude_batch.money.prices import prices_of
