@@ -684,32 +684,31 @@ class Collection(DriverPart):
             )
             if line.error is not None and (retry_on or self._functions.classify is not None):
                 faults.append((line.error, len(new) - 1))
-        if retry_on and faults:
-            self._apply_retry_on(new, faults, retry_on)
-        if self._functions.classify is not None:
-            await self._classify(new, faults)
+        if faults:
+            await self._decide_on(faults, new, retry_on)
         return new, strange
 
-    def _apply_retry_on(
+    async def _decide_on(
         self,
-        new: list[NewResult],
         faults: list[tuple[LineError, int]],
+        new: list[NewResult],
         retry_on: Mapping[str, str],
     ) -> None:
-        """Retry the types of errors that the requests' runs want retried."""
-        with self._ledger.read() as tx:
-            run_of = batch_contents.runs_of(tx, [new[place].request_seq for _, place in faults])
-        for error, place in faults:
-            wanted = retry_on.get(run_of[new[place].request_seq])
-            asks = with_retry_on(Disposition(new[place].disposition), error.type, wanted)
-            new[place] = new[place]._replace(disposition=asks)
+        """Let the ``retry_on`` of runs, then the user's function, decide what errors mean.
 
-    async def _classify(self, new: list[NewResult], faults: list[tuple[LineError, int]]) -> None:
-        """Let the user's function decide what errors mean, each kind of error once."""
+        Each error is given with the place of its result in ``new``.
+        """
+        run_of: Mapping[int, str] = {}
+        if retry_on:
+            with self._ledger.read() as tx:
+                run_of = batch_contents.runs_of(tx, [new[place].request_seq for _, place in faults])
+        # The function is asked about each kind of error once.
         known: dict[tuple[str, ...], Disposition] = {}
         for error, place in faults:
+            wanted = retry_on.get(run_of.get(new[place].request_seq, ""))
+            asks = with_retry_on(Disposition(new[place].disposition), error.type, wanted)
             # An error has no other disposition.
-            default = cast("Classification", str(new[place].disposition))
+            default = cast("Classification", str(asks))
             kind = (error.type, error.message, repr(error.details), default)
             if kind not in known:
                 fault = RequestFault(error.type, error.message, error.details, None, default)
