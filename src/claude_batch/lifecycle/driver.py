@@ -30,14 +30,15 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.charges import any_budget
+from claude_batch.ledger.high_water import Mark, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.contact import Contact, pause_after
 from claude_batch.lifecycle.conversation_loop import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
+from claude_batch.lifecycle.ended_processes import note_interrupted
 from claude_batch.lifecycle.event_reports import Reporter
-from claude_batch.lifecycle.leader_lock import compare, note_interrupted
 from claude_batch.lifecycle.live_driver import LiveCalls
 from claude_batch.lifecycle.observers import NOBODY, Observers
 from claude_batch.lifecycle.packer import pack_due, reserve_due
@@ -77,6 +78,13 @@ costs time (`settling`) but no money. The API answers large batches within secon
 
 LONGEST_SLEEP = 60.0
 """Longest time in seconds between two passes, whatever the clock shows."""
+
+
+_MOVED = (
+    "is on another server than before, or on a standby that was promoted, or was restored, and may "
+    "have forgotten its last sendings"
+)
+_UNFINISHED = "may have forgotten sendings, because its recovery has not ended yet"
 
 
 class _KeyRefused(Exception):
@@ -363,7 +371,7 @@ class Driver(DriverPart):
                 # Asked in this transaction, because another process may merge the row until then.
                 here = self.contact.row_to_drive(tx)
                 if here == self.workspace_id:
-                    compare(tx, self._ledger, self._settings, mark, here, at)
+                    self._compare(tx, mark, here, at)
                     leader = Leader(here, submissions.begin_epoch(tx, here))
                     unknown = note_interrupted(tx, here)
             self._live.forget_unsent()
@@ -380,6 +388,20 @@ class Driver(DriverPart):
         finally:
             self.is_leader = False
             lock.release()
+
+    def _compare(self, tx: Transaction, mark: Mark | None, workspace_id: int, at: float) -> None:
+        """Stop sending if the ledger may have forgotten a POST; ``at`` is the API's time.
+
+        That is the case if its mark, read before, counts POSTs that the ledger lacks, or if the
+        ledger is on another server.
+        """
+        moved = self._ledger.has_moved(tx)
+        known = is_known(mark, self._ledger.incarnations, posts_of(tx))
+        if moved or not known:
+            # A copy that was made within a recovery has forgotten what was sent after it, too.
+            note_behind(tx, at, anew=moved)
+        if workspaces.workspace_row(tx, workspace_id).behind is not None:
+            self.stop_behind(tx, workspace_id, _MOVED if moved else _UNFINISHED if known else "")
 
     def _warn_of_weakness(self) -> None:
         """Warn once of a server that may forget what was committed."""

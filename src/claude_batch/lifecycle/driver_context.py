@@ -91,3 +91,15 @@ class DriverPart:
             now=self._ledger.now(),
             interval=self._settings.probe_interval,
         )
+
+    def stop_behind(self, tx: Transaction, workspace_id: int, why: str = "") -> None:
+        """Halt a workspace of a ledger that is behind its high-water mark, and store the reason."""
+        why = why or (
+            "has forgotten some of its sendings, which its high-water mark "
+            f"{self._high_water.path} counts: it was restored, or copied without its -wal file"
+        )
+        message = (
+            f"the ledger {self._ledger.location} {why}. Look for them at the API with: "
+            "`claude-batch ledger recover`"
+        )
+        self.stop_sending(tx, workspace_id, message, reason="ledger_behind")

@@ -45,7 +45,7 @@ from claude_batch.lifecycle.api_sessions import ApiSession, closed_words, open_c
 from claude_batch.lifecycle.budget_room import declare_limits, price_by
 from claude_batch.lifecycle.call_queue import CallQueue
 from claude_batch.lifecycle.driver import Driver
-from claude_batch.lifecycle.leader_lock import sweep
+from claude_batch.lifecycle.ended_processes import sweep
 from claude_batch.lifecycle.notices import Noticing
 from claude_batch.lifecycle.observers import Observers
 from claude_batch.lifecycle.threads import DaemonThreads, EventLoopThread

@@ -37,7 +37,6 @@ from claude_batch.lifecycle.budget_room import (
 )
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.event_reports import CallEnd
-from claude_batch.lifecycle.leader_lock import stop_behind
 from claude_batch.lifecycle.live_answers import (
     ACCOUNT,
     NOT_SENT,
@@ -601,7 +600,7 @@ class LiveCalls(DriverPart):
             for call in claimed:
                 self._put_back(tx, call)
             note_behind(tx, self._client.server_now())
-            stop_behind(tx, self._ledger, self._settings, leader.workspace_id)
+            self.stop_behind(tx, leader.workspace_id)
         self._changed()
 
     # Answers -------------------------------------------------------------------------------------

@@ -36,7 +36,6 @@ from claude_batch.ledger.high_water import count_post, note_behind
 from claude_batch.ledger.store import Deposed, Leader, Record, Transaction
 from claude_batch.lifecycle.budget_room import count_for_batch, withdraw_over_budget
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
-from claude_batch.lifecycle.leader_lock import stop_behind
 from claude_batch.lifecycle.polling import Listing, walk
 from claude_batch.lifecycle.threads import in_a_thread
 from claude_batch.wire.batches_client import ApiError, CreateAnswer, Unreachable
@@ -449,7 +448,7 @@ class Submission(DriverPart):
         if not self._high_water.raise_to(number, sending=True, at=at):
             with self._ledger.write(leader) as tx:
                 note_behind(tx, at)
-                stop_behind(tx, self._ledger, self._settings, leader.workspace_id)
+                self.stop_behind(tx, leader.workspace_id)
             raise _NotArmed("another copy of this ledger has sent meanwhile")
         reach(CrashPoint.AFTER_ARMED)
         if self._stopping():
