@@ -10,9 +10,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+
 from claude_batch.core.events import (
     AnsweredRequest,
     BatchCanceled,
+    BatchEnded,
     BatchSubmitted,
     BatchUnknown,
     CallsAnswered,
@@ -21,6 +24,8 @@ from claude_batch.core.events import (
     RequestsRetried,
     ResultsCollected,
     RunFinished,
+    UnknownDecided,
+    UnknownOutcome,
 )
 from claude_batch.core.settings import naming_ledger
 from claude_batch.core.states import RequestState
@@ -31,7 +36,7 @@ from claude_batch.ledger.live_calls import Waiting
 from claude_batch.ledger.store import Ledger
 from claude_batch.ledger.stored_results import NewResult
 from claude_batch.lifecycle.observers import Observers
-from claude_batch.wire.batches_client import BatchesClient
+from claude_batch.wire.batches_client import BatchesClient, RemoteBatch
 from claude_batch.wire.encoding import model_at_beginning
 
 _log = logging.getLogger(__name__)
@@ -109,6 +114,17 @@ class Reporter:
         )
 
     @_harmless()
+    def decided(
+        self, batch: int, requests: int, outcome: UnknownOutcome, batch_id: str | None = None
+    ) -> None:
+        """Report what became of an unknown sending, with the API's id if it was found."""
+        self.observers.report(
+            UnknownDecided(
+                **self.here, batch=batch, requests=requests, outcome=outcome, batch_id=batch_id
+            )
+        )
+
+    @_harmless()
     def canceled(self, row: Any) -> None:
         """Report that somebody else canceled a batch, given by its row, at the API."""
         with self._ledger.read() as tx:
@@ -133,6 +149,21 @@ class Reporter:
                 batch_id=row.remote_id,
                 requests=row.request_count,
                 run_ids=tuple(run.id for run in found),
+            )
+        )
+
+    @_harmless()
+    def ended(self, row: Any, remote: RemoteBatch, at: float) -> None:
+        """Report that a batch, given by its row, has ended at the API."""
+        self.observers.report(
+            BatchEnded(
+                **self.here,
+                batch=row.id,
+                batch_id=row.remote_id,
+                requests=row.request_count,
+                counts={} if remote.counts is None else msgspec.to_builtins(remote.counts),
+                submitted=row.submitted,
+                ended=at,
             )
         )
 
