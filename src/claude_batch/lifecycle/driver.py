@@ -291,11 +291,7 @@ class Driver(DriverPart):
                     pause = pause_after(refusals)
 
     def _run_own_functions(self) -> None:
-        """Run the tools and judges of this process, whose results the driver waits for.
-
-        In a task, because a function may take long, and this process must stay able to take the
-        leader lock.
-        """
+        """Run the tools and judges of this process, beside the attempts to take the leader lock."""
         if self._functions_task is not None:
             if not self._functions_task.done():
                 return
@@ -303,10 +299,7 @@ class Driver(DriverPart):
         self._functions_task = asyncio.create_task(self._conversations.run_own_functions())
 
     def _fetch_offered(self) -> None:
-        """Fetch a batch that the driver of the workspace has offered.
-
-        In a task, because this process must stay able to take the leader lock.
-        """
+        """Fetch a batch that the driver has offered, beside the attempts to take its lock."""
         if self._fetch_task is not None and not self._fetch_task.done():
             return
         claim = self._ledger.fetches.claim(self.workspace_id)

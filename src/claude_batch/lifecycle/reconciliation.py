@@ -46,18 +46,14 @@ COMPLETE_FETCHES = 3
 
 They must also span ``missing_after``."""
 
+# The ends of an unknown batch's note, while the list is no evidence.
 _NOT_SHOWN = (
     "; the API's list shows none of the batches that it had before, so it may be another "
     "workspace's, or they were deleted"
 )
-"""The end of an unknown batch's note, while the list is no evidence."""
-
 _OLDER_SHOWN = (
     "; the API's list shows older batches although it had none, so it may be another workspace's"
 )
-"""The same for a sending before which the list was empty."""
-
-# The same for a list of another workspace, and for one that may hide a batch.
 _OTHERS_SHOWN = "; the API answered with the list of another workspace"
 _UNREADABLE = "; an entry of the API's list cannot be read, and may be this batch"
 _DOUBTS = (_NOT_SHOWN, _OLDER_SHOWN, _OTHERS_SHOWN, _UNREADABLE)
