@@ -19,11 +19,11 @@ from starlette.types import Receive, Scope, Send
 
 from claude_batch.core.errors import ActorConfigurationError
 from claude_batch.gateway.access import Caller, Refusal
-from claude_batch.gateway.asgi import headers_of, receive_body
+from claude_batch.gateway.asgi import receive_body
 from claude_batch.gateway.exchanges import Aborted, HeldCall
 from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.lifecycle.polling import CLOCKS_APART
-from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
+from claude_batch.wire.connection import Connection, CredentialFault, Unreachable
 from claude_batch.wire.inbound import iso_time
 
 BATCHES: Final = "/v1/messages/batches"
@@ -108,7 +108,7 @@ class Passthrough:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a call."""
-        headers = headers_of(scope)
+        headers: dict[str, str] = scope["state"]["headers"]
         path: str = scope["path"]
         if not all(_SEGMENT.fullmatch(part) for part in path[1:].split("/")):
             raise Refusal(404, f"there is nothing at {path[:200]!r}")
@@ -193,7 +193,7 @@ class Passthrough:
             raise Refusal(500, f"the gateway's own key: {error}") from None
         except ActorConfigurationError as error:
             raise Refusal(500, f"the gateway's own settings: {error}") from None
-        except Disconnected as error:
+        except Unreachable as error:
             if isinstance(error.__cause__, ClientDisconnect | Refusal):
                 raise error.__cause__ from None
             raise _unreachable(error, method, path) from None
@@ -355,7 +355,7 @@ async def _upload(receive: Receive) -> AsyncGenerator[bytes]:
             yield piece
 
 
-def _unreachable(error: Disconnected, method: str, path: str) -> Refusal:
+def _unreachable(error: Unreachable, method: str, path: str) -> Refusal:
     """Return the response to a call whose call to the API got no whole response."""
     cause = error.__cause__ or error
     late = isinstance(cause, httpx2.TimeoutException)

@@ -14,7 +14,7 @@ from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import collected_batches, unknown_batches, workspaces
-from claude_batch.ledger.collected_batches import Gap
+from claude_batch.ledger.collected_batches import Check, Gap
 from claude_batch.ledger.store import Leader, Ledger, Record
 from claude_batch.lifecycle.driver_context import DriverPart
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
@@ -452,15 +452,10 @@ class Polling(DriverPart):
     ) -> None:
         """Leave a batch in its state until its next check, with the reason as its note."""
         now = self._ledger.now()
+        wait = self._wait(row, now)
+        check = Check(row.id, BatchState(row.state), now + wait, not_found_since, note)
         with self._ledger.write(leader) as tx:
-            collected_batches.checked(
-                tx,
-                row.id,
-                state=BatchState(row.state),
-                next_check=now + self._wait(row, now),
-                not_found_since=not_found_since,
-                note=note,
-            )
+            collected_batches.note_checks(tx, [check])
 
     def _shows_others(self, leader: Leader, row: Any, listing: Listing) -> bool:
         """Return whether a list that lacks a batch is of its workspace, and can be believed."""
@@ -486,7 +481,7 @@ class Polling(DriverPart):
         now = self._ledger.now()
         reach(CrashPoint.AFTER_CHECK_BEFORE_RECORD)
         ends: list[tuple[int, str | None, float]] = []
-        going: list[tuple[int, BatchState, float]] = []
+        going: list[Check] = []
         for row, remote in answers:
             if remote.processing_status == "ended":
                 counts = remote.counts and msgspec.json.encode(remote.counts).decode()
@@ -495,7 +490,7 @@ class Polling(DriverPart):
             is_canceling = remote.processing_status == "canceling"
             state = BatchState.CANCELING if is_canceling else BatchState.IN_PROGRESS
             wait = row.poll_interval if is_canceling else self._wait(row, now)
-            going.append((row.id, state, now + wait))
+            going.append(Check(row.id, state, now + wait))
         with self._ledger.write(leader) as tx:
             collected_batches.note_checks(tx, going)
             collected_batches.mark_ended(tx, ends)

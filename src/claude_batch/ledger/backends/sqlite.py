@@ -17,8 +17,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
+from claude_batch.core.files import sibling
 from claude_batch.core.settings import LedgerSettings, without_password
-from claude_batch.core.temporary_files import sibling
 from claude_batch.ledger.backends import sqlite_file
 from claude_batch.ledger.backends.backend import (
     PAGE_ROWS,
@@ -26,7 +26,7 @@ from claude_batch.ledger.backends.backend import (
     Patience,
     Query,
     Size,
-    Writing,
+    written_ledgers,
 )
 from claude_batch.ledger.schema import metadata
 
@@ -204,15 +204,16 @@ class SqliteBackend(Backend):
     def find_damage(self, connection: Connection) -> str | None:
         return None if self.is_new else sqlite_file.find_damage(connection)
 
-    def error(self, what: str, cause: BaseException | str, *, written: bool) -> LedgerError:
+    def error(self, what: str, cause: BaseException | str) -> LedgerError:
+        is_written = self.address in written_ledgers
         if isinstance(cause, str):
-            return sqlite_file.damaged_error(self.location, cause, written=written)
-        return sqlite_file.ledger_error(self.location, what, cause, written=written)
+            return sqlite_file.damaged_error(self.location, cause, written=is_written)
+        return sqlite_file.ledger_error(self.location, what, cause, written=is_written)
 
-    def migrate(self, writing: Writing, version: int) -> None:
+    def migrate(self, version: int) -> None:
         from claude_batch.ledger.migrations import migrate_file
 
-        migrate_file(self._resolved, self.engine, self.every_leader_lock, writing, version)
+        migrate_file(self, self._resolved, version)
 
     def watch(self) -> DataVersion:
         return DataVersion(self)
@@ -254,15 +255,14 @@ class SqliteBackend(Backend):
     ) -> int:
         # SQLAlchemy compiles the SQL, and the rows go to the driver unchanged. SQLAlchemy's own
         # path builds a dictionary and processes every value, which costs as much as SQLite itself.
-        known = _inserts.get(id(statement))
-        if known is None or known[0] is not statement:
+        known = _inserts.get(statement)
+        if known is None:
             names = [column.name for column in statement.table.columns]
             compiled = statement.compile(dialect=tx.dialect, column_keys=names)
             order = compiled.positiontup or []
             assert order == [name for name in names if name in order] != [], order
-            known = (statement, str(compiled), _for_a_block(str(compiled)))
-            _inserts[id(statement)] = known
-        _, of_row, of_block = known
+            known = _inserts[statement] = (str(compiled), _for_a_block(str(compiled)))
+        of_row, of_block = known
         if len(rows) >= _MANY_ROWS and not tx.info.get(_HAS_LARGE_CACHE):
             tx.info[_HAS_LARGE_CACHE] = True
             tx.exec_driver_sql(f"PRAGMA cache_size = -{_LARGE_CACHE_KIB}")
@@ -322,7 +322,7 @@ _queries: dict[Query, tuple[str, tuple[str, ...], dict[str, Any]]] = {}
 It keeps the statements. The id of one that is gone would be that of another one later.
 """
 
-_inserts: dict[int, tuple[Insert, str, str]] = {}
+_inserts: dict[Insert, tuple[str, str]] = {}
 """Compiled SQL of the few statements that insert many rows: for one row, and for `_BLOCK_ROWS`."""
 
 _BLOCK_ROWS = 250
@@ -382,20 +382,22 @@ class DataVersion:
     """
 
     def __init__(self, backend: SqliteBackend) -> None:
-        self._connection = backend.engine.raw_connection()
+        self._backend = backend
+        with backend.translating("read"):
+            self._connection = backend.engine.raw_connection()
         self._last = self._version()
 
     def _version(self) -> int:
-        cursor = self._connection.cursor()
-        try:
+        with self._backend.translating("read"), closing(self._connection.cursor()) as cursor:
             cursor.execute("PRAGMA data_version")
             row: Any = cursor.fetchone()
             return int(row[0])
-        finally:
-            cursor.close()
 
     def changed(self) -> bool:
-        """Return True if another connection has committed since the last call."""
+        """Return True if another connection has committed since the last call.
+
+        Raises `LedgerError`.
+        """
         version = self._version()
         changed, self._last = version != self._last, version
         return changed
