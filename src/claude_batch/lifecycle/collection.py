@@ -225,7 +225,7 @@ class Collection(DriverPart):
         """Fetch the results of an ended batch, given by its row; judge its requests if complete.
 
         An aborted fetch keeps what it stored, and is repeated later. ``is_stored``: the results
-        were fetched already. Raises `Deposed`.
+        were fetched already.
         """
         if row.adopted == "assumed" and not await self._is_ours(leader, row):
             return
@@ -247,8 +247,8 @@ class Collection(DriverPart):
         """Do what `collect` does for several batches; the small ones are collected together.
 
         ``collected`` is called whenever results may have been given to their requests. No further
-        batch is begun once the driver is to end. Returns whether another process still fetches
-        one of them. Raises `Deposed`.
+        batch is begun once the driver is to end. Returns whether another process still fetches one
+        of them.
         """
         with self._ledger.read() as tx:
             rows = batch_contents.some_batches(tx, batch_ids)
@@ -395,8 +395,7 @@ class Collection(DriverPart):
         await self._count_again(leader, fetched)
         with self._ledger.read() as tx:
             stored = stored_results.stored_counts_of(tx, ids)
-            # Requests that were sent again and answered have left the batch; nobody waits for these
-            # results.
+            # Nobody waits for results of requests that were sent again, answered, and have left.
             owed = {
                 each.row.id: collected_batches.without_result(tx, each.row.id)
                 for each in fetched
@@ -563,8 +562,7 @@ class Collection(DriverPart):
             self._ledger, self._client, row.remote_id, row.request_count, assumed=row.id
         )
         with self._ledger.write(leader) as tx:
-            # A stored line proves it as well. Its request may be answered, and then no further line
-            # of it is proof.
+            # A stored line proves it as well; once its request is answered, no further line does.
             if proof.owner == row.id or stored_results.stored_counts(tx, row.id).total > 0:
                 unknown_batches.confirm(tx, row.id)
                 return True

@@ -113,10 +113,7 @@ class Reconciliation(DriverPart):
     """The resolver of one workspace's unknown sendings."""
 
     async def reconcile(self, leader: Leader, now: float) -> bool:
-        """Check every unknown batch that is due; return whether one was decided.
-
-        Raises `Deposed` if the leader lock was lost.
-        """
+        """Check every unknown batch that is due; return whether one was decided."""
         with self._ledger.read() as tx:
             rows = unknown_batches.unknown_batches(tx, leader.workspace_id)
         if not any(is_due(row.next_check or 0.0, row.max_poll_interval, now) for row in rows):

@@ -275,10 +275,7 @@ class Submission(DriverPart):
             self._answer_deadline.reschedule(asyncio.get_running_loop().time() + seconds)
 
     async def send(self, leader: Leader, batch_id: int) -> None:
-        """Send one batch once, and record the outcome.
-
-        Raises `Deposed` if the leader lock was lost.
-        """
+        """Send one batch once, and record the outcome."""
         try:
             await self._send(leader, batch_id)
         finally:
@@ -289,8 +286,7 @@ class Submission(DriverPart):
         try:
             listing = await walk(self._client, lookback=self._settings.lookback)
         except (ApiError, Unreachable) as error:
-            # Do not send: without the snapshot, an unknown sending could not be distinguished from
-            # others.
+            # Without the snapshot, an unknown sending could not be distinguished from others.
             self._failed_look(leader, error)
             return
         if self._settings.exclusive_workspace and self._is_unexplained(leader, listing):
