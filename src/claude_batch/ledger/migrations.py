@@ -10,8 +10,8 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import (
@@ -32,7 +32,7 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from claude_batch.core.crash_points import CrashPoint, reach
 from claude_batch.core.errors import LedgerError
 from claude_batch.core.temporary_files import sweep_beside
-from claude_batch.ledger.backends.backend import RETRY, Writing
+from claude_batch.ledger.backends.backend import RETRY, Backend
 from claude_batch.ledger.backends.sqlite_file import (
     PARTIAL,
     copy_ledger,
@@ -50,9 +50,6 @@ from claude_batch.ledger.schema import (
     requests,
     workspaces,
 )
-
-Alone = Callable[[Iterable[int], str], AbstractContextManager[None]]
-"""`Backend.every_leader_lock`."""
 
 MIGRATION_PATIENCE = 15.0
 """Seconds for which a process waits while another one migrates a schema, or has died doing so."""
@@ -191,23 +188,23 @@ STEPS: dict[int, Callable[[Connection], None]] = {
 """The step from each version to the next."""
 
 
-def migrate_file(path: Path, engine: Engine, alone: Alone, writing: Writing, version: int) -> None:
+def migrate_file(backend: Backend, path: Path, version: int) -> None:
     """Migrate a ledger in a file to `SCHEMA_VERSION`, or leave it unchanged.
 
-    ``path`` is its file, which ``engine`` opens, and ``version`` its present schema version. Raises
-    `LedgerError` if a process drives the ledger, if the copy fails, or if no step is known.
+    ``path`` is its file, and ``version`` its present schema version. Raises `LedgerError` if a
+    process drives the ledger, if the copy fails, or if no step is known.
     """
     _check_steps(str(path), version)
     # The transaction comes first: no other process writes from here on, so none takes a new leader
     # lock.
     copy: Path | None = None
     try:
-        with writing() as tx:
+        with backend.writing() as tx:
             if _version(tx) != version:
                 return  # another process was faster
             _check_writable(tx, path, version)
-            with alone(_workspace_ids(tx), _why(version)):
-                copy = _copy(engine, path, version)
+            with backend.every_leader_lock(_workspace_ids(tx), _why(version)):
+                copy = _copy(backend.engine, path, version)
                 reach(CrashPoint.DURING_MIGRATION)
                 _take_steps(tx, version)
     except BaseException:
@@ -224,39 +221,35 @@ def migrate_file(path: Path, engine: Engine, alone: Alone, writing: Writing, ver
     )
 
 
-def migrate_schema(
-    location: str, engine: Engine, alone: Alone, writing: Writing, version: int
-) -> None:
+def migrate_schema(backend: Backend, version: int) -> None:
     """Migrate a ledger on a server to `SCHEMA_VERSION`, or leave it unchanged.
 
     Raises `LedgerError` if a process drives the ledger for longer than a process of this version
     that migrates it, or if no step is known.
     """
-    _check_steps(location, version)
+    _check_steps(backend.location, version)
     end = time.monotonic() + MIGRATION_PATIENCE
     while True:
         try:
-            _migrate_schema(location, engine, alone, writing, version)
+            _migrate_schema(backend, version)
         except LedgerError as error:
             if error.fault != "busy":
                 raise
             if time.monotonic() > end:
-                raise _not_migrated(location, version, error) from None
+                raise _not_migrated(backend.location, version, error) from None
             time.sleep(RETRY)
         else:
             return
 
 
-def _migrate_schema(
-    location: str, engine: Engine, alone: Alone, writing: Writing, version: int
-) -> None:
-    with engine.connect() as connection, connection.begin():
+def _migrate_schema(backend: Backend, version: int) -> None:
+    with backend.engine.connect() as connection, connection.begin():
         if _version(connection) != version:
             return  # another process was faster
         workspaces = _workspace_ids(connection)
     # The leader locks come first: to take one writes, and the transaction excludes every writer.
     # A process of the older version that takes another lock meanwhile can write nothing any more.
-    with alone(workspaces, _why(version)), writing() as tx:
+    with backend.every_leader_lock(workspaces, _why(version)), backend.writing() as tx:
         if _version(tx) != version:
             return
         # A session that waits for a lock of a table keeps every other session from reading it.
@@ -265,7 +258,7 @@ def _migrate_schema(
         reach(CrashPoint.DURING_MIGRATION)
     _log.warning(
         "the ledger %s was migrated from schema version %d to %d",
-        location,
+        backend.location,
         version,
         SCHEMA_VERSION,
         extra={"for_people": True},
