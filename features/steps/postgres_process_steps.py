@@ -241,8 +241,7 @@ def _(context: Context, name: str) -> None:
 
 @when("the heartbeats of process {name:w} fail with a MemoryError for {seconds:d} seconds")
 def _(context: Context, name: str, seconds: int) -> None:
-    beats: Any = context.processes[name].lock
-    with patch.object(beats._leases, "_beat", side_effect=MemoryError):
+    with patch.object(context.processes[name].lock, "_beat", side_effect=MemoryError):
         time.sleep(seconds)
 
 

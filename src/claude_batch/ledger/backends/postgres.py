@@ -49,7 +49,6 @@ from claude_batch.ledger.backends.backend import (
 from claude_batch.ledger.backends.leases import (
     LeaderLease,
     Leases,
-    ProcessLease,
     SharedFetches,
     own_tables,
     processes,
@@ -152,7 +151,7 @@ class PostgresBackend(Backend):
         pass  # Nothing outside a schema records that it was dropped.
 
     def close(self) -> None:
-        self._leases.end()
+        self._leases.release()
         self.engine.dispose()
 
     def find_damage(self, connection: Connection) -> str | None:
@@ -269,8 +268,9 @@ class PostgresBackend(Backend):
     def has_leader(self, workspace_id: int) -> bool:
         return self._leases.is_taken(workspace_id)
 
-    def process_lock(self, settings: LedgerSettings) -> ProcessLease:
-        return ProcessLease(self._leases, settings)
+    def process_lock(self, settings: LedgerSettings) -> Leases:
+        self._leases.live(settings)
+        return self._leases
 
     def is_alive(self, process: str) -> bool:
         return self._leases.is_alive(process)
