@@ -13,12 +13,12 @@ from .api_errors import error_body, line_error
 from .fault_plan import (
     AnyAction,
     ContradictingLines,
+    CountedLines,
     CutBetweenLines,
     CutInsideLine,
     DoubledLines,
     ForeignLines,
     GarbageLine,
-    MissingLines,
     UnknownFields,
 )
 from .state import FILE_MARK, Batch, Files, answer_and_usage
@@ -186,9 +186,8 @@ def _cut_inside(parts: Iterator[bytes], after_lines: int) -> Iterator[bytes]:
 
 def _replaced(part: bytes, number: int, action: AnyAction) -> Iterator[bytes]:
     """Yield the replacement of line `number`, counted from 0."""
-    counted = (DoubledLines, MissingLines, ContradictingLines, GarbageLine, ForeignLines)
     if (
-        not isinstance(action, counted)
+        not isinstance(action, CountedLines)
         or not action.after_lines <= number < action.after_lines + action.count
     ):
         yield part

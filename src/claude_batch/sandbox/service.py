@@ -17,8 +17,8 @@ from .answers import load_responder
 from .api_errors import ApiError
 from .fault_plan import (
     BATCH_CALLS,
-    LINE_ACTIONS,
     FaultPlan,
+    LineAction,
     Meter,
     Unanswered,
     UnknownFields,
@@ -194,7 +194,7 @@ class Sandbox:
                 f"Results of message batch {batch.id} are no longer available: it is archived.",
             )
         sent = lines(batch, self.settings.seed, self.files)
-        if isinstance(call.action, (*LINE_ACTIONS, UnknownFields)):
+        if isinstance(call.action, LineAction | UnknownFields):
             sent = spoiled(sent, call.action)
         return StreamingResponse(stream(chunks(sent)), media_type="application/x-jsonl")
 
