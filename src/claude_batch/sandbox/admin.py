@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address, ip_address
@@ -29,19 +28,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from .api_errors import ApiError, error_body, failure
+from .api_errors import ApiError, as_api_error, error_body
 from .fault_plan import FaultPlan, PlanError, load_plan
 from .http_calls import json_response, stream
 from .results import chunks, usage_of
 from .state import IMPOSSIBLE_TIME, OUTCOMES, Batch
 from .token_usage import params_sha256
-from .validation import TOO_DEEP
 
 if TYPE_CHECKING:
     from .service import Sandbox
-
-
-_log = logging.getLogger(__name__)
 
 # Access control -----------------------------------------------------------------------------------
 
@@ -280,17 +275,11 @@ def _guarded(handler: Callable[..., Any], token: str | None) -> Callable[..., An
         try:
             check_caller(http, token)
             return await handler(http)
-        except ApiError as error:
-            refused = error
         except (PlanError, msgspec.DecodeError, UnicodeDecodeError) as error:
             refused = ApiError("invalid_request_error", str(error))
-        except RecursionError:
-            refused = ApiError("invalid_request_error", TOO_DEEP)
         except Exception as error:
-            _log.exception("the sandbox failed at %s", http.url.path)
-            refused = failure(error)
-        body = error_body(refused.type, refused.message, "req_sandbox")
-        return json_response(body, refused.status)
+            refused = as_api_error(error, http.url.path)
+        return json_response(error_body(refused, "req_sandbox"), refused.status)
 
     return wrapped
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from .answers import Answer, asks_json, is_plain, plain_answer
-from .api_errors import error_body, line_error
+from .api_errors import ApiError, error_body, line_error
 from .fault_plan import (
     AnyAction,
     ContradictingLines,
@@ -216,9 +216,8 @@ def contradiction(part: bytes, action: ContradictingLines) -> bytes:
     if line["result"]["type"] == "succeeded":
         line["result"] = {"type": action.outcome}
         if action.outcome == "errored":
-            words = "An error that contradicts another line."
-            error = error_body(action.error, words, "req_sandbox_contradiction")
-            line["result"]["error"] = error
+            error = ApiError(action.error, "An error that contradicts another line.")
+            line["result"]["error"] = error_body(error, "req_sandbox_contradiction")
     else:
         text = {"type": "text", "text": "A line that contradicts another."}
         line["result"] = {
