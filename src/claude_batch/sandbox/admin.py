@@ -218,7 +218,7 @@ def admin_routes(sandbox: Sandbox) -> list[Route]:
     async def set_plan(plan: FaultPlan) -> None:
         # The plan before decides the requests that were due before.
         await sandbox.batches.settle()
-        sandbox.set_plan(plan)
+        sandbox.endings.plan = plan
 
     async def faults(http: HttpRequest) -> Response:
         if http.method == "POST":
