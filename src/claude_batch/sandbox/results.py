@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, cast
 
 import msgspec
@@ -161,16 +162,22 @@ def chunks(parts: Iterator[bytes]) -> Iterator[bytes]:
 
 def spoiled(parts: Iterator[bytes], action: AnyAction) -> Iterator[bytes]:
     """Yield the lines, modified by the action of the fault plan."""
-    if isinstance(action, CutInsideLine):
-        yield from _cut_inside(parts, action.after_lines)
-        return
-    for number, part in enumerate(parts):
-        if isinstance(action, CutBetweenLines) and number >= action.after_lines:
-            return
-        if isinstance(action, UnknownFields):
-            yield _encode(with_unknown_fields(msgspec.json.decode(part))) + b"\n"
-            continue
-        yield from _replaced(part, number, action)
+    match action:
+        case CutInsideLine():
+            yield from _cut_inside(parts, action.after_lines)
+        case CutBetweenLines():
+            yield from islice(parts, action.after_lines)
+        case UnknownFields():
+            for part in parts:
+                yield _encode(with_unknown_fields(msgspec.json.decode(part))) + b"\n"
+        case CountedLines():
+            for number, part in enumerate(parts):
+                if action.after_lines <= number < action.after_lines + action.count:
+                    yield from _replaced(part, number, action)
+                else:
+                    yield part
+        case _:
+            yield from parts
 
 
 def _cut_inside(parts: Iterator[bytes], after_lines: int) -> Iterator[bytes]:
@@ -184,14 +191,9 @@ def _cut_inside(parts: Iterator[bytes], after_lines: int) -> Iterator[bytes]:
     yield last[: len(last) // 2]
 
 
-def _replaced(part: bytes, number: int, action: AnyAction) -> Iterator[bytes]:
-    """Yield the replacement of line `number`, counted from 0."""
-    if (
-        not isinstance(action, CountedLines)
-        or not action.after_lines <= number < action.after_lines + action.count
-    ):
-        yield part
-    elif isinstance(action, DoubledLines):
+def _replaced(part: bytes, number: int, action: CountedLines) -> Iterator[bytes]:
+    """Yield what takes the place of line `number`, counted from 0: nothing for a missing line."""
+    if isinstance(action, DoubledLines):
         yield part
         yield part
     elif isinstance(action, ContradictingLines):
