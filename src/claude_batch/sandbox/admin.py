@@ -5,13 +5,7 @@ machine. A page in the user's browser can also reach a port of the loopback: it 
 requests to another site, which then carry `Origin`, or, once its own name resolves to the loopback
 (DNS rebinding), it can call the port as its own site, with its own name in `Host`. So a caller
 without the token must be on this machine, must use a name of the loopback, and must not be a page.
-
-- `GET /sandbox/healthz`: `{"ok": true, "now": …}`.
-- `GET /sandbox/billing`: a JSON list of every request processed, oldest batch first; with
-  `?summary=true` only counts; with `?batch_id=…` one batch.
-- `GET /sandbox/log`: the API calls seen, oldest first; `DELETE` empties it.
-- `GET`, `POST`, `DELETE /sandbox/faults`; `GET /sandbox/faults/counters`.
-- `GET /sandbox/clock`; `POST` with `{"advance": seconds}` or `{"offset": seconds}`.
+docs/how-to/sandbox.md lists the routes.
 """
 
 from __future__ import annotations

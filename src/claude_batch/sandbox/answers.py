@@ -9,11 +9,8 @@ A prompt that asks for JSON is answered in JSON: with an instance of the last JS
 prompt, or else with an object whose `answer` is the text. A model that thinks begins its answer
 with a block of thoughts, if `max_tokens` has room for them.
 
-Directives may stand anywhere in the messages. `[[sandbox:tools]]` calls each of the client's tools
-once, one per turn (`[[sandbox:tools:all]]`: all in one turn), and then answers with their results.
-`[[sandbox:pause:2]]` pauses twice before the answer. `[[sandbox:invalid:2]]` gives two answers that
-do not match the requested schema. `[[sandbox:window]]` fills the context window. The state is read
-from the messages alone, so equal params have equal answers.
+Directives about turns (docs/how-to/sandbox.md) may stand anywhere in the messages. The state is
+read from the messages alone, so equal params have equal answers.
 
 The same params and seed always give the same answer. An answer contains a digest of its prompt, the
 beginning of the prompt and, for Python code, the names that it defines. So a reader of a thousand

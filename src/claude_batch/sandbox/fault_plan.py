@@ -1,19 +1,8 @@
 """The fault plan: a JSON object that lists the faults and the calls that they affect.
 
-```json
-{"seed": 7,
- "rules": [{"route": "create", "nth": [1], "action": {"type": "error", "status": 529}},
-           {"route": "results", "probability": 0.2,
-            "action": {"type": "cut_inside_line", "after_lines": 10}}],
- "requests": [{"contains": "module b", "once": true, "outcome": "errored",
-               "error": {"type": "overloaded_error"}}]}
-```
-
-`rules` apply to API calls: the first rule that matches a call decides it. `requests` apply to
-single requests inside batches and live messages. Every rule counts the calls (or requests) in its
-scope, from the moment the plan was set. The selectors `nth`, `every`, `probability` and `times`
-must all match. The plan is deterministic: each rule has its own random stream, seeded by the seed
-and the rule's position.
+docs/how-to/sandbox.md describes it. Every rule counts the calls (or requests) in its scope, from
+the moment the plan was set. The plan is deterministic: each rule has its own random stream, seeded
+by the seed and the rule's position.
 
 Rate limits are a part of the plan, enforced and reported as by the API; those of batch calls are
 only reported. Each limit is a bucket that fills evenly and is full after a minute. Every answer

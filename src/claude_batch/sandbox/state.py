@@ -3,12 +3,9 @@
 Nothing runs in the background. Due work is processed when a call needs the state, in the order in
 which it fell due. So a test sees the same history however often it polls.
 
-A request ends by validation, by a directive in its prompt, or by the fault plan. Directives may
-stand anywhere in the params' text: `[[sandbox:OUTCOME]]`, with OUTCOME `errored`, `errored:TYPE`
-(also `download_timeout` and `download_failed`), `expired`, `canceled` or `refused`. With `:once` at
-the end, they apply only the first time that equal params are processed. Directives about turns are
-in `.answers`. An ending is stored only if it is not the ordinary success, so a large batch of
-ordinary requests needs little memory.
+A request ends by validation, by a directive anywhere in its params (docs/how-to/sandbox.md), or by
+the fault plan. Directives about turns are in `.answers`. An ending is stored only if it is not the
+ordinary success, so a large batch of ordinary requests needs little memory.
 
 A file belongs to a workspace. Its content is kept after deletion, for batches that were processed
 before. Before API version 2026-10-21, the endpoints and `file` sources need a beta.
