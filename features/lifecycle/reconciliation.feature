@@ -627,13 +627,13 @@ Feature: Reconciliation finds out what became of a sending that had no answer
 
   Scenario: The states of the candidates decide an unknown sending
     Then candidates decide as follows
-      | states        | settled | decision   |
-      |               | no      | WAIT       |
-      |               | yes     | DISPROVED  |
-      | foreign       | yes     | DISPROVED  |
-      | foreign, open | yes     | WAIT       |
-      | foreign, gone | yes     | UNRESOLVED |
-      | gone          | no      | WAIT       |
+      | states        | settled | decision     |
+      |               | no      | none         |
+      |               | yes     | not_accepted |
+      | foreign       | yes     | not_accepted |
+      | foreign, open | yes     | none         |
+      | foreign, gone | yes     | unresolved   |
+      | gone          | no      | none         |
 
   Scenario: A new batch avoids the count of an unknown one
     Given an API
@@ -715,7 +715,7 @@ Feature: Reconciliation finds out what became of a sending that had no answer
     And a run of 1 prompts is submitted
     And the results are read in order
     Then there are 1 results in the order of the prompts
-    And the API comes to have processed 2 requests, none twice
+    And the API has processed 2 requests, none twice
 
   Scenario: From Python too it can be decided about what is unknown
     Given an API

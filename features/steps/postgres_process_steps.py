@@ -32,7 +32,7 @@ from claude_batch.ledger.backends.backend import LeaderLock, ProcessLock
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.schema import batches, requests, runs
 from claude_batch.ledger.store import Ledger
-from claude_batch.lifecycle.leader_lock import sweep
+from claude_batch.lifecycle.ended_processes import sweep
 from claude_batch.sandbox.fault_plan import FaultPlan
 
 WORKSPACE = 1

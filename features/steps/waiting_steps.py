@@ -306,11 +306,6 @@ def _(context: Context) -> None:
     context.actor.respond_sync("once")
 
 
-@then("the API has processed each prompt once")
-def _(context: Context) -> None:
-    assert len(context.api.billing()) == 1, context.api.billing()
-
-
 @when("the objects that {few:d} and {many:d} waiting calls keep are counted")
 def _(context: Context, few: int, many: int) -> None:
     async def kept(count: int) -> int:
@@ -511,7 +506,7 @@ def _(context: Context) -> None:
     everybody.attach([ends])
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     context.add_cleanup(ledger.close)
-    noticing = Noticing(ledger, everybody, list, list, lambda *_: None)
+    noticing = Noticing(ledger, everybody, {}, list, lambda *_: None)
     for _ in range(2):
         noticing.follow(["run-that-is-gone", context.run.id])
         noticing.look()

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import fields as fields_of
 from functools import cached_property
 from types import UnionType
 from typing import Any, Final, TypeAlias, cast
@@ -20,7 +21,6 @@ from claude_batch.actor.configuration import (
     MESSAGES_PARAMETERS,
     ActorConfiguration,
     check_options,
-    checked_schema,
 )
 from claude_batch.actor.documents import (
     DocumentLike,
@@ -30,10 +30,17 @@ from claude_batch.actor.documents import (
     inside,
     messages_with,
 )
-from claude_batch.actor.output import Labels, OutputFormat, output_format_of, written_kind
+from claude_batch.actor.output import (
+    Labels,
+    OutputFormat,
+    checked_schema,
+    output_format_of,
+    written_kind,
+)
 from claude_batch.actor.sdk_blocks import plain_messages
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params, not_finite
+from claude_batch.wire.inbound import mapping_or_none
 from claude_batch.wire.limits import API_VERSION, SAMPLING_PARAMETERS, takes_sampling
 from claude_batch.wire.messages import cites
 from claude_batch.wire.schemas import close_objects
@@ -104,37 +111,38 @@ class ActorRequest:
             and self.output_format is None
         ):
             return  # by far the most frequent kind, and always valid
-        given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
         if self.key is not None and not (isinstance(cast("object", self.key), str) and self.key):
             raise InvalidRequestError(f"a key must be a non-empty text, not {self.key!r}")
+        try:
+            self._check()
+        except InvalidRequestError as error:
+            raise error.naming(self.key) from None
+
+    def _check(self) -> None:
         if self.key is not None and not is_unicode(self.key):
             raise InvalidRequestError(
                 "this key has a lone surrogate, which occurs in file names that are not UTF-8; "
-                "give it another key",
-                key=self.key,
+                "give it another key"
             )
         if self.key is not None and "\0" in self.key:
             raise InvalidRequestError(
-                f"a key must not have a NUL character, and {self.key!r} has one", key=self.key
+                f"a key must not have a NUL character, and {self.key!r} has one"
             )
+        given = (self.prompt is not None) + (self.messages is not None) + (self.params is not None)
         if given != 1:
             what = "none is given" if given == 0 else f"{given} are given"
             raise InvalidRequestError(
-                f"give exactly one of `prompt`, `messages` and `params`; {what}", key=self.key
+                f"give exactly one of `prompt`, `messages` and `params`; {what}"
             )
         if self.prompt is not None:
-            if (fault := _prompt_fault(self.prompt)) is not None:
-                raise InvalidRequestError(fault, key=self.key)
+            _check_prompt(self.prompt)
         elif self.messages is not None:
-            if (fault := _messages_fault(self.messages)) is not None:
-                raise InvalidRequestError(fault, key=self.key)
+            _check_messages(self.messages)
             object.__setattr__(self, "messages", plain_messages(self.messages))
-        elif not isinstance(cast("object", self.params), Mapping):
-            raise InvalidRequestError(
-                f"`params` must be a mapping, not {_kind(self.params)}", key=self.key
-            )
-        elif self.params is not None:
-            params = dict(self.params)
+        else:
+            if not isinstance(cast("object", self.params), Mapping):
+                raise InvalidRequestError(f"`params` must be a mapping, not {_kind(self.params)}")
+            params = dict(self.params or {})
             if "messages" in params:
                 params["messages"] = plain_messages(params["messages"])
             object.__setattr__(self, "params", params)
@@ -164,36 +172,28 @@ class ActorRequest:
     def _check_overrides(self) -> None:
         model, options = cast("object", self.model), cast("object", self.options)
         if model is not None and not (isinstance(model, str) and model.strip()):
-            raise InvalidRequestError(
-                f"`model` must be a non-empty text, not {_kind(model)}", key=self.key
-            )
+            raise InvalidRequestError(f"`model` must be a non-empty text, not {_kind(model)}")
         if options is not None and not isinstance(options, Mapping):
-            raise InvalidRequestError(
-                f"`options` must be a mapping, not {_kind(options)}", key=self.key
-            )
+            raise InvalidRequestError(f"`options` must be a mapping, not {_kind(options)}")
         if self.options is not None:
             object.__setattr__(self, "options", dict(self.options))
         if self.params is not None and not (model is None and options is None):
             raise InvalidRequestError(
                 "`model` and `options` can be used with `prompt` or `messages`; in raw `params`, "
-                "write them there",
-                key=self.key,
+                "write them there"
             )
 
     def _check_documents(self) -> None:
-        documents = documents_of(self.documents, self.key)
+        documents = documents_of(self.documents)
         object.__setattr__(self, "documents", documents)
         if not isinstance(cast("object", self.citations), bool):
-            raise InvalidRequestError("`citations` must be true or false", key=self.key)
+            raise InvalidRequestError("`citations` must be true or false")
         if self.citations and not documents:
-            raise InvalidRequestError(
-                "`citations` need `documents`, but there are none", key=self.key
-            )
+            raise InvalidRequestError("`citations` need `documents`, but there are none")
         if documents and self.params is not None:
             raise InvalidRequestError(
                 "`documents` can be used with `prompt` or `messages`; in raw `params`, add the "
-                "blocks yourself",
-                key=self.key,
+                "blocks yourself"
             )
 
     @classmethod
@@ -227,10 +227,10 @@ class ActorRequest:
     @classmethod
     def _of_mapping(cls, value: Mapping[str, Any]) -> ActorRequest:
         fields = dict(value)
-        keys = [fields.pop(name) for name in ("id", "key") if fields.get(name) is not None]
-        if len(keys) == 2 and keys[0] != keys[1]:
+        keys = [fields.pop("id", None), fields.pop("key", None)]
+        if None not in keys and keys[0] != keys[1]:
             raise InvalidRequestError("`id` and `key` mean the same, but differ; give one of them")
-        key: Any = keys[0] if keys else None
+        key: Any = keys[0] if keys[0] is not None else keys[1]
         if type(key) is int:  # a line's number, as people number them
             key = str(key)
         if unknown := [name for name in fields if name not in _FIELDS]:
@@ -244,18 +244,7 @@ class ActorRequest:
                 f"`response_format` must be a JSON schema, not {_kind(asked)}",
                 key=key if isinstance(key, str) else None,
             )
-        return cls(
-            fields.get("prompt"),
-            messages=fields.get("messages"),
-            params=fields.get("params"),
-            key=key,
-            documents=fields.get("documents", ()),
-            citations=fields.get("citations", False),
-            model=fields.get("model"),
-            options=fields.get("options"),
-            output_format=fields.get("response_format"),
-            context=fields.get("context"),
-        )
+        return cls(key=key, output_format=fields.pop("response_format", None), **fields)
 
 
 # Frozen data classes with many fields are slow to make, and a large run is made of these.
@@ -294,21 +283,9 @@ A `KeyedPrompt` is such a mapping, read from a file and checked."""
 Requests: TypeAlias = Iterable[RequestLike] | AsyncIterable[RequestLike]
 """Many requests, read as they are needed."""
 
-_FIELDS = frozenset(
-    (
-        "prompt",
-        "messages",
-        "params",
-        "id",
-        "key",
-        "documents",
-        "citations",
-        "model",
-        "options",
-        "response_format",
-        "context",
-    )
-)
+_FIELDS = {each.name for each in fields_of(ActorRequest)} - {"key", "output_format"}
+_FIELDS.add("response_format")
+# Keys of a mapping that is a request, apart from `id` and `key`.
 
 
 def _unknown_key_fault(fields: Mapping[str, Any], unknown: Sequence[str]) -> str:
@@ -376,25 +353,28 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"{type(value).__name__} ({str(value)[:40]!r})"
 
 
-def _prompt_fault(prompt: object) -> str | None:
+def _check_prompt(prompt: object) -> None:
     if not isinstance(prompt, str):
-        return f"a prompt must be a text, not {_kind(prompt)}"
+        raise InvalidRequestError(f"a prompt must be a text, not {_kind(prompt)}")
     # The API rejects text without a single visible character.
-    return "the prompt is empty" if not prompt or prompt.isspace() else None
+    if not prompt or prompt.isspace():
+        raise InvalidRequestError("the prompt is empty")
 
 
-def _messages_fault(messages: object) -> str | None:
+def _check_messages(messages: object) -> None:
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        return f"`messages` must be a list of messages, not {_kind(cast('object', messages))}"
+        kind = _kind(cast("object", messages))
+        raise InvalidRequestError(f"`messages` must be a list of messages, not {kind}")
     if not messages:
-        return "`messages` is empty"
+        raise InvalidRequestError("`messages` is empty")
     for number, message in enumerate(cast("Sequence[object]", messages), 1):
         if not isinstance(message, Mapping):
-            return f"message {number} must be a mapping of role and content, not {_kind(message)}"
+            raise InvalidRequestError(
+                f"message {number} must be a mapping of role and content, not {_kind(message)}"
+            )
         for name in ("role", "content"):
             if name not in message:
-                return f"message {number} has no `{name}`"
-    return None
+                raise InvalidRequestError(f"message {number} has no `{name}`")
 
 
 class RequestEncoder:
@@ -429,44 +409,43 @@ class RequestEncoder:
             if own.model is not None and configuration.model_named(own.model) != model:
                 # What the actor says of its own model holds for no other.
                 model, capabilities = configuration.model_named(own.model), {}
-        self._betas: tuple[str, ...] = tuple(parameters.pop("betas", None) or ())
         defaults = dict(default_options or {})
-        if not self._betas:
-            self._betas = tuple(defaults.pop("betas", None) or ())
-        defaults.pop("betas", None)
+        default_betas = defaults.pop("betas", None)
+        betas = tuple[str, ...](parameters.pop("betas", None) or default_betas or ())
         for name in SAMPLING_PARAMETERS:
             if defaults.get(name) is not None and not takes_sampling(model):
                 _log.warning("%s does not accept `%s`: the default is dropped", model, name)
                 del defaults[name]
         # A header of the SDK's, not a part of the body.
-        self._user_profile: str | None = parameters.pop("user_profile_id", None)
-        if self._user_profile is not None:
+        user_profile: str | None = parameters.pop("user_profile_id", None)
+        if user_profile is not None:
             # The API refuses a request whose body names another profile than the header.
             defaults.pop("user_profile_id", None)
-        max_tokens = parameters.pop("max_tokens", None)
-        if max_tokens is None:
-            max_tokens = defaults.pop("max_tokens", None)
-        if max_tokens is None:
-            max_tokens = DEFAULT_MAX_TOKENS
+        limits = (parameters.pop("max_tokens", None), defaults.pop("max_tokens", None))
+        max_tokens = next((each for each in limits if each is not None), DEFAULT_MAX_TOKENS)
         self._name = configuration.name
         self._known_params = {"model", "messages", *MESSAGES_PARAMETERS}
         self._warn_unknown(parameters)
         self._constant: dict[str, Any] = {"model": model, "max_tokens": max_tokens, **parameters}
-        self._defaults: dict[str, Any] | None = {
-            name: value for name, value in defaults.items() if name not in self._constant
-        } or None
+        self._options: dict[str, Any] = {
+            "defaults": {n: value for n, value in defaults.items() if n not in self._constant},
+            "betas": betas,
+            "user_profile": user_profile,
+            "batch": batch,
+            "capabilities": capabilities,
+        }
         self._raw: dict[str, Any] = {
             name: self._constant[name]
             for name in ("model", "max_tokens", "system")
             if name in self._constant
         }
-        # A format that was requested by name (`output_format`) applies to raw params too.
-        self._format: object = (
-            parameters["output_config"]["format"]
-            if configuration.output_required or (own is not None and own.output_format is not None)
-            else None
+        self._format: object = (mapping_or_none(parameters.get("output_config")) or {}).get(
+            "format"
         )
-        self._capabilities = capabilities
+        # A format that was requested by name (`output_format`) applies to raw params too.
+        self._formats_raw: bool = configuration.output_required or (
+            own is not None and own.output_format is not None
+        )
         self._documents = configuration.common_documents
         self._citations = configuration.citations
         # Most requests of a run differ only in their prompt, so only the prompt is encoded for
@@ -475,24 +454,7 @@ class RequestEncoder:
         if self._documents:
             return  # files may change between two requests
         with suppress(InvalidRequestError):  # each request raises it later, under its own key
-            self._prompts = PromptParams(
-                self._with_prompt,
-                defaults=self._defaults,
-                betas=self._betas,
-                user_profile=self._user_profile,
-                batch=batch,
-                capabilities=self._capabilities,
-            )
-
-    def build(self, request: RequestLike) -> dict[str, Any]:
-        """Return a request's Messages params, provider defaults included, not yet validated."""
-        if isinstance(request, Mapping):
-            request = ActorRequest.of(request)
-        if isinstance(request, ActorRequest) and request.differs:
-            return self._for(request).build(_without_own(request))
-        params, defaults, betas, _ = self._parts(request)
-        built = {**defaults, **params} if defaults else params
-        return {**built, "betas": list(betas)} if betas else built
+            self._prompts = PromptParams(self._with_prompt, **self._options)
 
     def has_documents(self, request: ActorRequest) -> bool:
         """Return whether the request has documents of its own or the actor's, to be read."""
@@ -503,55 +465,57 @@ class RequestEncoder:
 
         ``placing`` is called for each document that is large enough to be uploaded.
         """
-        if isinstance(request, KeyedPrompt):
-            if self._prompts is not None:
-                try:
-                    return self._prompts.encode(request.prompt)
-                except InvalidRequestError as error:
-                    raise InvalidRequestError(str(error), key=request.key) from None
-            request = ActorRequest(request.prompt, key=request.key)
-        elif not isinstance(request, str | ActorRequest):
+        if not isinstance(request, KeyedPrompt | str | ActorRequest):
             request = ActorRequest.of(request)
         try:
-            if isinstance(request, str):
-                if (fault := _prompt_fault(request)) is not None:
-                    raise InvalidRequestError(fault)
+            if isinstance(request, KeyedPrompt):
+                prompt = request.prompt
+            elif isinstance(request, str):
+                _check_prompt(request)
                 prompt = request
             elif request.differs:
-                return self._for(request).encode(_without_own(request), placing)
+                plain = replace(request, model=None, options=None, output_format=None)
+                return self._for(request).encode(plain, placing)
             else:
                 prompt = None if request.documents else request.prompt
             if self._prompts is not None and prompt is not None:
                 return self._prompts.encode(prompt)
-            params, defaults, betas, shared = self._parts(request)
-            if "output_config" in params and cites(params.get("messages")):
-                params = self._in_fields(params)
-
-            named_itself = params.get("user_profile_id") is not None  # raw params
-
-            def encoded(messages: object) -> EncodedRequest:
-                return encode_params(
-                    {**params, "messages": messages},
-                    defaults=defaults,
-                    betas=betas,
-                    user_profile=None if named_itself else self._user_profile,
-                    batch=self._batch,
-                    capabilities=self._capabilities,
-                )
-
-            if shared is None or not self._batch:
-                return encoded(params.get("messages"))
-            named = encoded(shared.named())
-            if placing is None or named.headers.api_version != API_VERSION:
-                # Under older versions of the API, files need a beta, and so a separate lane.
-                placing = inside
-            whole = encoded(shared.placed(placing))
-            return EncodedRequest(whole.params, whole.headers, named.params)
+            return self._encode_whole(self._with_common(ActorRequest.of(request)), placing)
         except InvalidRequestError as error:
-            key = request.key if isinstance(request, ActorRequest) else None
-            if key is None or error.key is not None:
-                raise
-            raise InvalidRequestError(str(error), key=key) from None
+            raise error.naming(None if isinstance(request, str) else request.key) from None
+
+    def _encode_whole(self, request: ActorRequest, placing: Placing | None) -> EncodedRequest:
+        # The same keys in the same order every time: equal requests have equal bytes, and the API
+        # caches a prefix that all of them share.
+        params, options = {**self._constant}, {**self._options}
+        shared: Shared | None = None
+        if request.params is not None:
+            params = self._raw_params(request.params)
+            options |= {"defaults": None, "betas": ()}
+            if params.get("user_profile_id") is not None:
+                options["user_profile"] = None
+        elif request.documents:
+            params["messages"], shared = messages_with(
+                request.documents,
+                request.prompt,
+                request.messages,
+                model=self._constant["model"],
+                citations=request.citations,
+            )
+        elif request.prompt is not None:
+            params = self._with_prompt(request.prompt)
+        else:
+            params["messages"] = request.messages
+        if "output_config" in params and cites(params.get("messages")):
+            params = self._in_fields(params)
+        if shared is None or not self._batch:
+            return encode_params(params, **options)
+        named = encode_params({**params, "messages": shared.named()}, **options)
+        if placing is None or named.headers.api_version != API_VERSION:
+            # Under older versions of the API, files need a beta, and so a separate lane.
+            placing = inside
+        whole = encode_params({**params, "messages": shared.placed(placing)}, **options)
+        return EncodedRequest(whole.params, whole.headers, named.params)
 
     def _for(self, request: ActorRequest) -> RequestEncoder:
         """Return the encoder of a request's own model, options and format."""
@@ -567,41 +531,6 @@ class RequestEncoder:
                 self._derived[key] = found
         return found
 
-    def _parts(
-        self, request: RequestLike
-    ) -> tuple[dict[str, Any], dict[str, Any] | None, tuple[str, ...], Shared | None]:
-        # The same keys in the same order every time: equal requests have equal bytes, and the API
-        # caches a prefix that all of them share.
-        if isinstance(request, str):
-            if (fault := _prompt_fault(request)) is not None:
-                raise InvalidRequestError(fault)
-            if not self._documents:
-                return self._with_prompt(request), self._defaults, self._betas, None
-        if not isinstance(request, ActorRequest):
-            request = ActorRequest.of(request)
-        request = self._with_common(request)
-        if request.documents:
-            messages, shared = messages_with(
-                request.documents,
-                request.prompt,
-                request.messages,
-                model=self._constant["model"],
-                citations=request.citations,
-                key=request.key,
-            )
-            return {**self._constant, "messages": messages}, self._defaults, self._betas, shared
-        if request.prompt is not None:
-            return self._with_prompt(request.prompt), self._defaults, self._betas, None
-        if request.messages is not None:
-            params = {**self._constant, "messages": request.messages}
-            return params, self._defaults, self._betas, None
-        params = {**self._raw, **(request.params or {})}
-        if not self._known_params.issuperset(params):
-            self._warn_unknown(params)
-        if self._format is not None:
-            params["output_config"] = self._with_format(params.get("output_config"), request.key)
-        return params, None, (), None
-
     def _with_common(self, request: ActorRequest) -> ActorRequest:
         """Add the actor's documents and citations; raw params hold their own blocks."""
         if request.params is not None or not (self._documents or self._citations):
@@ -610,16 +539,21 @@ class RequestEncoder:
         citations = request.citations or (self._citations and bool(documents))
         return replace(request, documents=documents, citations=citations)
 
-    def _with_format(self, own: object, key: str | None) -> dict[str, Any]:
+    def _raw_params(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        params = {**self._raw, **own}
+        if not self._known_params.issuperset(params):
+            self._warn_unknown(params)
+        if self._formats_raw:
+            params["output_config"] = self._with_format(params.get("output_config"))
+        return params
+
+    def _with_format(self, own: object) -> dict[str, Any]:
         if own is not None and not isinstance(own, Mapping):
-            raise InvalidRequestError(
-                f"`output_config` must be a mapping, not {_kind(own)}", key=key
-            )
+            raise InvalidRequestError(f"`output_config` must be a mapping, not {_kind(own)}")
         config = dict(cast("Mapping[str, Any]", own or {}))
         if config.get("format") is not None:
             raise InvalidRequestError(
-                "`output_format` and its own `output_config.format` are alternatives; keep one",
-                key=key,
+                "`output_format` and its own `output_config.format` are alternatives; keep one"
             )
         return {**config, "format": self._format}
 
@@ -638,16 +572,11 @@ class RequestEncoder:
 
         The API rejects a schema together with citations.
         """
-        given: object = params["output_config"]
-        fixed: dict[str, Any] = self._constant.get("output_config") or {}
-        own: Any = fixed.get("format")
-        if not isinstance(given, Mapping) or not isinstance(own, Mapping):
-            return params  # encoding reports what is not a format
-        config = dict(cast("Mapping[str, Any]", given))
-        schema = cast("Mapping[str, Any]", own).get("schema")
-        if config.get("format") is not own or not isinstance(schema, Mapping):
-            return params
-        del config["format"]
+        given = mapping_or_none(params["output_config"]) or {}
+        own = mapping_or_none(self._format) or {}
+        if given.get("format") is not self._format or not isinstance(own.get("schema"), Mapping):
+            return params  # another schema, or none: encoding reports what is not a format
+        config = {name: value for name, value in given.items() if name != "format"}
         words = self._instruction
         system: object = params.get("system")
         if isinstance(system, list):
@@ -665,10 +594,6 @@ class RequestEncoder:
 
     def _with_prompt(self, prompt: str) -> dict[str, Any]:
         return {**self._constant, "messages": [{"role": "user", "content": prompt}]}
-
-
-def _without_own(request: ActorRequest) -> ActorRequest:
-    return replace(request, model=None, options=None, output_format=None)
 
 
 def _own_key(request: ActorRequest) -> object | None:
@@ -707,7 +632,7 @@ def _with_own(
                 )
             output_config["format"] = {"type": "json_schema", "schema": _schema_of(own)}
     except ValueError as error:
-        raise InvalidRequestError(str(error), key=own.key) from None
+        raise InvalidRequestError(str(error)) from None
     merged: dict[str, Any] = {**parameters, **options, "output_config": output_config or None}
     return {name: value for name, value in merged.items() if value is not None}
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
+import warnings
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from claude_batch.core.errors import ActorError, BudgetScope, EngineStoppedError, LedgerError
+from claude_batch.core.quantities import count_of
 from claude_batch.ledger import cancellations, queries, single_calls, workspaces
 from claude_batch.ledger.single_calls import UNSENT, StoredCall
 from claude_batch.ledger.store import Ledger
@@ -87,11 +92,11 @@ class CallQueue:
         self._reading = asyncio.Lock()  # one at a time, because reading takes processor time
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone_callers: deque[Waiter] = deque()
-        self._farewell_planned = False
         self._receipts = Receipts(lambda: self._loop.soon(self._leave))
         self._prices = prices
         self._store = CallStore(self._ledger, engine.process, self._receipts, prices)
         self._notes_planned = False
+        self._groups = SmallGroups()
         self._waiting = Waiting(
             self._ledger,
             self._receipts,
@@ -127,7 +132,10 @@ class CallQueue:
                     self._flush_planned = True
                     self._loop.soon(self._flush)
                 return
-        call.future.settle(EngineStoppedError(closed_words(self._ledger.location)))
+        _fail([call], self._closed())
+
+    def _closed(self) -> EngineStoppedError:
+        return EngineStoppedError(closed_words(self._ledger.location))
 
     async def _read_documents(self, call: Call) -> None:
         """Bound a call with documents for its budget, on a thread."""
@@ -151,12 +159,10 @@ class CallQueue:
             try:
                 await work
             except asyncio.CancelledError:
-                for call in calls:
-                    call.future.settle(EngineStoppedError(closed_words(self._ledger.location)))
+                _fail(calls, self._closed())
                 raise
             except Exception as error:
-                for call in calls:
-                    call.future.settle(_not_stored(error))
+                _fail(calls, _not_stored(error))
                 return
             for call in calls:
                 self._queue(call)
@@ -225,23 +231,21 @@ class CallQueue:
             self._note_farewells()
             return
         if self._engine.failure is not None:
-            for call in calls:
-                call.future.settle(self._engine.failure)
+            _fail(calls, self._engine.failure)
             return
         try:
             calls = without_repeated(calls)
             flush = self._store.store(calls)
         except Exception as error:
-            failure = _not_stored(error)
-            for call in calls:
-                call.future.settle(failure)
+            _fail(calls, _not_stored(error))
             return
         for call in flush.unread:
             self._queue_after(self._read_documents(call), [call])
         if uncounted := flush.uncounted:
             self._queue_after(self._count_for(uncounted), uncounted)
         added = flush.waiting
-        self._waiting.expect([c.encoded.params for c, _ in added if c.options.mode.mode == "batch"])
+        batched = [call.encoded.params for call, _ in added if call.options.mode.mode == "batch"]
+        self._groups.begin(batched, alone=not self._waiting)
         gone = self._gone  # one object for all of them
         for call, waiter in added:
             if (conversation := call.options.conversation) is not None:
@@ -289,7 +293,10 @@ class CallQueue:
 
         Raises `LedgerError`.
         """
+        waited = bool(self._waiting)
         self._waiting.deliver()
+        if waited and not self._waiting:
+            self._groups.end()
         self._fail_halted()
 
     def _fail_halted(self) -> None:
@@ -373,23 +380,19 @@ class CallQueue:
     def _gone(self, waiter: Waiter) -> None:
         """Queue a caller that has left for removal. Runs on the thread that ended the wait."""
         self._gone_callers.append(waiter)
-        with self._loop.gate:
-            if not self._farewell_planned:
-                # Set first, as for the flush. Thousands of callers that leave together share one
-                # callback.
-                self._farewell_planned = True
-                self._loop.soon(self._leave)
+        self._receipts.plan()
 
     def _leave(self) -> None:
-        self._farewell_planned = False
         self.remove_departed()
         self._note_farewells()
 
     def remove_departed(self) -> None:
         """Remove the callers that have left from the waiters, and note what the others got."""
+        # First, so that a caller which leaves after this plans another pass.
+        notes = list(self._receipts.drain())
         while self._gone_callers:
             self._waiting.leave(self._gone_callers.popleft())
-        for seq, taken, repeats in self._receipts.drain():
+        for seq, taken, repeats in notes:
             if taken:
                 self._store.taken(seq, repeats)
             else:
@@ -424,8 +427,86 @@ class CallQueue:
                 _log.warning("delivered answers could not be recorded: %s", error)
 
 
+def _fail(calls: Iterable[Call], failure: ActorError) -> None:
+    for call in calls:
+        call.future.settle(failure)
+
+
 def _not_stored(error: Exception) -> ActorError:
     if isinstance(error, LedgerError):
         return error
     _log.error("calls could not be stored", exc_info=error)
     return EngineStoppedError(f"the request could not be stored: {error}")
+
+
+# Calls in small groups ----------------------------------------------------------------------------
+
+SMALL_GROUP = 32
+"""Most calls of a small group: Python's default executor has no more threads."""
+
+GROUPS_IN_A_ROW = 3
+"""Number of small groups, each followed at once by the next one, that causes a warning."""
+
+AT_ONCE = 10.0
+"""Seconds from a group's last answer to a call that came because of it."""
+
+_EARLIER_TURN = b'"role":"assistant"'
+"""Bytes that the params contain if a call continues a conversation."""
+
+
+class SmallGroupsWarning(UserWarning):
+    """The category of the warning, so that a server can replace its words.
+
+    The calls of a server are made by other programs, which do not call this library.
+    """
+
+
+class SmallGroups(msgspec.Struct):
+    """Warns once if a few calls wait together, and the next ones come with their answers.
+
+    That is a loop of awaited calls, or a framework that runs a few calls at a time: a batch for
+    each group, one after another. Calls that continue a conversation do not count, because they
+    need the answer before them.
+    """
+
+    _size: int = 0
+    _largest: int = 0
+    _in_a_row: int = 0
+    _ended: float = float("-inf")
+    _warned: bool = False
+
+    def begin(self, calls: Sequence[bytes], *, alone: bool) -> None:
+        """Note the params of new calls; ``alone`` if no other call waits."""
+        if alone and calls and not self._warned:
+            self._count_the_group_before(calls)
+        self._size += len(calls)
+
+    def _count_the_group_before(self, calls: Sequence[bytes]) -> None:
+        size, self._size = self._size, 0
+        if not 0 < size <= SMALL_GROUP or time.monotonic() - self._ended > AT_ONCE:
+            self._in_a_row = self._largest = 0
+            return
+        if all(_EARLIER_TURN in params for params in calls):
+            return
+        self._in_a_row += 1
+        self._largest = max(self._largest, size)
+        if self._in_a_row == GROUPS_IN_A_ROW:
+            self._warned = True
+            _warn(
+                f"{count_of(self._in_a_row, 'batch', 'batches')} in a row had at most "
+                f"{count_of(self._largest, 'call')} each, and the next calls came with the answers."
+                " Such batches run one after another, and each can take an hour. If the calls do "
+                "not need each other's answers, make them at the same time: use respond_all, "
+                "asyncio.gather or abatch, or raise the framework's concurrency "
+                "(docs/how-to/frameworks.md)"
+            )
+
+    def end(self) -> None:
+        """Note that the last waiting call was answered."""
+        self._ended = time.monotonic()
+
+
+def _warn(words: str) -> None:
+    """Issue a Python warning, which is shown even if the program configures no logging."""
+    with contextlib.suppress(Warning):  # a filter may turn it into an error: not in this thread
+        warnings.warn(words, SmallGroupsWarning, stacklevel=2)

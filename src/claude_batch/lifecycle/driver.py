@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sized
 from typing import Any
 
 from claude_batch.core.crash_points import CrashPoint, reach
@@ -31,17 +30,17 @@ from claude_batch.ledger import (
 )
 from claude_batch.ledger.backends.backend import Weakness
 from claude_batch.ledger.charges import any_budget
-from claude_batch.ledger.high_water import HighWater
+from claude_batch.ledger.high_water import Mark, is_known, note_behind, posts_of
 from claude_batch.ledger.store import Deposed, Leader, Ledger, ServerChanged, Transaction
 from claude_batch.lifecycle.collection import Collection
 from claude_batch.lifecycle.contact import Contact, pause_after
 from claude_batch.lifecycle.conversation_loop import LAST_LOOK, ConversationLoop
 from claude_batch.lifecycle.deadline_driver import Deadlines
-from claude_batch.lifecycle.driver_context import DriverContext
+from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
+from claude_batch.lifecycle.ended_processes import note_interrupted
 from claude_batch.lifecycle.event_reports import Reporter
-from claude_batch.lifecycle.leader_lock import compare, note_interrupted
 from claude_batch.lifecycle.live_driver import LiveCalls
-from claude_batch.lifecycle.observers import Observers
+from claude_batch.lifecycle.observers import NOBODY, Observers
 from claude_batch.lifecycle.packer import pack_due, reserve_due
 from claude_batch.lifecycle.polling import Polling
 from claude_batch.lifecycle.reconciliation import Reconciliation
@@ -81,32 +80,18 @@ LONGEST_SLEEP = 60.0
 """Longest time in seconds between two passes, whatever the clock shows."""
 
 
+_MOVED = (
+    "is on another server than before, or on a standby that was promoted, or was restored, and may "
+    "have forgotten its last sendings"
+)
+_UNFINISHED = "may have forgotten sendings, because its recovery has not ended yet"
+
+
 class _KeyRefused(Exception):
     """The API refuses this driver's credential."""
 
 
-class SendingHold:
-    """Keeps the drivers of a ledger in this process from sending, while it is held.
-
-    They go on polling and collecting. Thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holders = 0
-
-    @property
-    def is_held(self) -> bool:
-        """Whether nothing is to be sent now."""
-        return self._holders > 0
-
-    def change(self, by: int) -> None:
-        """Add or remove a holder."""
-        with self._lock:
-            self._holders += by
-
-
-class Driver:
+class Driver(DriverPart):
     """The driver of one workspace with one credential, active while it holds the leader lock."""
 
     def __init__(
@@ -116,25 +101,32 @@ class Driver:
         settings: LedgerSettings,
         changed: Callable[[], None],
         workbench: Workbench | None = None,
-        observers: Observers | None = None,
+        observers: Observers = NOBODY,
         functions: UserFunctions | None = None,
-        hold: SendingHold | None = None,
+        holders: Sized = (),
     ) -> None:
         """Set up the driver; ``changed`` is called after each possible change of the ledger.
 
-        ``workbench`` holds the tools of conversations, and ``functions`` those of the user. Nothing
-        is sent while ``hold`` is held.
+        ``workbench`` holds the tools of conversations, and ``functions`` those of the user. While
+        there are ``holders``, nothing is sent; polling and collecting go on.
         """
-        self._hold = hold or SendingHold()
-        self._ledger = ledger
-        self._client = client
-        self._settings = settings
+        context = DriverContext.of(
+            ledger,
+            client,
+            settings,
+            observers,
+            functions,
+            holders,
+            stopping=lambda: self._leaving,
+        )
+        super().__init__(context)
+        self.reporter: Reporter = context.reporter
         self._changed = changed
         self.is_leader: bool = False
         """Whether this process holds the leader lock of the workspace."""
         self.loops_have_ended: Callable[[], object] = lambda: None
         """Called when it delivers no more answers, although running tools may wait for some."""
-        self._stopping = False
+        self._leaving = False
         """Whether the loops shall end: for good, or because of `_fault`."""
         self._closing = False
         self._contact_task: asyncio.Future[float] | None = None
@@ -150,29 +142,20 @@ class Driver:
         self._functions_task: asyncio.Task[None] | None = None
         self._wake_send = asyncio.Event()
         self._wake_poll = asyncio.Event()
-        context = DriverContext.of(ledger, client, settings, observers, functions)
-        self._prices = context.prices
-        self.reporter: Reporter = context.reporter
-        self._high_water = HighWater(ledger)
-        self.contact: Contact = Contact(context, self._high_water, changed)
-        self._submission = Submission(context, lambda: self._stopping)
+        self.contact: Contact = Contact(context, changed)
+        self._submission = Submission(context)
         self._polling = Polling(context)
         self._collection = Collection(context)
         self._reconciliation = Reconciliation(context)
         self._refusals = Refusals(context)
         self._deadlines = Deadlines(ledger)
-        self._live = LiveCalls(
-            context,
-            stopping=lambda: self._stopping,
-            holding=lambda: self._hold.is_held,
-            changed=self._live_changed,
-        )
+        self._live = LiveCalls(context, changed=self._live_changed)
         self._conversations = ConversationLoop(
             ledger,
             workbench,
             workspace=lambda: self.workspace_id,
             server_now=client.server_now,
-            stopping=lambda: self._stopping,
+            stopping=context.stopping,
             changed=self._turns_changed,
         )
 
@@ -220,7 +203,7 @@ class Driver:
         return self._closing
 
     def _leave(self) -> None:
-        self._stopping = True
+        self._leaving = True
         self.wake()
         # Results can be fetched again, but the outcome of a POST in progress must be known first.
         if self._poll_task is not None:
@@ -263,7 +246,7 @@ class Driver:
 
     async def _drive_until_left(self) -> None:
         refusals, pause = 0, 0.0
-        while not self._stopping:
+        while not self._leaving:
             if pause:
                 # Another process with a key that works may take the leader lock meanwhile.
                 await self._rest(pause)
@@ -272,7 +255,7 @@ class Driver:
                 self._contact_task = asyncio.ensure_future(self.contact.make())
                 rest = await self._contact_task
             except asyncio.CancelledError:
-                if self._stopping:
+                if self._leaving:
                     break
                 raise
             finally:
@@ -304,7 +287,6 @@ class Driver:
                     _log.warning("another process drives this ledger; waiting until it ends")
                 except* _KeyRefused:
                     # Another process may have a key that works, so let it take the leader lock.
-                    self.contact.lose(may_only_list=self._submission.batch_refused)
                     refusals = 1 if time.monotonic() - begun > LONGEST_SLEEP else refusals + 1
                     pause = pause_after(refusals)
 
@@ -350,13 +332,10 @@ class Driver:
                 return False
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
-            try:
-                while await self._send_pass(leader) == 0.0 and not self._stopping:
+            # If the key is refused, the halt is in the ledger; what else is due goes on.
+            with contextlib.suppress(_KeyRefused):
+                while await self._send_pass(leader) == 0.0 and not self._leaving:
                     pass
-            except _KeyRefused:
-                self.contact.lose(
-                    may_only_list=self._submission.batch_refused
-                )  # the halt is in the ledger; what else is due goes on
             await self._poll_pass(leader)
             await self._conversations.finish(leader)
             # Live answers arrive at once, and may need another turn.
@@ -369,7 +348,7 @@ class Driver:
         """Wait before the next attempt despite changes in the ledger, unless the halt is lifted."""
         end = time.monotonic() + seconds
         was_halted = self.contact.is_halted()
-        while not self._stopping and time.monotonic() < end:
+        while not self._leaving and time.monotonic() < end:
             self._wake_poll.clear()
             await self._sleep(self._wake_poll, end - time.monotonic())
             if was_halted and not self.contact.is_halted():
@@ -392,7 +371,7 @@ class Driver:
                 # Asked in this transaction, because another process may merge the row until then.
                 here = self.contact.row_to_drive(tx)
                 if here == self.workspace_id:
-                    compare(tx, self._ledger, self._settings, mark, here, at)
+                    self._compare(tx, mark, here, at)
                     leader = Leader(here, submissions.begin_epoch(tx, here))
                     unknown = note_interrupted(tx, here)
             self._live.forget_unsent()
@@ -409,6 +388,20 @@ class Driver:
         finally:
             self.is_leader = False
             lock.release()
+
+    def _compare(self, tx: Transaction, mark: Mark | None, workspace_id: int, at: float) -> None:
+        """Stop sending if the ledger may have forgotten a POST; ``at`` is the API's time.
+
+        That is the case if its mark, read before, counts POSTs that the ledger lacks, or if the
+        ledger is on another server.
+        """
+        moved = self._ledger.has_moved(tx)
+        known = is_known(mark, self._ledger.incarnations, posts_of(tx))
+        if moved or not known:
+            # A copy that was made within a recovery has forgotten what was sent after it, too.
+            note_behind(tx, at, anew=moved)
+        if workspaces.workspace_row(tx, workspace_id).behind is not None:
+            self.stop_behind(tx, workspace_id, _MOVED if moved else _UNFINISHED if known else "")
 
     def _warn_of_weakness(self) -> None:
         """Warn once of a server that may forget what was committed."""
@@ -439,7 +432,7 @@ class Driver:
             raise
         finally:
             fault, self._fault = self._fault, None
-            self._stopping = self._closing
+            self._leaving = self._closing
         if fault is not None:
             raise fault
 
@@ -463,7 +456,7 @@ class Driver:
             raise
 
     async def _send_loop(self, leader: Leader) -> None:
-        while not self._stopping:
+        while not self._leaving:
             self._wake_send.clear()
             begun = time.monotonic()
             rest = await self._send_pass(leader)
@@ -474,15 +467,13 @@ class Driver:
             await self._sleep(self._wake_send, rest)
 
     async def _poll_loop(self, leader: Leader) -> None:
-        while not self._stopping:
+        while not self._leaving:
             self._wake_poll.clear()
             await self._sleep(self._wake_poll, await self._poll_pass(leader))
 
     async def _send_pass(self, leader: Leader) -> float:
         """Pack what is due and send one batch; return the seconds until the next pass."""
-        if self._hold.is_held:
-            return LONGEST_SLEEP
-        if not self._is_in_place(leader):
+        if self._holders or not self._is_in_place(leader):
             return LONGEST_SLEEP
         now = self._ledger.now()
         with self._ledger.read() as tx:
@@ -529,6 +520,7 @@ class Driver:
         self._wake_poll.set()
         if self._submission.key_refused:
             self._withdraw_cancelled(leader)  # no further pass does
+            self.contact.lose(may_only_list=self._submission.batch_refused)
             raise _KeyRefused
         return 0.0
 
@@ -654,9 +646,7 @@ class Driver:
         """Collect the batches that have ended; return whether another process fetches some."""
         with self._ledger.read() as tx:
             ended = collected_batches.ended_batches(tx, leader.workspace_id, self._ledger.now())
-        return await self._collection.collect_all(
-            leader, ended, collected=self._have_collected, stopping=lambda: self._stopping
-        )
+        return await self._collection.collect_all(leader, ended, collected=self._have_collected)
 
     def _have_collected(self) -> None:
         self._changed()
@@ -685,5 +675,5 @@ class Driver:
         return LONGEST_SLEEP
 
     async def _sleep(self, wake: asyncio.Event, seconds: float) -> None:
-        if not self._stopping:
+        if not self._leaving:
             await sleep_or_wake(wake, min(seconds, LONGEST_SLEEP))

@@ -16,7 +16,7 @@ import contextlib
 import json
 import logging
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -27,6 +27,7 @@ from claude_batch.core.settings import LedgerSettings, naming_ledger, on_server
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import (
     batch_contents,
+    charges,
     collected_batches,
     conversations,
     live_calls,
@@ -54,18 +55,16 @@ from claude_batch.lifecycle.collection import (
     missing_may_be_billed,
     result_row_of,
 )
-from claude_batch.lifecycle.driver_context import DriverContext
+from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
     CLOCKS_APART,
     FOREIGN_LINES,
     Listing,
     Polling,
-    is_evidence,
-    is_named,
+    is_list_of,
     split_lines,
     walk,
 )
-from claude_batch.money.prices import prices_of
 from claude_batch.wire.batches_client import ApiError, BatchesClient, RemoteBatch, Unreachable
 from claude_batch.wire.conversation import possible_calls
 from claude_batch.wire.encoding import parse_custom_id
@@ -152,14 +151,20 @@ async def recover(
 
     ``force`` lets the ledger send again even if something could not be judged, which may then be
     billed twice, and sends what had waited for a refused key with this one. A workspace that was
-    recovered before those of other keys is left alone, unless ``even_if_whole``. Raises
-    `LedgerError` if a process drives the ledger, `AccountHaltedError` if the key is refused, and
-    `EngineStoppedError` if the API cannot be reached. Earlier findings stay stored.
+    recovered before those of other keys is left alone, unless ``even_if_whole``, and so is a whole
+    ledger, because a recovery keeps it from sending. Raises `LedgerError` if a process drives the
+    ledger, `AccountHaltedError` if the key is refused, and `EngineStoppedError` if the API cannot
+    be reached. Earlier findings stay stored.
     """
+    fingerprint = ledger.fingerprint(client.credential)
+    with ledger.read() as tx:
+        # A workspace that the ledger does not know may be one that it has forgotten.
+        is_known = workspaces.is_used(tx, client.base_url, fingerprint)
+    if is_known and not even_if_whole and is_whole(ledger):
+        return Recovered(was_whole=True)
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:
-            fingerprint = ledger.fingerprint(client.credential)
             here = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
             if client.workspace is not None:
                 here = workspaces.name_workspace(
@@ -169,12 +174,13 @@ async def recover(
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)
             is_recovered = workspaces.workspace_row(tx, here).behind is None
-            if is_recovered and not even_if_whole and _has_all(ledger, tx, mark):
+            is_late = is_recovered and not even_if_whole and _has_all(ledger, tx, mark)
+            if is_late and workspaces.is_used(tx, client.base_url, fingerprint):
                 return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
-                begun = _begin(ledger, client, here, is_copy=even_if_whole)
-                recovery = _Recovery(ledger, client, settings, begun, is_copy=even_if_whole)
+                context = DriverContext.of(ledger, client, settings)
+                recovery = _Recovery(context, here, is_copy=even_if_whole, is_late=is_late)
                 return await recovery.run(force)
             except ServerChanged:
                 raise LedgerError(
@@ -195,93 +201,78 @@ _NOT_RECOVERED = "The ledger was not recovered; nothing is sent"
 _AGAIN = "What was found is kept; repeat `claude-batch ledger recover`"
 
 
-class _Begun(NamedTuple):
-    """A recovery that has begun, or goes on."""
-
-    leader: Leader
-    behind: float
-    """When the recovery of the workspace began, by the API's clock."""
-    is_new: bool
-    """Whether it began just now."""
-
-
-def _begin(ledger: Ledger, client: BatchesClient, workspace_id: int, *, is_copy: bool) -> _Begun:
-    """Begin a recovery, or continue one; ``is_copy`` if the mark may have been restored too.
-
-    The workspace gets a new epoch. If another copy of the ledger may have the same incarnation and
-    mark, this one gets new ones.
-    """
-    high_water = HighWater(ledger)
-    mark = high_water.read()
-    with ledger.write() as tx:
-        is_known_to_be_behind = bool(queries.behind(tx))
-        moved = ledger.has_moved(tx)
-        at = client.server_now()
-        is_counted = is_known(mark, ledger.incarnations, posts_of(tx))
-        # Without a mark, a copy of a file that was already behind may have been restored. A
-        # server shows that by itself, and its next process may have no mark.
-        anew = moved or (mark is None and not on_server(ledger.location))
-        is_first = anew or not is_known_to_be_behind or not is_counted
-        if is_first or is_copy:
-            # This ends with a new mark, which no longer shows what the other workspaces have
-            # forgotten. Those that are not behind after that were recovered before this one.
-            # A copy that was made within another recovery has some that are not behind.
-            note_behind(tx, at, anew=anew)
-        # A mark that does not show what was forgotten may be as old as a copy, or new.
-        is_doubted = is_copy or (is_first and is_counted)
-        is_older = mark is not None and mark.incarnation not in ledger.incarnations
-        if mark is not None:
-            # A backup from before a recovery lacks the incarnation that the recovery gave the
-            # ledger.
-            ledger.add_incarnation(tx, mark.incarnation)
-        if is_doubted or is_older:
-            # Other copies have this incarnation, too. One with as many POSTs as a mark of this
-            # recovery counts would not be found to be behind.
-            ledger.renew_incarnation(tx)
-        posts = posts_of(tx)
-        behind = recovered_batches.begin(tx, workspace_id, at)
-        leader = Leader(workspace_id, submissions.begin_epoch(tx, workspace_id))
-        live_calls.interrupted(tx, workspace_id)
-        # If one was accepted, it is found below like all forgotten batches.
-        submissions.settle_interrupted(
-            tx, workspace_id, now=ledger.now(), note="the ledger was restored"
-        )
-    ledger.reopen()
-    if is_doubted:
-        high_water.renew(posts, at)
-    elif is_counted:
-        high_water.raise_to(posts, at=at)
-    return _Begun(leader, behind, behind == at)
-
-
-class _Recovery:
+class _Recovery(DriverPart):
     def __init__(
-        self,
-        ledger: Ledger,
-        client: BatchesClient,
-        settings: LedgerSettings,
-        begun: _Begun,
-        *,
-        is_copy: bool,
+        self, context: DriverContext, workspace_id: int, *, is_copy: bool, is_late: bool
     ) -> None:
-        """Set up a recovery that has begun; ``is_copy`` if its mark may have been restored too."""
-        self._ledger = ledger
+        """Begin a recovery, or continue one.
+
+        ``is_copy`` if the mark may have been restored too. ``is_late`` if the ledger has been
+        recovered already, without this workspace.
+        """
+        super().__init__(context)
         self._is_copy = is_copy
-        self._client = client
-        self._settings = settings
-        self._high_water = HighWater(ledger)
-        self._leader, self._behind, self._begins = begun
-        self._collection = Collection(DriverContext.of(ledger, client, settings))
-        self._prices = prices_of(settings.prices)
+        self._here = workspace_id
+        self._leader, self._behind, self._begins = self._begin(is_late=is_late)
+        self._polling = Polling(context)
+        self._collection = Collection(context)
         self.found = Recovered()
         self._foreign: list[RemoteBatch] = []
         """Batches whose results have no line of the ledger."""
+
+    def _begin(self, *, is_late: bool) -> tuple[Leader, float, bool]:
+        """Begin the recovery, or continue one.
+
+        The workspace gets a new epoch. If another copy of the ledger may have the same incarnation
+        and mark, this one gets new ones. Returns the leader, when the recovery of the workspace
+        began by the API's clock, and whether it began just now.
+        """
+        mark = self._high_water.read()
+        with self._ledger.write() as tx:
+            is_known_to_be_behind = bool(queries.behind(tx))
+            moved = self._ledger.has_moved(tx)
+            at = self._client.server_now()
+            is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
+            # Without a mark, a copy of a file that was already behind may have been restored. A
+            # server shows that by itself, and its next process may have no mark.
+            anew = moved or (mark is None and not on_server(self._ledger.location))
+            is_first = not is_late and (anew or not is_known_to_be_behind or not is_counted)
+            if is_first or self._is_copy:
+                # This ends with a new mark, which no longer shows what the other workspaces have
+                # forgotten. Those that are not behind after that were recovered before this one.
+                # A copy that was made within another recovery has some that are not behind.
+                note_behind(tx, at, anew=anew)
+            # A mark that does not show what was forgotten may be as old as a copy, or new.
+            is_doubted = self._is_copy or (is_first and is_counted)
+            is_older = mark is not None and mark.incarnation not in self._ledger.incarnations
+            if mark is not None:
+                # A backup from before a recovery lacks the incarnation that the recovery gave the
+                # ledger.
+                self._ledger.add_incarnation(tx, mark.incarnation)
+            if is_doubted or is_older:
+                # Other copies have this incarnation, too. One with as many POSTs as a mark of this
+                # recovery counts would not be found to be behind.
+                self._ledger.renew_incarnation(tx)
+            posts = posts_of(tx)
+            behind = recovered_batches.begin(tx, self._here, at)
+            leader = Leader(self._here, submissions.begin_epoch(tx, self._here))
+            live_calls.interrupted(tx, self._here)
+            # If one was accepted, it is found below like all forgotten batches.
+            submissions.settle_interrupted(
+                tx, self._here, now=self._ledger.now(), note="the ledger was restored"
+            )
+        self._ledger.reopen()
+        if is_doubted:
+            self._high_water.renew(posts, at)
+        elif is_counted:
+            self._high_water.raise_to(posts, at=at)
+        return leader, behind, behind == at
 
     async def run(self, force: bool) -> Recovered:
         mark = self._high_water.read()
         await self._collect_known()
         with self._ledger.read() as tx:
-            last = recovered_batches.last_sending(tx, self._leader.workspace_id)
+            last = recovered_batches.last_sending(tx, self._here)
         since = 0.0 if last is None else last.server_time - self._settings.lookback
         listed = None if last is None else last.listed
         latest, passed = self._latest_sending(mark)
@@ -295,7 +286,7 @@ class _Recovery:
             newest = listing.newest_of(listed) if listed else 0.0
             since = since if newest is None else min(since, newest)
         with self._ledger.read() as tx:
-            known = unknown_batches.known_remote_ids(tx, self._leader.workspace_id, listing.ids)
+            known = unknown_batches.known_remote_ids(tx, self._here, listing.ids)
         self.found.unlisted = self._unlisted(listing, known, last)
         # The oldest first: a later batch holds what an earlier one did not answer.
         forgotten = sorted(
@@ -348,7 +339,7 @@ class _Recovery:
             if everywhere:
                 note_behind(tx, at, anew=True)
             else:
-                recovered_batches.begin_again(tx, self._leader.workspace_id, at)
+                recovered_batches.begin_again(tx, self._here, at)
             is_counted = is_known(mark, self._ledger.incarnations, posts_of(tx))
             posts = count_post(tx) if is_counted else 0
         if is_counted:
@@ -380,9 +371,9 @@ class _Recovery:
         if listing.unreadable:
             count = count_of(len(listing.unreadable), "entry", "entries")
             return f"{count} of the API's list of batches cannot be read, and may be this ledger's"
-        if not is_evidence(self._ledger, self._leader.workspace_id, listing.workspace):
+        is_ours = is_list_of(self._ledger, self._here, listing.workspace)
+        if is_ours is False:
             return "the API answered with the list of another workspace"
-        is_ours = is_named(self._ledger, self._leader.workspace_id, listing.workspace)
         if is_ours or known or last is None:
             return ""
         not_before = last.server_time - self._settings.lookback
@@ -396,9 +387,8 @@ class _Recovery:
         return ""
 
     async def _collect_known(self) -> None:
-        polling = Polling(DriverContext.of(self._ledger, self._client, self._settings))
         # All of them, even if not due: their answers must come before those of later sendings.
-        unseen = await polling.check_due(self._leader, self._ledger.now() + _ALL_DUE)
+        unseen = await self._polling.check_due(self._leader, self._ledger.now() + _ALL_DUE)
         with self._ledger.read() as tx:
             for row in unseen:
                 # It may have ended since, and a tool may have run for an answer of it.
@@ -407,12 +397,14 @@ class _Recovery:
                         "the API does not show it, and it may have been answered"
                     )
             now = self._ledger.now() + _ALL_DUE
-            ended = collected_batches.ended_batches(tx, self._leader.workspace_id, now)
+            ended = collected_batches.ended_batches(tx, self._here, now)
         for batch_id in ended:
             await self._collect(batch_id)
 
     async def _collect(self, batch_id: int) -> None:
-        await self._collection.collect(self._leader, batch_id)
+        with self._ledger.read() as tx:
+            row = batch_contents.batch(tx, batch_id)
+        await self._collection.collect(self._leader, row)
         with self._ledger.read() as tx:
             row = batch_contents.batch(tx, batch_id)
         if row.state == BatchState.COLLECTED:
@@ -533,7 +525,7 @@ class _Recovery:
             else:
                 claim = recovered_batches.adopt_forgotten(
                     tx,
-                    self._leader.workspace_id,
+                    self._here,
                     remote.id,
                     lines.sendings,
                     lines.costs,
@@ -556,9 +548,7 @@ class _Recovery:
         after, now = (0, 0), self._ledger.now()
         while True:
             with self._ledger.write(self._leader) as tx:
-                page = recovered_batches.answers_with_tools(
-                    tx, self._leader.workspace_id, after=after
-                )
+                page = recovered_batches.answers_with_tools(tx, self._here, after=after)
                 for row in page:
                     for use_id, name in possible_calls(message_of_line(row.raw)).items():
                         conversations.note_forgotten_call(
@@ -574,18 +564,13 @@ class _Recovery:
         with self._ledger.write(self._leader) as tx:
             # No mark counts all live calls: those of other machines are in other marks.
             if not force:
-                self.found.lost = live_calls.forgotten(
-                    tx, self._leader.workspace_id, self._ledger.now()
-                )
+                self.found.lost = live_calls.forgotten(tx, self._here, self._ledger.now())
             else:
-                workspaces.adopt_refused(tx, self._leader.workspace_id, even_if_behind=True)
-            conversations.forget_doubts(tx, self._leader.workspace_id)
-            posts = recovered_batches.end(tx, self._leader.workspace_id, mark)
-            if (
-                workspaces.workspace_row(tx, self._leader.workspace_id).halt_reason
-                == "ledger_behind"
-            ):
-                workspaces.clear_halt(tx, self._leader.workspace_id)
+                workspaces.adopt_refused(tx, self._here, even_if_behind=True)
+            conversations.forget_doubts(tx, self._here)
+            posts = recovered_batches.end(tx, self._here, mark)
+            if workspaces.workspace_row(tx, self._here).halt_reason == "ledger_behind":
+                workspaces.clear_halt(tx, self._here)
             self._ledger.renew_incarnation(tx)
         self._ledger.reopen()
         self._high_water.renew(posts, self._client.server_now())
@@ -692,7 +677,7 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
             # The driver judges this batch; its successes are certain, also those of earlier
             # sendings.
             collected_batches.give_successes(tx, batch_id)
-            collected_batches.settle_stored(tx, batch_id)
+            charges.settle_stored(tx, batch_id)
             collected_batches.fetch_soon(tx, batch_id, now)
             return
         stored = stored_results.stored_counts(tx, batch_id)
@@ -705,7 +690,7 @@ def _fill(ledger: Ledger, batch_id: int) -> None:
         )
         unknown_batches.fill(tx, batch_id, contradicted=contradicted)
         lost = missing_may_be_billed(stored, counts, row.request_count)
-        collected_batches.settle_again(tx, batch_id, lost=lost, contradicted=contradicted)
+        charges.settle(tx, batch_id, lost=lost, contradicted=contradicted, left=True)
         warnings = warn_after(tx, batch_id, now)
     for words in warnings:
         _log.warning("%s", words, extra={"for_people": True})
