@@ -66,6 +66,8 @@ class SqliteBackend(Backend):
 
     faults: tuple[type[BaseException], ...] = (DBAPIError, sqlite3.Error)
     path: Path
+    is_new: bool = False
+    """Whether this object has created the file."""
 
     def __init__(self, location: str) -> None:
         """Open or create the file at a path or SQLAlchemy URL. Raises `LedgerError`."""
