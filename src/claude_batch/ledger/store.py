@@ -362,15 +362,18 @@ class Ledger:
 
         A restored database, or a standby that was promoted, may have forgotten the last commits.
         """
-        here, before = self._servers(tx)
-        if here != (before or ""):
+        here = self.backend.server(tx)
+        if not here:
+            return False
+        before = meta_value(tx, "server")
+        if here != before:
             put_meta(tx, "server", here)
         return _differs(here, before)
 
     def is_elsewhere(self, tx: Connection) -> bool:
         """Return whether another server holds the data than at the last `has_moved`."""
-        here, before = self._servers(tx)
-        return here != "" and _differs(here, before)
+        here = self.backend.server(tx)
+        return here != "" and _differs(here, meta_value(tx, "server"))
 
     def check_server(self, tx: Connection) -> None:
         """Raise `ServerChanged` if another server has the data than at the last `has_moved`.
@@ -380,12 +383,6 @@ class Ledger:
         """
         if self.is_elsewhere(tx):
             raise ServerChanged
-
-    def _servers(self, tx: Connection) -> tuple[str, str | None]:
-        here = self.backend.server(tx)
-        if not here:
-            return here, None
-        return here, meta_value(tx, "server")
 
     def weakness(self) -> Weakness | None:
         """Return why the server may forget what was committed; None if no reason is known.
