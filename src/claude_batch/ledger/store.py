@@ -133,10 +133,7 @@ class Ledger:
             existing = self.backend.tables(connection)
         if "meta" not in existing:
             if existing:
-                raise LedgerError(
-                    f"{self.location} is a database, but not a ledger of claude-batch; it was "
-                    "not changed. Name another file with --ledger"
-                )
+                raise self._foreign()
             self.backend.check_empty()
             with self.backend.writing() as tx:
                 self.backend.create(tx)
@@ -170,10 +167,7 @@ class Ledger:
             facts = {row.name: row.value for row in tx.execute(select(meta))}
         version = facts.get("schema_version", "")
         if not version.isdigit() or not facts.keys() >= {"incarnation", "salt"}:
-            raise LedgerError(
-                f"{self.location} is a database, but not a ledger of claude-batch; it was not "
-                "changed. Name another file with --ledger"
-            )
+            raise self._foreign()
         self._check_place(facts)
         self.incarnation: str = facts["incarnation"]
         former = facts.get("former_incarnations", "").split()
@@ -181,6 +175,12 @@ class Ledger:
         self._salt = facts["salt"]
         self._expected = [(self.incarnation,), (str(SCHEMA_VERSION),)]
         return int(version)
+
+    def _foreign(self) -> LedgerError:
+        return LedgerError(
+            f"{self.location} is a database, but not a ledger of claude-batch; it was not changed. "
+            "Name another file with --ledger"
+        )
 
     def _check_place(self, facts: Mapping[str, str]) -> None:
         """Raise `LedgerError` if the ledger is in another place, or has not arrived in this one."""
