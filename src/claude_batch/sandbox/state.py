@@ -31,7 +31,7 @@ from .answers import Answer, answer, is_turn_directive, refusal, respond, turn
 from .api_errors import ApiError, as_api_error, error_named
 from .fault_plan import PLANNED_OUTCOMES, FaultPlan
 from .sandbox_settings import Responder, SandboxSettings
-from .token_usage import CACHE_MARK, CacheUse, PromptCache, Usage, params_sha256
+from .token_usage import CACHE_MARK, NO_CACHE, CacheUse, PromptCache, Usage, params_sha256
 from .validation import (
     FILES_VERSION,
     VERSIONS,
@@ -187,7 +187,7 @@ class Ending:
     error: ApiError | None = None
     answer: Answer | None = None
     """The answer, if it is not the default answer of the params."""
-    cache: CacheUse | None = None
+    cache: CacheUse = NO_CACHE
 
 
 SUCCEEDED = Ending("succeeded")
@@ -238,12 +238,12 @@ class Endings:
                 made = respond(self.responder, raw, request.params)
             if made is None and (self.uses_tools or DIRECTIVE_MARK in raw):
                 made = turn(raw, request, self.seed, uses_tools=self.uses_tools)
-            cache = None
+            cache = NO_CACHE
             if CACHE_MARK in raw:
                 cache = self.cache.use(workspace, decoded(msgspec.json.decode, raw), now)
         except ApiError as error:
             return Ending("errored", error=error)
-        if made is None and cache is None:
+        if made is None and cache is NO_CACHE:
             return SUCCEEDED
         return Ending("succeeded", answer=made, cache=cache)
 
@@ -291,10 +291,7 @@ def _ending(outcome: str, error: ApiError) -> Ending:
 def answer_and_usage(request: Request, ending: Ending, seed: int) -> tuple[Answer, Usage]:
     """Return the message of a request that succeeded, and its usage."""
     given = ending.answer or answer(request, seed)
-    tokens = request.input_tokens
-    if ending.cache is not None:
-        return given, ending.cache.of(tokens, given.output_tokens)
-    return given, Usage(tokens, given.output_tokens)
+    return given, ending.cache.of(request.input_tokens, given.output_tokens)
 
 
 # Batches and their clock --------------------------------------------------------------------------
