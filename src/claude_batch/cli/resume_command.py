@@ -92,7 +92,7 @@ def _forward_cancel(provider: ClaudeBatchProvider, run: Run, options: ProviderOp
         return Exit.OK
     there = run.outstanding().base_url
     try:
-        here = provider.address.rstrip("/")
+        here = provider.address
         if there == here:
             provider.advance_sync(send=False)
     except ActorConfigurationError as error:
@@ -181,7 +181,7 @@ def resume_command(run_id: str | None, options: ProviderOptions) -> None:
                     _check_output(provider, left, options, alone=run_id is not None)
         if any(not left.finished for left in found):
             provider.resume()
-        here = provider.address.rstrip("/")
+        here = provider.address
         shares = [each for each in found if each.base_url == here and _is_printed(provider, each)]
         printed = Printed()
         for left in found:
@@ -232,7 +232,7 @@ def _elsewhere_line(
     provider: ClaudeBatchProvider, left: Outstanding, options: ProviderOptions
 ) -> str:
     """Return the line about an unfinished run of another base URL."""
-    here = provider.address.rstrip("/")
+    here = provider.address
     go_on = options.command("resume", left.id, base_url=left.base_url)
     if provider.was_sent(left.id):
         return (
@@ -328,7 +328,7 @@ def _report_advance(
     from claude_batch.providers.progress import counts_line
 
     left = run.outstanding()
-    if not left.finished and left.base_url != provider.address.rstrip("/"):
+    if not left.finished and left.base_url != provider.address:
         if provider.is_driven(left.id):
             return Exit.OK
         say(_elsewhere_line(provider, left, options))
@@ -416,7 +416,7 @@ def retry_command(run_id: str, only: tuple[str, ...], options: ProviderOptions) 
         left = run.outstanding()
         check_stored_output(run, left.output, options.location)
         check_unchanged(left)
-        here = provider.address.rstrip("/")
+        here = provider.address
         if left.base_url != here:
             again = options.command("retry", left.id, base_url=left.base_url)
             meant = "was sent to" if provider.was_sent(left.id) else "is meant for"
