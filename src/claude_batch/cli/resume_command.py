@@ -324,7 +324,7 @@ def _report_advance(
     Raises `RunNotFoundError` if another process has removed the run.
     """
     from claude_batch.cli.run_delivery import check_unchanged, deliver
-    from claude_batch.providers.progress import counts_line
+    from claude_batch.providers.progress_reports import counts_line
 
     left = run.outstanding()
     if not left.finished and left.base_url != provider.address:

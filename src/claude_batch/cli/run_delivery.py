@@ -57,7 +57,7 @@ from claude_batch.providers.export import (
     write_folder,
 )
 from claude_batch.providers.failure_report import failures_of, may_be_retried
-from claude_batch.providers.progress import Display, counts_line, display
+from claude_batch.providers.progress_reports import Show, counts_line, display
 
 if TYPE_CHECKING:
     from claude_batch.ledger.deliveries import Forms, Outstanding
@@ -184,8 +184,8 @@ def wait_and_deliver(
     """
     run.results_dir = None  # `deliver` writes it, after the output
     try:
-        with display() as shown:
-            outcome = _wait(provider, run, shown, options)
+        with display() as show:
+            outcome = _wait(provider, run, show, options)
 
         def write_whole() -> None:
             if is_due is None or is_due():
@@ -322,7 +322,7 @@ def _say_failures(
 
 
 def _wait(
-    provider: ClaudeBatchProvider, run: Run, shown: Display, options: ProviderOptions
+    provider: ClaudeBatchProvider, run: Run, show: Show, options: ProviderOptions
 ) -> RunStatus | BaseException:
     """Wait until a run has ended; return its status, or the exception that ended the wait."""
     waiting = _Waiting(run)
@@ -349,8 +349,8 @@ def _wait(
             status = run.status()
             if not status.finished:  # its end is reported once, with the output
                 progress = run.progress(status)
-                waits = options.completed(status.waiting_for)
-                shown.show(replace(status, waiting_for=waits), trouble, progress)
+                waits = trouble or options.completed(status.waiting_for)
+                show(replace(status, waiting_for=waits), progress)
             seen, again = version, begun + LONGEST_LOOK
             waiting.join(min(LONGEST_REST, RESTS_PER_LOOK * (time.monotonic() - begun)))
 

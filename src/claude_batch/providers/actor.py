@@ -46,7 +46,7 @@ from claude_batch.providers.sync_bridge import Closing, check_object, in_worker_
 
 if TYPE_CHECKING:
     from claude_batch.providers.estimation import Estimate, Estimation
-    from claude_batch.providers.progress import ProgressLike
+    from claude_batch.providers.progress_reports import ProgressLike
     from claude_batch.providers.run import Run
 
 
@@ -291,7 +291,7 @@ class Actor(Closing):
             results = _read_all(results, output)
         if not progress:
             return results
-        from claude_batch.providers.progress import counted
+        from claude_batch.providers.progress_reports import counted
 
         return counted(results, requests, progress)
 
@@ -323,7 +323,7 @@ class Actor(Closing):
             results = (result.with_output(parse) for result in results)
         if not progress:
             return results
-        from claude_batch.providers.progress import counted_sync
+        from claude_batch.providers.progress_reports import counted_sync
 
         return counted_sync(results, requests, progress)
 
@@ -629,7 +629,7 @@ def _add(estimation: Estimation, request: RequestLike, position: int) -> None:
 
 def _check(progress: ProgressLike) -> None:
     if progress is not None:
-        from claude_batch.providers.progress import check_progress
+        from claude_batch.providers.progress_reports import check_progress
 
         check_progress(progress)
 

@@ -50,13 +50,8 @@ from claude_batch.providers.export import (
 )
 from claude_batch.providers.mapping import result_of
 from claude_batch.providers.middleware_runner import MiddlewareRunner
-from claude_batch.providers.progress import (
-    Progress,
-    ProgressLike,
-    ProgressReader,
-    check_progress,
-    reported,
-)
+from claude_batch.providers.progress import Progress, ProgressReader
+from claude_batch.providers.progress_reports import ProgressLike, check_progress, reported
 from claude_batch.providers.reruns import decide_unknown, parse_only, report_rerun, retry_run
 from claude_batch.providers.result_cursor import (
     PAGE,
