@@ -237,7 +237,7 @@ class LifecycleMachine(RuleBasedStateMachine):
                 self.process.ledger,
                 lambda request: EncodedRequest(str(request.prompt).encode(), LaneHeaders()),
                 self._new_run(mode, self._actor_of(inputs)),
-                identity=self._identity_of(inputs),
+                identities=[self._identity_of(inputs)],
             )
             # Known before it is whole: whoever dies in between may have stored all of it.
             self.runs.append(writer.run_id)

@@ -251,8 +251,10 @@ class RunStorage:
         def identity(address: str) -> bytes:
             return run_identity(address, actor, self._encoders.default_options, options.run_key)
 
-        addresses = engine.ledger.query(lambda tx: queries.addresses(tx, ADDRESSES))
+        # An earlier version stored runs under the base URL with a slash.
         had_slash = engine.ledger.query(lambda tx: workspaces.has_former_spelling(tx, here))
+        spellings = [here, f"{here}/"] if had_slash else [here]
+        addresses = engine.ledger.query(lambda tx: queries.addresses(tx, ADDRESSES))
         asked = NewRun(
             kind="run",
             actor=actor.name,
@@ -272,8 +274,7 @@ class RunStorage:
             engine.ledger,
             partial(encoder.encode, placing=None if uploads is None else uploads.place),
             asked,
-            identity=identity(here),
-            formerly=identity(f"{here}/") if had_slash else None,
+            identities=[identity(each) for each in spellings],
             elsewhere={
                 each: identity(each) for each in addresses if each not in (here, f"{here}/")
             },
