@@ -684,7 +684,7 @@ def _(terminal: bool, stored: list[list[float]]) -> dict[str, str]:
         mock.patch.dict(os.environ, environment),
         mock.patch("sys.stderr", errors),
         mock.patch.object(run_command, "time", now),
-        run_command.storing() as shown,
+        run_command.StoredCount() as shown,
     ):
         for _, count in stored:
             shown.show(int(count))
