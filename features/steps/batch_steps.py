@@ -452,11 +452,11 @@ def _(context: Context, count: int, method: str, path: str) -> None:
 
 
 def statuses() -> list[cb.RunStatus]:
-    from claude_batch.providers.status import all_statuses
+    from claude_batch.providers.status import newest_statuses
 
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     try:
-        return all_statuses(ledger)
+        return ledger.query(lambda tx: newest_statuses(ledger, tx))
     finally:
         ledger.close()
 

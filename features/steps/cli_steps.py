@@ -37,7 +37,7 @@ from claude_batch.core.errors import BadInput
 from claude_batch.core.states import BatchState, RequestState, RunState
 from claude_batch.ledger.store import Ledger
 from claude_batch.providers import progress_reports
-from claude_batch.providers.status import BatchStatus, RunStatus, all_statuses
+from claude_batch.providers.status import BatchStatus, RunStatus, newest_statuses
 
 SOURCES = str(Path(str(cb.__file__)).parents[1])
 
@@ -400,7 +400,7 @@ def _(context: Context, batches: int, requests: int) -> None:
 def all_runs() -> list[RunStatus]:
     ledger = Ledger(os.environ["CLAUDE_BATCH_LEDGER"])
     try:
-        return all_statuses(ledger)
+        return ledger.query(lambda tx: newest_statuses(ledger, tx))
     finally:
         ledger.close()
 

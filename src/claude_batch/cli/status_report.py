@@ -30,7 +30,7 @@ from claude_batch.providers.progress_reports import (
     status_line,
     without_times,
 )
-from claude_batch.providers.status import Finished, RunStatus, all_statuses_in, status_in
+from claude_batch.providers.status import Finished, RunStatus, newest_statuses, status_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -101,7 +101,7 @@ class StatusReader:
         workers, now = tuple(self._ledger.workers()), self._ledger.now()
         with self._ledger.read() as tx:
             if self._run_id is None:
-                statuses = all_statuses_in(self._ledger, tx, finished=self._finished)
+                statuses = newest_statuses(self._ledger, tx, finished=self._finished)
                 statuses = [self._with_flags(status) for status in statuses]
                 return StatusReport(tuple(statuses), now, workers=workers)
             status = self._with_flags(status_in(self._ledger, tx, self._run_id))
