@@ -598,19 +598,17 @@ _CLAIMED = 5.0
 
 def _wait_for_live_calls(provider: ClaudeBatchProvider, run: Run) -> None:
     """Wait until no live call of the run is under way, because it is answered only here."""
-    from claude_batch.cli.run_delivery import LONGEST_REST, RESTS_PER_LOOK
-
     seen = time.monotonic()
     while True:
         begun = time.monotonic()
         if not provider.packed_requests(run.id).live:
             return
-        looked = time.monotonic() - begun  # counting a large run is expensive
+        looked = time.monotonic() - begun
         if provider.live_calls:
             seen = begun
         elif begun - seen > _CLAIMED:
             return
-        time.sleep(min(LONGEST_REST, max(0.1, RESTS_PER_LOOK * looked)))
+        time.sleep(min(5.0, max(0.1, 100 * looked)))  # counting a large run is expensive
 
 
 def _submit(provider: ClaudeBatchProvider, run: Run, options: ProviderOptions) -> Exit:
