@@ -345,8 +345,7 @@ class Run(Closing):
 
     def _parsed(self, output: OutputFormat[Any] | None, result: ActorResult) -> ActorResult[Any]:
         output = output or self._beside.outputs.get(result.position)
-        result = result if output is None else result.with_output(output)
-        return at_input(result, self._beside.refused)
+        return at_input(result.with_output(output), self._beside.refused)
 
     def _format(self, output_format: FormatLike | None) -> OutputFormat[Any] | None:
         if isinstance(output_format, Mapping):
