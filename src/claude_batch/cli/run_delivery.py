@@ -57,7 +57,13 @@ from claude_batch.providers.export import (
     write_folder,
 )
 from claude_batch.providers.failure_report import may_be_retried
-from claude_batch.providers.progress_reports import LookRate, Show, counts_line, display
+from claude_batch.providers.progress_reports import (
+    LINES_APART,
+    LookRate,
+    Show,
+    counts_line,
+    display,
+)
 
 if TYPE_CHECKING:
     from claude_batch.ledger.deliveries import Forms, Outstanding
@@ -318,7 +324,7 @@ def _wait(
     """Wait until a run has ended; return its status, or the exception that ended the wait."""
     waiting = _Waiting(run)
     waiting.start()
-    rate = LookRate(rests=_RESTS_PER_LOOK)
+    rate = LookRate(rests=_RESTS_PER_LOOK, shortest=LINES_APART)  # no plain line is left out
     while True:
         waiting.join(_LOOK)
         if waiting.outcome is not None:
