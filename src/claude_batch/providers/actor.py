@@ -624,7 +624,7 @@ def _add(estimation: Estimation, request: RequestLike, position: int) -> None:
     try:
         estimation.add(request)
     except InvalidRequestError as error:
-        raise error.at(position) from None
+        raise error.naming(None, position) from None
 
 
 def _check(progress: ProgressLike) -> None:
