@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from claude_batch.actor.configuration import (
     KEYS_CHECKED,
     ActorConfiguration,
+    close_word,
     key_faults,
     misplaced_budgets,
     unused_keys,
@@ -457,10 +458,8 @@ def _expected(detail: ErrorDetails) -> str:
 
 
 def _meant(key: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(key.lower().replace("-", "_"), _BATCH_KEYS, n=1, cutoff=0.6)
-    return f" (did you mean `{close[0]}`?)" if close else ""
+    meant = close_word(key, _BATCH_KEYS, cutoff=0.6)
+    return "" if meant is None else f" (did you mean `{meant}`?)"
 
 
 def _show(value: object) -> str:
