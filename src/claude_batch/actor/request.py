@@ -458,19 +458,6 @@ class RequestEncoder:
                 capabilities=self._capabilities,
             )
 
-    def build(self, request: RequestLike) -> dict[str, Any]:
-        """Return a request's Messages params, provider defaults included, not yet validated."""
-        if isinstance(request, Mapping):
-            request = ActorRequest.of(request)
-        try:
-            if isinstance(request, ActorRequest) and request.differs:
-                return self._for(request).build(_without_own(request))
-            params, defaults, betas, _ = self._parts(request)
-        except InvalidRequestError as error:
-            raise error.naming(_key_of(request)) from None
-        built = {**defaults, **params} if defaults else params
-        return {**built, "betas": list(betas)} if betas else built
-
     def has_documents(self, request: ActorRequest) -> bool:
         """Return whether the request has documents of its own or the actor's, to be read."""
         return bool(request.documents or self._documents)
@@ -519,7 +506,7 @@ class RequestEncoder:
             whole = encoded(shared.placed(placing))
             return EncodedRequest(whole.params, whole.headers, named.params)
         except InvalidRequestError as error:
-            raise error.naming(_key_of(request)) from None
+            raise error.naming(None if isinstance(request, str) else request.key) from None
 
     def _for(self, request: ActorRequest) -> RequestEncoder:
         """Return the encoder of a request's own model, options and format."""
@@ -628,10 +615,6 @@ class RequestEncoder:
 
     def _with_prompt(self, prompt: str) -> dict[str, Any]:
         return {**self._constant, "messages": [{"role": "user", "content": prompt}]}
-
-
-def _key_of(request: KeyedPrompt | str | ActorRequest) -> str | None:
-    return None if isinstance(request, str) else request.key
 
 
 def _without_own(request: ActorRequest) -> ActorRequest:

@@ -80,7 +80,7 @@ from claude_batch.providers.middleware_runner import (
 )
 from claude_batch.providers.protocol import ProviderCapabilities
 from claude_batch.providers.sync_bridge import Closing
-from claude_batch.wire.encoding import LaneHeaders
+from claude_batch.wire.encoding import LaneHeaders, asked_of
 from claude_batch.wire.error_table import ApiFault, account_reason
 from claude_batch.wire.retry_policy import LIVE_CALL
 
@@ -429,17 +429,8 @@ class ClaudeProvider(Closing):
 
     async def _ask(self, actor: ActorConfiguration, asked: ActorRequest) -> ActorResponse:
         """Make a call; runs on the provider's own loop."""
-        encoder = self._encoders.of(actor)
-        encoded = encoder.encode(asked)
-        params = encoder.build(asked)
-        if params.get("stream"):
-            raise InvalidRequestError(
-                "`stream: true` is not supported, because an actor returns whole answers; remove "
-                "it",
-                key=asked.key,
-            )
-        model, most = str(params["model"]), int(params["max_tokens"])
-
+        encoded = self._encoders.of(actor).encode(asked)
+        model, most = asked_of(encoded.params)
         mode = resolve_mode(True, self._settings)
 
         async def ask(body: bytes) -> ActorResponse:
