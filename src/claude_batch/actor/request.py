@@ -21,7 +21,6 @@ from claude_batch.actor.configuration import (
     MESSAGES_PARAMETERS,
     ActorConfiguration,
     check_options,
-    checked_schema,
 )
 from claude_batch.actor.documents import (
     DocumentLike,
@@ -31,7 +30,13 @@ from claude_batch.actor.documents import (
     inside,
     messages_with,
 )
-from claude_batch.actor.output import Labels, OutputFormat, output_format_of, written_kind
+from claude_batch.actor.output import (
+    Labels,
+    OutputFormat,
+    checked_schema,
+    output_format_of,
+    written_kind,
+)
 from claude_batch.actor.sdk_blocks import plain_messages
 from claude_batch.core.errors import InvalidRequestError
 from claude_batch.wire.encoding import EncodedRequest, PromptParams, encode_params, not_finite
