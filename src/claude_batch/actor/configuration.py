@@ -628,7 +628,7 @@ class ActorConfiguration(BaseModel):
     def to_yaml(self) -> str:
         """Return `to_dict` as YAML. Raises `ActorConfigurationError` for unsupported values."""
         # Imported here, because most programs write no actor, and PyYAML is large.
-        from claude_batch.core.yaml_writer import yaml_of
+        from claude_batch.core.yaml_text import yaml_of
 
         written = self.to_dict()
         try:

@@ -17,8 +17,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from claude_batch.core.errors import LedgerError
+from claude_batch.core.files import sibling
 from claude_batch.core.settings import LedgerSettings, without_password
-from claude_batch.core.temporary_files import sibling
 from claude_batch.ledger.backends import sqlite_file
 from claude_batch.ledger.backends.backend import (
     PAGE_ROWS,
