@@ -518,8 +518,13 @@ class ActorResult(Generic[OutputT_co]):
         response = None if self.response is None else self.response.with_context(context)
         return replace(self, response=response, context=context)
 
-    def with_output(self, output: OutputFormat[OutputT]) -> ActorResult[OutputT]:
-        """Return the same result with a parsed and validated answer; or with the parse error."""
+    def with_output(self, output: OutputFormat[OutputT] | None) -> ActorResult[OutputT]:
+        """Return the same result with a parsed and validated answer; or with the parse error.
+
+        Without an ``output``, return it unchanged.
+        """
+        if output is None:
+            return cast("ActorResult[OutputT]", self)
         error = self.error
         response = None if self.response is None else self.response.with_output(output)
         if response is not None:
