@@ -480,7 +480,7 @@ class RequestEncoder:
                 prompt = None if request.documents else request.prompt
             if self._prompts is not None and prompt is not None:
                 return self._prompts.encode(prompt)
-            return self._encode_whole(self._with_common(ActorRequest.of(request)), placing)
+            return self._encode_whole(ActorRequest.of(request), placing)
         except InvalidRequestError as error:
             raise error.naming(None if isinstance(request, str) else request.key) from None
 
@@ -494,13 +494,13 @@ class RequestEncoder:
             options |= {"defaults": None, "betas": ()}
             if params.get("user_profile_id") is not None:
                 options["user_profile"] = None
-        elif request.documents:
+        elif documents := (*self._documents, *request.documents):
             params["messages"], shared = messages_with(
-                request.documents,
+                documents,
                 request.prompt,
                 request.messages,
                 model=self._constant["model"],
-                citations=request.citations,
+                citations=request.citations or self._citations,
             )
         elif request.prompt is not None:
             params = self._with_prompt(request.prompt)
@@ -530,14 +530,6 @@ class RequestEncoder:
                     self._derived.clear()
                 self._derived[key] = found
         return found
-
-    def _with_common(self, request: ActorRequest) -> ActorRequest:
-        """Add the actor's documents and citations; raw params hold their own blocks."""
-        if request.params is not None or not (self._documents or self._citations):
-            return request
-        documents = (*self._documents, *request.documents)
-        citations = request.citations or (self._citations and bool(documents))
-        return replace(request, documents=documents, citations=citations)
 
     def _raw_params(self, own: Mapping[str, Any]) -> dict[str, Any]:
         params = {**self._raw, **own}
