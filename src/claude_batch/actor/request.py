@@ -487,28 +487,27 @@ class RequestEncoder:
     def _encode_whole(self, request: ActorRequest, placing: Placing | None) -> EncodedRequest:
         # The same keys in the same order every time: equal requests have equal bytes, and the API
         # caches a prefix that all of them share.
-        params, options = {**self._constant}, {**self._options}
+        params: dict[str, Any]
+        options, documents = {**self._options}, (*self._documents, *request.documents)
         shared: Shared | None = None
         if request.params is not None:
             params = self._raw_params(request.params)
             options |= {"defaults": None, "betas": ()}
             if params.get("user_profile_id") is not None:
                 options["user_profile"] = None
-        elif documents := (*self._documents, *request.documents):
-            params["messages"], shared = messages_with(
-                documents,
-                request.prompt,
-                request.messages,
-                model=self._constant["model"],
-                citations=request.citations or self._citations,
-            )
         elif request.prompt is not None:
             params = self._with_prompt(request.prompt)
         else:
-            params["messages"] = request.messages
+            params = {**self._constant, "messages": request.messages}
+        if documents and request.params is None:  # raw params hold their own blocks
+            citations = request.citations or self._citations
+            shared = messages_with(
+                documents, params["messages"], model=params["model"], citations=citations
+            )
+            params["messages"] = shared.messages
         if "output_config" in params and cites(params.get("messages")):
             params = self._in_fields(params)
-        if shared is None or not self._batch:
+        if shared is None or not shared.contents or not self._batch:
             return encode_params(params, **options)
         named = encode_params({**params, "messages": shared.named()}, **options)
         if placing is None or named.headers.api_version != API_VERSION:
