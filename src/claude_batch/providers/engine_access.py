@@ -359,9 +359,7 @@ class EngineAccess(Closing):
     def opening(self) -> Future[Entered]:
         """Open the ledger if it is not open yet, without blocking the caller.
 
-        The future raises what `session` would raise.
-
-        The future belongs to the caller, as does its error.
+        The future raises what `session` would raise. It belongs to the caller, as does its error.
         """
         own: Future[Entered] = Future()
         own.set_running_or_notify_cancel()  # it gets its outcome even if nobody waits any more
