@@ -39,6 +39,7 @@ from .fault_plan import (
 )
 from .results import with_unknown_fields
 from .sandbox_settings import ORGANIZATION
+from .validation import CallContext
 
 # Server-sent events -------------------------------------------------------------------------------
 
@@ -148,6 +149,8 @@ class Call:
     """Server time at which the call came in."""
     workspace: str | None = None
     """Set once the caller is authenticated."""
+    context: CallContext = field(init=False)
+    """Set before the call is handled."""
     report_workspace: bool = True
     action: AnyAction | None = None
     limit_headers: dict[str, str] = field(default_factory=dict[str, str])

@@ -107,10 +107,10 @@ class Endpoint:
         sandbox = self.sandbox
         try:
             await sandbox.batches.settle()
-            call.workspace = sandbox.authenticate(call.http)
-            sandbox.context(call)  # each call names a version, also one without a body
+            workspace = call.workspace = sandbox.authenticate(call.http)
+            call.context = sandbox.context(call, workspace)
             if self.route in BATCH_ROUTES:
-                call.limit_headers = sandbox.batch_limits(call.workspace)
+                call.limit_headers = sandbox.batch_limits(workspace)
             return await self.handler(call)
         except (ApiError, ConnectionError):
             raise
