@@ -221,8 +221,7 @@ def pack_due(
             continue
         reach(CrashPoint.BEFORE_PACK)
         with ledger.write(leader) as tx:
-            # An unknown sending is identified by its count, so no other batch should have the same
-            # count.
+            # An unknown sending is identified by its count, so no other batch should have the same.
             unknown = unknown_batches.unknown_batches(tx, leader.workspace_id)
             avoid = {row.request_count for row in unknown}
             policies = batch_contents.policies(tx, lane_id, alone)
