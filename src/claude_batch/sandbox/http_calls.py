@@ -263,16 +263,13 @@ class Call:
                 if name not in ("content-length", "content-type")
             }
             response = json_response(extended, response.status_code, kept)
-        if isinstance(self.action, CutInsideLine) and isinstance(response, StreamingResponse):
-            await self._cut_short(response)
-        elif (
-            isinstance(self.action, CutBetweenLines)
-            and self.action.framing == "close"
-            and isinstance(response, StreamingResponse)
-        ):
-            await self._without_framing(response)
-        else:
-            await response(self.scope, self.receive, self.send_reply)
+        match self.action:
+            case CutInsideLine() if isinstance(response, StreamingResponse):
+                await self._cut_short(response)
+            case CutBetweenLines(framing="close") if isinstance(response, StreamingResponse):
+                await self._without_framing(response)
+            case _:
+                await response(self.scope, self.receive, self.send_reply)
 
     async def refuse(self, error: ApiError) -> None:
         """Send an API error, after reading the body up to `MAX_KEPT_BYTES`."""
