@@ -26,6 +26,7 @@ from claude_batch.core.states import BatchState, RequestState
 from claude_batch.ledger import live_calls, queries, workspaces
 from claude_batch.ledger.single_calls import Place
 from claude_batch.ledger.store import Ledger, Transaction
+from claude_batch.lifecycle.contact import workspace_of
 from claude_batch.lifecycle.driver import Driver
 from claude_batch.lifecycle.live_answers import unanswered_words
 from claude_batch.wire.batches_client import (
@@ -283,11 +284,9 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
     again = f"{_KEPT}; try `claude-batch ledger confirm-key {run_id}` again"
     with contact_faults(client, _KEPT, again):
         await client.list_page(limit=1)
-    fingerprint, name = ledger.fingerprint(client.credential), client.workspace
+    name = client.workspace
     with ledger.write() as tx:
-        ours = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
-        if name is not None:
-            ours = workspaces.name_workspace(tx, ours, fingerprint, name, ledger.has_leader)
+        ours = workspace_of(tx, ledger, client)
         theirs = queries.run_row(tx, run_id).workspace_id
         here, there = workspaces.workspace_row(tx, ours), workspaces.workspace_row(tx, theirs)
     if ours == theirs:
@@ -300,7 +299,7 @@ async def confirm_key(ledger: Ledger, client: BatchesClient, run_id: str) -> boo
     if name is not None and here.name is None:
         # A process drove this key's row, which belongs to the row with the API's name.
         with ledger.every_leader_lock((ours,), _JOINING), ledger.write() as tx:
-            workspaces.name_workspace(tx, ours, fingerprint, name)
+            workspaces.name_workspace(tx, ours, ledger.fingerprint(client.credential), name)
         return await confirm_key(ledger, client, run_id)
     if there.name is not None and here.name is not None:
         raise ActorConfigurationError(

@@ -55,6 +55,7 @@ from claude_batch.lifecycle.collection import (
     missing_may_be_billed,
     result_row_of,
 )
+from claude_batch.lifecycle.contact import workspace_of
 from claude_batch.lifecycle.driver_context import DriverContext, DriverPart
 from claude_batch.lifecycle.polling import (
     CLOCKS_APART,
@@ -165,11 +166,7 @@ async def recover(
     with contact_faults(client, _NOT_RECOVERED, _AGAIN):
         await client.list_page(limit=1)
         with ledger.write() as tx:
-            here = workspaces.ensure_workspace(tx, client.base_url, fingerprint, ledger.has_leader)
-            if client.workspace is not None:
-                here = workspaces.name_workspace(
-                    tx, here, fingerprint, client.workspace, ledger.has_leader
-                )
+            here = workspace_of(tx, ledger, client)
         mark = HighWater(ledger).read()
         with ledger.read() as tx:
             ids = queries.workspace_ids(tx)
