@@ -176,7 +176,7 @@ async def recover(
                 return Recovered(done=True, elsewhere=queries.behind(tx))
         with ledger.every_leader_lock(ids, "recovery must be alone with the ledger"):
             try:
-                context = DriverContext.of(ledger, client, settings)
+                context = DriverContext(ledger, client, settings)
                 recovery = _Recovery(context, here, is_copy=even_if_whole, is_late=is_late)
                 return await recovery.run(force)
             except ServerChanged:
@@ -609,7 +609,7 @@ async def refetch(
             f"{run_id} was sent to {there}, but this key is for {client.base_url}; name the "
             "run's server with --base-url. Nothing was fetched"
         )
-    collection = Collection(DriverContext.of(ledger, client, settings))
+    collection = Collection(DriverContext(ledger, client, settings))
     again = f"{_KEPT}; try again later"
     done = Refetched()
     for row in rows:
