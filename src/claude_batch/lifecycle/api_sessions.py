@@ -154,24 +154,24 @@ def timed_out_error(
     place: Place,
     mode: BatchProcessingMode,
     *,
-    shared: bool = False,
-    held: str = "",
-    trouble: str = "",
+    shared: bool,
+    held: str,
+    trouble: str,
 ) -> BatchTimeoutError:
     """Return the error of a call that was not answered in time.
 
     ``shared``: its request was not cancelled, because another caller waits for it. ``held`` is what
     holds the request back, if anything does, and ``trouble`` is from `trouble_of`.
     """
-    batch_id = place.remote_id
-    kept = (
-        "another call waits for it, so it was not cancelled"
-        if mode.on_timeout == "cancel" and shared
-        else "it was cancelled; the results so far are kept"
-        if mode.on_timeout == "cancel"
-        else f"it stays in the ledger; continue with `claude-batch resume {run_id}`, or repeat the "
-        "call"
-    )
+    if mode.on_timeout != "cancel":
+        kept = (
+            f"it stays in the ledger; continue with `claude-batch resume {run_id}`, or repeat the "
+            "call"
+        )
+    elif shared:
+        kept = "another call waits for it, so it was not cancelled"
+    else:
+        kept = "it was cancelled; the results so far are kept"
     where = _words_of(place)
     if held:
         where += f": {naming_ledger(held, location)}"
@@ -179,7 +179,7 @@ def timed_out_error(
         f"no answer within max_wait ({format_duration(mode.max_wait)}), {run_id}, "
         f"{where}{trouble}: {naming_ledger(kept, location)}",
         run_id=run_id,
-        batch_ids=(batch_id,) if batch_id else (),
+        batch_ids=(place.remote_id,) if place.remote_id else (),
     )
 
 
