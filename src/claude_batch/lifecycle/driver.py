@@ -110,7 +110,7 @@ class Driver(DriverPart):
         ``workbench`` holds the tools of conversations, and ``functions`` those of the user. While
         there are ``holders``, nothing is sent; polling and collecting go on.
         """
-        context = DriverContext.of(
+        context = DriverContext(
             ledger,
             client,
             settings,
