@@ -23,7 +23,7 @@ from claude_batch.gateway.asgi import headers_of, receive_body
 from claude_batch.gateway.exchanges import Aborted, HeldCall
 from claude_batch.gateway.gateway_state import Gateway
 from claude_batch.lifecycle.polling import CLOCKS_APART
-from claude_batch.wire.connection import Connection, CredentialFault, Disconnected
+from claude_batch.wire.connection import Connection, CredentialFault, Unreachable
 from claude_batch.wire.inbound import iso_time
 
 BATCHES: Final = "/v1/messages/batches"
@@ -197,7 +197,7 @@ class Passthrough:
             raise Refusal(500, "api_error", f"the gateway's own key: {error}") from None
         except ActorConfigurationError as error:
             raise Refusal(500, "api_error", f"the gateway's own settings: {error}") from None
-        except Disconnected as error:
+        except Unreachable as error:
             if isinstance(error.__cause__, ClientDisconnect | Refusal):
                 raise error.__cause__ from None
             raise _unreachable(error, method, path) from None
@@ -360,7 +360,7 @@ async def _upload(receive: Receive) -> AsyncGenerator[bytes]:
             yield piece
 
 
-def _unreachable(error: Disconnected, method: str, path: str) -> Refusal:
+def _unreachable(error: Unreachable, method: str, path: str) -> Refusal:
     """Return the response to a call whose call to the API got no whole response."""
     cause = error.__cause__ or error
     late = isinstance(cause, httpx2.TimeoutException)

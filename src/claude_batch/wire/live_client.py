@@ -25,7 +25,7 @@ from claude_batch.wire.connection import (
     CONNECT_SECONDS,
     Connection,
     CredentialFault,
-    Disconnected,
+    Unreachable,
 )
 from claude_batch.wire.encoding import LaneHeaders
 from claude_batch.wire.error_table import ApiFault, SendVerdict, fault_of_response
@@ -320,13 +320,12 @@ class LiveClient:
                     headers={**headers.as_headers(), "content-length": str(len(params))},
                     timeout=httpx2.Timeout(timeout, connect=CONNECT_SECONDS),
                 )
-        except Disconnected as error:
+        except Unreachable as error:
             if withheld:
                 self.unused(turn, model)
                 return LiveAnswer(reason="the call was not sent in time", never_left=True)
             pace.failed()
-            reason = self._redaction.reason(error)
-            return LiveAnswer(reason=reason, never_left=error.never_connected)
+            return LiveAnswer(reason=error.reason, never_left=error.never_connected)
         except CredentialFault as error:
             self.unused(turn, model)
             return LiveAnswer(reason=str(error), never_left=True, no_credential=True)
