@@ -479,7 +479,7 @@ class ClaudeProvider(Closing):
                 )
             if retry == "safe" and answer.may_be_billed:
                 raise self._translated(answer, live.base_url, "safe")
-            if self._max_retries and answer.is_refusal:
+            if self._max_retries and answer.fault is not None and answer.fault.is_refusal:
                 # All calls wait until the rate limit has passed; this call goes first afterwards.
                 now = time.monotonic()
                 refused = now if refused is None else refused
@@ -578,7 +578,7 @@ class ClaudeProvider(Closing):
         words = fault.describe()
         if fault.location is not None:
             words = f"{words} (a redirect, which is not followed; check the base URL)"
-        if answer.is_redirect:
+        if fault.is_redirect:
             # Every other call would get the same error.
             return AccountHaltedError(words, reason="refused")
         reason = _account_reason(fault)

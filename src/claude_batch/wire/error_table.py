@@ -259,6 +259,11 @@ class ApiFault(msgspec.Struct, frozen=True, kw_only=True):
         return 300 <= self.status < 400 and self.is_not_billed
 
     @property
+    def is_refusal(self) -> bool:
+        """Whether it is a 429 or 529 that may pass by waiting."""
+        return self.status in (429, 529) and self.account_reason is None
+
+    @property
     def passes(self) -> bool:
         """Whether the same reading call may succeed later."""
         return self.status in (408, 409, 429) or self.status >= 500
