@@ -43,7 +43,6 @@ from claude_batch.lifecycle import (
     submission,
 )
 from claude_batch.lifecycle.answer_judges import AnswerJudges
-from claude_batch.lifecycle.reconciliation import Decision
 from claude_batch.lifecycle.tool_runner import Tools, Workbench
 from claude_batch.wire.batches_client import CreateAnswer
 from claude_batch.wire.encoding import LaneHeaders
@@ -58,7 +57,7 @@ AGAIN_RESTORED = "runs that are asked again in restored copies"
 
 
 def _hasty() -> AbstractContextManager[object]:
-    return patch.object(reconciliation, "decide", lambda *_, **__: Decision.DISPROVED)
+    return patch.object(reconciliation, "decide", lambda *_, **__: "not_accepted")
 
 
 def _unarmed() -> AbstractContextManager[object]:

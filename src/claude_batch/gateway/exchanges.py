@@ -143,7 +143,7 @@ class HeldCall:
         Raises `Refusal` for the API's response if it cannot be sent as HTTP.
         """
         if not 200 <= status < 600 or any(map(_CONTROLS.search, headers.values())):
-            raise Refusal(502, "api_error", "the API sent a malformed status or header")
+            raise Refusal(502, "the API sent a malformed status or header")
         self.status = status
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": raw})

@@ -88,8 +88,7 @@ class GatewayApp:
             scope["state"].get(RESET, bool)()
         # The routes raise these only before they have sent a status.
         except Refusal as refusal:
-            headers = {"x-should-retry": "false", **refusal.headers}
-            response = Response(refusal.body, refusal.status, headers, "application/json")
+            response = Response(refusal.body, refusal.status, refusal.headers, "application/json")
             await response(scope, receive, send)
         except ActorError as error:
             found = failure(error)
@@ -125,7 +124,7 @@ class _Route(Route):
             return
         words = f"{scope['method']} is not a method of this path; it has {', '.join(allowed)}"
         headers = {"allow": ", ".join(allowed)}
-        raise Refusal(405, "invalid_request_error", words, headers)
+        raise Refusal(405, words, headers)
 
 
 class Health:
@@ -158,7 +157,7 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
         # A client adds the API's path to its base URL.
         if base := path.rpartition("/v1/")[0]:
             message = f"{message}; {base_url_advice(base)}"
-    raise Refusal(404, "not_found_error", message)
+    raise Refusal(404, message)
 
 
 # Server -------------------------------------------------------------------------------------------

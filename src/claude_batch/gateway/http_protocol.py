@@ -207,7 +207,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_url(url)
         if len(self.url) > LARGEST_URL:
             words = f"the URL has more than {LARGEST_URL // 1024} KiB"
-            self._fail(Refusal(414, "request_too_large", words))
+            self._fail(Refusal(414, words))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """The parser's callback for a header, or for a trailer of a body in chunks."""
@@ -218,7 +218,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_header(name, value)
         if len(self.headers) > MOST_LINES:
             words = f"the call has more than {MOST_LINES} headers"
-            self._fail(Refusal(431, "request_too_large", words))
+            self._fail(Refusal(431, words))
 
     def on_headers_complete(self) -> None:
         """The parser's callback for the end of a call's headers.
@@ -234,7 +234,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         if len(self.pipeline) > MOST_PIPELINED:
             words = f"more than {MOST_PIPELINED} calls wait on this connection"
-            self._fail(Refusal(400, "invalid_request_error", words))
+            self._fail(Refusal(400, words))
         state = self.scope.setdefault("state", {})
         state[CONNECTION] = self
         if self.scope["http_version"] == "1.0":
@@ -316,7 +316,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._has_begun:
             words = f"the URL and headers were not complete after {asgi.PATIENCE:g} s"
-            self._refuse(Refusal(408, "timeout_error", words))
+            self._refuse(Refusal(408, words))
         else:
             self.transport.close()
 
@@ -324,9 +324,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """uvicorn's callback for bytes that the parser refuses."""
-        self._refuse(
-            self._refusal or Refusal(400, "invalid_request_error", "this is not a call by HTTP")
-        )
+        self._refuse(self._refusal or Refusal(400, "this is not a call by HTTP"))
 
     def _count(self, size: int) -> None:
         self._head_bytes += size
@@ -369,4 +367,4 @@ class HttpProtocol(HttpToolsProtocol):
 
 def _large_head() -> Refusal:
     words = f"the URL and headers have more than {LARGEST_HEAD // 1024} KiB"
-    return Refusal(431, "request_too_large", words)
+    return Refusal(431, words)

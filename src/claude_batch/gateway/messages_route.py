@@ -237,7 +237,7 @@ class MessagesRoute:
                 else "It may be stored and sent later; repeat the call with its Idempotency-Key"
             )
             words = f"the ledger did not store the call within {patience:g} s. {what_next}"
-            raise Refusal(503, "overloaded_error", words) from None
+            raise Refusal(503, words, is_overload=True) from None
 
     def _leave(
         self, call: HeldCall, exchange: Exchange, stream: bool, *, keep: bool, answers: bool = True

@@ -100,7 +100,7 @@ class RequestRoute:
             found = await asyncio.to_thread(provider.stored_call, int(number[1]))
         # Another token's request is as unknown as one that does not exist.
         if found is None or found.actor != caller.actor:
-            raise Refusal(404, "not_found_error", f"there is no request {request_id[:100]!r}")
+            raise Refusal(404, f"there is no request {request_id[:100]!r}")
         return found
 
     async def _wait(self, held: HeldCall, call: StoredCall, seconds: float) -> StoredCall:

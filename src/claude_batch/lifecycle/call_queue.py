@@ -87,7 +87,6 @@ class CallQueue:
         self._reading = asyncio.Lock()  # one at a time, because reading takes processor time
         self._tasks: set[asyncio.Task[None]] = set()
         self._gone_callers: deque[Waiter] = deque()
-        self._farewell_planned = False
         self._receipts = Receipts(lambda: self._loop.soon(self._leave))
         self._prices = prices
         self._store = CallStore(self._ledger, engine.process, self._receipts, prices)
@@ -373,23 +372,19 @@ class CallQueue:
     def _gone(self, waiter: Waiter) -> None:
         """Queue a caller that has left for removal. Runs on the thread that ended the wait."""
         self._gone_callers.append(waiter)
-        with self._loop.gate:
-            if not self._farewell_planned:
-                # Set first, as for the flush. Thousands of callers that leave together share one
-                # callback.
-                self._farewell_planned = True
-                self._loop.soon(self._leave)
+        self._receipts.plan()
 
     def _leave(self) -> None:
-        self._farewell_planned = False
         self.remove_departed()
         self._note_farewells()
 
     def remove_departed(self) -> None:
         """Remove the callers that have left from the waiters, and note what the others got."""
+        # First, so that a caller which leaves after this plans another pass.
+        notes = list(self._receipts.drain())
         while self._gone_callers:
             self._waiting.leave(self._gone_callers.popleft())
-        for seq, taken, repeats in self._receipts.drain():
+        for seq, taken, repeats in notes:
             if taken:
                 self._store.taken(seq, repeats)
             else:

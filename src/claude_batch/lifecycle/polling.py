@@ -71,6 +71,13 @@ class Proof(msgspec.Struct, frozen=True):
     """Whether the results were read to their end without evidence."""
     note: str | None = None
 
+    @classmethod
+    def failed(cls, error: ApiError | Unreachable) -> Proof:
+        """Return what an error of the API, or on the way to it, shows."""
+        if isinstance(error, ApiError):
+            return cls(missing=error.fault.status == 404, note=str(error))
+        return cls(note=error.reason)
+
 
 async def prove(
     ledger: Ledger,
@@ -109,10 +116,8 @@ async def prove(
                     foreign.add(hash(line.custom_id))
                     if len(foreign) >= FOREIGN_LINES:
                         return proof
-    except ApiError as error:
-        return Proof(missing=error.fault.status == 404, note=str(error))
-    except Unreachable as error:
-        return Proof(note=error.reason)
+    except (ApiError, Unreachable) as error:
+        return Proof.failed(error)
     is_foreign = len(foreign) >= requests
     if foreign and not is_foreign:
         note = f"{len(foreign)} of its {requests} results are there, and none of them is ours"
@@ -181,25 +186,19 @@ class Listing(msgspec.Struct, frozen=True):
         return newest is not None and newest > self.server_time + CLOCKS_APART
 
 
-def is_evidence(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool:
-    """Return whether a workspace's list is evidence on ours: it is not another workspace's list."""
-    with ledger.read() as tx:
-        name: str | None = workspaces.workspace_row(tx, workspace_id).name
-    if name is None or workspace is None or name == workspace:
-        return True
-    _log.warning("the list is of the workspace %s, not of %s", workspace, name)
-    return False
-
-
-def is_named(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool:
-    """Return whether the API has named the workspace of its list, and it is ours.
+def is_list_of(ledger: Ledger, workspace_id: int, workspace: str | None) -> bool | None:
+    """Return whether the list of the named ``workspace`` is that of ours; `None` without a name.
 
     A list without a name may be another workspace's, if the key of a gateway was changed. Only the
     batches in it can show that it is ours.
     """
     with ledger.read() as tx:
         name: str | None = workspaces.workspace_row(tx, workspace_id).name
-    return workspace is not None and name == workspace
+    if name is None or workspace is None:
+        return None
+    if name != workspace:
+        _log.warning("the list is of the workspace %s, not of %s", workspace, name)
+    return name == workspace
 
 
 async def walk(
@@ -434,10 +433,15 @@ class Polling(DriverPart):
 
     async def _from_list(self, leader: Leader, row: Any) -> RemoteBatch | bool:
         """Return a batch that answers 404 from the list; if it lacks it, whether it is gone."""
-        listing = await self._whole_list(row.remote_id)
-        if listing is not None and row.remote_id in listing.batches:
-            return listing.batches[row.remote_id]
-        shows_others = listing is not None and self._shows_others(leader, row, listing)
+        shows_others = False
+        try:
+            listing = await walk(self._client, until=[{row.remote_id}])
+        except (ApiError, Unreachable) as error:
+            _log.info("the list of batches cannot be read: %s", error)
+        else:
+            if row.remote_id in listing.batches:
+                return listing.batches[row.remote_id]
+            shows_others = self._shows_others(leader, row, listing)
         return shows_others or is_past_keeping(self._client, row, self._ledger.now())
 
     def _check_later(
@@ -455,23 +459,15 @@ class Polling(DriverPart):
                 note=note,
             )
 
-    async def _whole_list(self, remote_id: str) -> Listing | None:
-        """Return the list as far as it shows a batch, or to its end; `None` if it is unreadable."""
-        try:
-            return await walk(self._client, until=[{remote_id}])
-        except (ApiError, Unreachable) as error:
-            _log.info("the list of batches cannot be read: %s", error)
-            return None
-
     def _shows_others(self, leader: Leader, row: Any, listing: Listing) -> bool:
         """Return whether a list that lacks a batch is of its workspace, and can be believed."""
         here = leader.workspace_id
         # An unreadable entry may be the batch in question.
-        readable = bool(listing.batches) and not listing.unreadable
-        if not readable or not is_evidence(self._ledger, here, listing.workspace):
+        if not listing.batches or listing.unreadable:
             return False
-        if is_named(self._ledger, here, listing.workspace):
-            return True
+        is_ours = is_list_of(self._ledger, here, listing.workspace)
+        if is_ours is not None:
+            return is_ours
         # What was sent later may be in another workspace, if the key of a gateway was changed.
         with self._ledger.read() as tx:
             return bool(
