@@ -68,6 +68,11 @@ class Budget(NamedTuple):
     warned: int = 0
 
     @property
+    def key(self) -> tuple[BudgetScope, str]:
+        """Scope and name, which identify it."""
+        return self.scope, self.name
+
+    @property
     def left(self) -> int:
         """Amount that can be reserved now; negative if the budget was lowered."""
         return self.amount - self.spent - self.doubt - self.reserved

@@ -35,8 +35,8 @@ from claude_batch.ledger.retries import Rerun
 from claude_batch.ledger.single_calls import digest_of
 from claude_batch.ledger.store import Ledger, Transaction
 from claude_batch.lifecycle.budget_room import (
+    bound_cost,
     count_under_way,
-    most_cost,
     today,
     tokens_of_files,
     unbounded_error,
@@ -48,7 +48,7 @@ from claude_batch.providers.export import is_special
 from claude_batch.providers.middleware_runner import Refusal
 from claude_batch.providers.preflight import Preflight
 from claude_batch.providers.reruns import report_kept, report_rerun
-from claude_batch.wire.bounds import Unbounded
+from claude_batch.wire.bounds import Unbounded, token_bound
 from claude_batch.wire.caching import CacheMarks
 from claude_batch.wire.encoding import EncodedRequest, LaneHeaders
 
@@ -345,10 +345,8 @@ class RunWriter:
         if self._prices is None:
             return None
         try:
-            in_batches = self._mode.mode != "live"
-            return most_cost(
-                self._prices, encoded.params, self._now, batch=in_batches, files=self._files
-            )
+            bound = token_bound(encoded.params, self._files)
+            return bound_cost(self._prices, bound, self._now, batch=self._mode.mode != "live")
         except Unbounded as error:
             raise unbounded_error(error, key, (self._budget, self._actor)) from None
 
