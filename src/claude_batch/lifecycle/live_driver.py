@@ -365,13 +365,16 @@ class LiveCalls(DriverPart):
         # may be billed without an answer.
         most = MOST if state.halted is None and not self._failures else 1
         counted = await self._count_for_budgets(leader, now)
-        held = set(self._held)
+        held = dict(self._held)
         with _Permits(self._client_of_calls()) as permits:
             rest = self._ask_for(permits, leader, most, counted)
             if permits and not self._leave(leader, permits, counted, state.halted):
                 rest = 0.0
-        if await self._report_held(leader, self._held.keys() - held, now):
-            return 0.0  # only now is it known which smaller requests may fit
+        await self._report_held(leader, self._held.keys() - held.keys(), now)
+        if self._held != held:
+            # Smaller requests may fit, also some that are not in this page.
+            self._page.clear()
+            return 0.0
         return rest if self._page else LONGEST_REST
 
     async def _count_for_budgets(self, leader: Leader, now: float) -> _Budgets:
@@ -387,21 +390,15 @@ class LiveCalls(DriverPart):
             count_for_runs, self._ledger, leader, self._prices, list(runs.items()), now
         )
 
-    async def _report_held(self, leader: Leader, run_ids: Collection[str], now: float) -> bool:
-        """Store what each request of held runs reserves, for the run's status and the next check.
-
-        Returns whether anything was stored.
-        """
-        learned = False
+    async def _report_held(self, leader: Leader, run_ids: Collection[str], now: float) -> None:
+        """Store what each request of held runs reserves, for the run's status and the next pass."""
         for run_id in run_ids:
             anew = run_id not in self._held_before
             self._held_before.add(run_id)
             if await in_a_thread(
                 reserve_held_calls, self._ledger, leader, self._prices, run_id, now, anew=anew
             ):
-                learned = True
                 self._changed()
-        return learned
 
     def _client_of_calls(self) -> LiveClient:
         if self._live_client is None:
@@ -416,26 +413,16 @@ class LiveCalls(DriverPart):
         """
         rest = LONGEST_REST
         seen: set[int] = set()
-        full: set[str] = set()  # runs whose next call may not be sent now
         paused: set[tuple[str, str | None]] = set()  # models of runs that may not be asked now
         left: list[tuple[int, str]] = []
-        hidden = False  # whether requests behind this page may fit beside held ones
         shares = _Shares(self._calls.values())
         with self._ledger.read() as tx:
             room = CallRoom(tx, self._prices, self._ledger.now(), counted)
             while len(self._calls) + len(permits) < most:
-                if not self._page and hidden:
-                    hidden = False
-                    self._page.extend(
-                        live_calls.waiting(tx, leader.workspace_id, PAGE, room=self._held)
-                    )
-                    left.clear()
-                if not self._page and not self._search_others(
-                    tx, leader, full.union(run_id for run_id, _ in paused)
-                ):
+                if not self._page and not self._search_others(tx, leader, paused):
                     break
                 seq, run_id = self._page.popleft()
-                if run_id in full or (paused and (run_id, self._model_of(tx, seq)) in paused):
+                if paused and (run_id, self._model_of(tx, seq)) in paused:
                     left.append((seq, run_id))
                     continue
                 skipped = seq in seen or seq in self._unread
@@ -450,16 +437,15 @@ class LiveCalls(DriverPart):
                     bound = self._known_bound(waiting)
                     room.reserve(run_id, waiting.actor, waiting.body, bound)
                 except NotCounted:
+                    # The next pass counts it, and follows at once.
                     left.append((seq, run_id))
-                    full.add(run_id)
                     rest = 0.0
-                    continue
+                    break
                 except NoRoom as error:
                     # Other requests of the run wait too, unless they are known to be small
                     # enough.
                     self._held[error.run_id] = error.left
                     self._leave_out(tx, error)
-                    hidden = True
                     continue
                 model, tokens = asked_of(waiting.body)
                 found = OTHERS_REST
@@ -497,16 +483,19 @@ class LiveCalls(DriverPart):
                 self._models[each] = model_at_beginning(beginning)
         return self._models.get(seq)
 
-    def _search_others(self, tx: Transaction, leader: Leader, full: set[str]) -> bool:
-        """Continue with requests of other runs than these; return whether there are any.
+    def _search_others(
+        self, tx: Transaction, leader: Leader, paused: Collection[tuple[str, str | None]]
+    ) -> bool:
+        """Continue with requests of other runs than the paused ones; return whether there are any.
 
         They wait behind those, perhaps behind many thousands.
         """
         begun = time.monotonic()
-        if not full or begun < self._next_search:
+        if not paused or begun < self._next_search:
             return False
+        runs = {run_id for run_id, _ in paused}
         self._page.extend(
-            live_calls.waiting(tx, leader.workspace_id, PAGE, room=self._held, without=full)
+            live_calls.waiting(tx, leader.workspace_id, PAGE, room=self._held, without=runs)
         )
         now = time.monotonic()
         self._next_search = now + max(OTHERS_REST, RESTS_PER_SEARCH * (now - begun))
@@ -675,9 +664,7 @@ class LiveCalls(DriverPart):
         call_ends: list[CallEnd] = []
         for call, answer, decided in ended:
             asked, seq = call.request, call.request.seq
-            outcome, disposition = outcome_of(
-                answer, "always" if asked.retry == "always" else "safe", decided
-            )
+            outcome, disposition = outcome_of(answer, asked.retry, decided)
             step = next_step(outcome, disposition, transitions.standing_of(tx, seq))
             state, may_be_paid = step.state, answer.may_be_billed
             is_accounts = (outcome, disposition) == ACCOUNT
