@@ -145,10 +145,9 @@ class Driver:
             changed=self._live_changed,
         )
         self._conversations = ConversationLoop(
-            ledger,
+            context,
             workbench,
             workspace=lambda: self.workspace_id,
-            server_now=client.server_now,
             stopping=lambda: self._stopping,
             changed=self._turns_changed,
         )
