@@ -103,9 +103,8 @@ class Answers:
                 "succeeded",
                 Disposition.MALFORMED,
                 malformed.usage,
-                None,
-                malformed.model,
-                malformed.problem,
+                model=malformed.model,
+                fault=malformed.problem,
             )
         return self._row(call, line, raw, now)
 
@@ -117,7 +116,7 @@ class Answers:
         error_type = (fault and fault.error_type) or f"http_{answer.status}"
         words = answer.reason if fault is None else fault.message
         error = LineError(error_type, words, request_id, None)
-        line = ResultLine(identifier, "errored", disposition, None, error)
+        line = ResultLine(identifier, "errored", disposition, error=error)
         raw = errored_line(identifier, error_type, words, request_id)
         return self._row(call, line, raw, now)
 
