@@ -177,8 +177,10 @@ class LiveCalls(DriverPart):
         self._calls: dict[asyncio.Task[LiveAnswer], LiveCall] = {}
         self._unread: set[int] = set()
         """Row numbers of calls whose documents must be read, because a budget has to bound them."""
-        self._bounds: dict[str, tuple[int, TokenBound | Unbounded]] = {}
-        """Bytes of the params, and their bound, of calls that were read, by request id."""
+        self._bounds: dict[tuple[str, int], TokenBound | Unbounded] = {}
+        """Bounds of calls that were read, by request id and bytes of the params.
+
+        The next turn of a conversation has more bytes, because it adds to its params."""
         self._reading: asyncio.Task[None] | None = None
         self._held: dict[str, int] = {}
         """Nano-dollars left, by run, for runs with requests that do not fit into their budgets."""
@@ -307,20 +309,17 @@ class LiveCalls(DriverPart):
                 waiting = live_calls.request(tx, seq)
             if waiting is not None:
                 bound = await in_a_thread(bound_of, waiting.body, files)
-                self._bounds[waiting.id] = len(waiting.body), bound
+                self._bounds[waiting.id, len(waiting.body)] = bound
             self._unread.discard(seq)
             self._wake.set()
 
     def _known_bound(self, waiting: Waiting) -> TokenBound | Unbounded | None:
         """Return the bound of a call that was read before; None if it must be read."""
-        size, bound = self._bounds.get(waiting.id, (0, None))
-        # The next turn of a conversation repeats its params, and adds to them.
-        return bound if size == len(waiting.body) else None
+        return self._bounds.get((waiting.id, len(waiting.body)))
 
     def _must_be_read(self, room: CallRoom, waiting: Waiting) -> bool:
-        if not room.bounded or not may_hold_documents(waiting.body):
-            return False
-        return self._known_bound(waiting) is None
+        may_be_slow = room.bounded and may_hold_documents(waiting.body)
+        return may_be_slow and self._known_bound(waiting) is None
 
     async def _observe(self, seconds: float) -> None:
         """Wait until a call has ended, or for so many seconds."""
@@ -553,7 +552,7 @@ class LiveCalls(DriverPart):
         reach(CrashPoint.AFTER_LIVE_CLAIM)
         for call in claimed:
             asked = call.request
-            self._bounds.pop(asked.id, None)
+            self._bounds.pop((asked.id, len(asked.body)), None)
             headers = LaneHeaders.of_lane(asked.api_version, asked.betas, asked.user_profile)
             timeout = longest_silence(asked_of(asked.body)[1])
             sent = permits.client.send(
