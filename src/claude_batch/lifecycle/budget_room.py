@@ -25,7 +25,7 @@ from claude_batch.core.quantities import nano_dollars, usd, write_usd
 from claude_batch.core.settings import LedgerSettings
 from claude_batch.core.states import BatchState
 from claude_batch.ledger import batch_contents, budgets, charges, queries, workspaces
-from claude_batch.ledger.budgets import Waiting
+from claude_batch.ledger.budgets import BudgetKey, Waiting
 from claude_batch.ledger.live_calls import groups_live_calls
 from claude_batch.ledger.store import Leader, Ledger, Transaction
 from claude_batch.ledger.uploaded_files import file_tokens
@@ -210,10 +210,10 @@ def count_under_way(
     ledger: Ledger,
     leader: Leader | None,
     prices: Prices,
-    of: Sequence[tuple[BudgetScope, str]],
+    of: Sequence[BudgetKey],
     now: float,
 ) -> None:
-    """Count what was sent before these budgets (scope, name) existed and what they must pay for.
+    """Count what was sent before these budgets existed and what they must pay for.
 
     Works without the leader lock too, because every process would write the same values.
     """
@@ -247,7 +247,7 @@ def limit(
     Nothing can then be sent by a budget that seems to be unspent. What is counted once for any
     budget stays counted, and live calls after it are, too; so one counting usually suffices.
     """
-    of: list[tuple[BudgetScope, str]] = [(scope, name)]
+    of: list[BudgetKey] = [(scope, name)]
     for _ in range(COUNTINGS):
         count_under_way(ledger, None, prices, of, ledger.now())
         with ledger.write() as tx:
@@ -290,13 +290,13 @@ class _Room:
     def __init__(self, tx: Transaction, now: float) -> None:
         self._tx = tx
         self._now = now
-        self._of_run: dict[str, list[tuple[BudgetScope, str]]] = {}
-        self._left: dict[tuple[BudgetScope, str], int] = {}
+        self._of_run: dict[str, list[BudgetKey]] = {}
+        self._left: dict[BudgetKey, int] = {}
         self.kept: dict[str, int] = {}
         """What runs with tools keep for next turns, by run."""
 
-    def budgets_of(self, run_id: str, actor: str) -> list[tuple[BudgetScope, str]]:
-        """Return the budgets (scope, name) of a run; they are read once."""
+    def budgets_of(self, run_id: str, actor: str) -> list[BudgetKey]:
+        """Return the budgets of a run; they are read once."""
         known = self._of_run.get(run_id)
         if known is None:
             found = budgets.budgets_of(self._tx, run_id, actor, today(self._now))
@@ -321,7 +321,7 @@ class _Room:
 
     def have_room(self, needed: Iterable[tuple[str, int]]) -> bool:
         """Return whether all of these amounts, each with its run, fit at once."""
-        totals: Counter[tuple[BudgetScope, str]] = Counter()
+        totals: Counter[BudgetKey] = Counter()
         for run_id, amount in needed:
             for key in self._of_run[run_id]:
                 totals[key] += amount
@@ -410,8 +410,8 @@ class Fitting(_Room):
 class CallRoom(_Room):
     """Room that budgets leave for live calls.
 
-    Costs two queries if nothing was ever charged. ``counted`` are the budgets (scope, name) that
-    have counted what was sent before them.
+    Costs two queries if nothing was ever charged. ``counted`` are the budgets that have
+    counted what was sent before them.
     """
 
     def __init__(
@@ -419,7 +419,7 @@ class CallRoom(_Room):
         tx: Transaction,
         prices: Prices,
         now: float,
-        counted: Collection[tuple[BudgetScope, str]],
+        counted: Collection[BudgetKey],
     ) -> None:
         super().__init__(tx, now)
         self._prices = prices
@@ -501,15 +501,15 @@ def withdraw_over_budget(tx: Transaction, batch_id: int, now: float) -> bool:
 
 def count_for_runs(
     ledger: Ledger, leader: Leader, prices: Prices, runs: Collection[tuple[str, str]], now: float
-) -> Collection[tuple[BudgetScope, str]]:
+) -> Collection[BudgetKey]:
     """Before something of runs (id, actor) is sent, count what their budgets have not counted.
 
-    Returns these budgets (scope, name). Each of them counts from then on what is sent.
+    Returns these budgets. Each of them counts from then on what is sent.
     """
     with ledger.read() as tx:
         if not charges.any_budget(tx):
             return ()
-        concerned: set[tuple[BudgetScope, str]] = {
+        concerned: set[BudgetKey] = {
             budget.key
             for run_id, actor in runs
             for budget in budgets.budgets_of(tx, run_id, actor, today(now))
@@ -556,10 +556,10 @@ def warn_after(tx: Transaction, batch_id: int, now: float) -> list[str]:
     if not charges.any_budget(tx):
         return []
     words: list[str] = []
-    warned: set[tuple[BudgetScope, str]] = set()
+    warned: set[BudgetKey] = set()
     for run_id, actor in budgets.charged_runs(tx, batch_id):
         for budget in budgets.budgets_of(tx, run_id, actor, today(now)):
-            gone = budget.spent + budget.doubt
+            gone = budget.gone
             percent = next((p for p in WARN_AT if gone * 100 >= budget.amount * p), 0)
             if percent <= budget.warned or budget.key in warned:
                 continue
@@ -627,11 +627,11 @@ def reserve_call(
 def unbounded_error(
     error: Unbounded,
     key: str | None = None,
-    budget: tuple[BudgetScope, str] | None = None,
+    budget: BudgetKey | None = None,
 ) -> InvalidRequestError:
     """Return the error of a request whose cost has no bound, so that no budget can reserve it.
 
-    ``budget`` is the scope and name of the budget that asks, if it is known.
+    ``budget`` is the budget that asks, if it is known.
     """
     asks = "a budget" if budget is None else whose(*budget)
     found = InvalidRequestError(f"{asks} needs an upper bound of the cost: {error}", key=key)

@@ -12,14 +12,15 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Self, TypeAlias
+from typing import Self
 
 from claude_batch.core.crash_points import CrashPoint, reach
-from claude_batch.core.errors import BudgetScope, HaltReason, LedgerError
+from claude_batch.core.errors import HaltReason, LedgerError
 from claude_batch.core.outcome import Disposition, Outcome, next_step
 from claude_batch.core.states import RequestState
 from claude_batch.core.user_functions import RequestFault
 from claude_batch.ledger import live_calls, queries, transitions, workspaces
+from claude_batch.ledger.budgets import BudgetKey
 from claude_batch.ledger.charges import any_budget
 from claude_batch.ledger.high_water import count_post, note_behind
 from claude_batch.ledger.live_calls import Ended, Waiting
@@ -80,9 +81,6 @@ LONGEST_REST = 60.0
 UNREADABLE_ANSWERS = 3
 """Failed calls in a row, of which the last was answered with a page of a proxy or the like, after
 which sending halts: each further call would end its request as lost."""
-
-
-_Budgets: TypeAlias = "Collection[tuple[BudgetScope, str]]"
 
 
 class _Shares:
@@ -376,10 +374,10 @@ class LiveCalls(DriverPart):
             return 0.0
         return rest if self._page else LONGEST_REST
 
-    async def _count_for_budgets(self, leader: Leader, now: float) -> _Budgets:
+    async def _count_for_budgets(self, leader: Leader, now: float) -> Collection[BudgetKey]:
         """Count work that was sent before its budget existed, before more is sent.
 
-        Returns the budgets (scope, name) of the runs of this page.
+        Returns the budgets of the runs of this page.
         """
         with self._ledger.read() as tx:
             if not any_budget(tx):
@@ -405,7 +403,9 @@ class LiveCalls(DriverPart):
         self._live_client.limits, self._live_client.strategy = self._limits, self._functions.pace
         return self._live_client
 
-    def _ask_for(self, permits: _Permits, leader: Leader, most: int, counted: _Budgets) -> float:
+    def _ask_for(
+        self, permits: _Permits, leader: Leader, most: int, counted: Collection[BudgetKey]
+    ) -> float:
         """Get permits for the first requests; return the seconds until the next one may be sent.
 
         Requests with a budget that is not in ``counted`` wait for the next pass, which counts it.
@@ -504,7 +504,7 @@ class LiveCalls(DriverPart):
         self,
         leader: Leader,
         permits: _Permits,
-        counted: _Budgets,
+        counted: Collection[BudgetKey],
         halted: float | None,
     ) -> bool:
         """Claim and send these requests, unless sending was halted since the pass began.

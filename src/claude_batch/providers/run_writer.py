@@ -28,7 +28,7 @@ from claude_batch.core.quantities import format_duration
 from claude_batch.core.settings import on_server
 from claude_batch.core.states import FAILED
 from claude_batch.ledger import budgets, deliveries, enqueue, held_requests, queries, retries
-from claude_batch.ledger.budgets import budgets_of
+from claude_batch.ledger.budgets import BudgetKey, budgets_of
 from claude_batch.ledger.deliveries import Displaced
 from claude_batch.ledger.enqueue import NewRequest, NewRun
 from claude_batch.ledger.retries import Rerun
@@ -468,7 +468,7 @@ class RunWriter:
 
     def _count_for_budgets(self, scope: BudgetScope, names: list[str]) -> None:
         """Count what was sent before the budgets that come with this run."""
-        of: list[tuple[BudgetScope, str]] = [(scope, name) for name in names]
+        of: list[BudgetKey] = [(scope, name) for name in names]
         if of and self._prices is not None:
             count_under_way(self.ledger, None, self._prices, of, self.ledger.now())
 
